@@ -26,7 +26,7 @@ from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
 from registry.display.shapes import Shaping
-from registry.names.tool_names import FINDING, SKILLS
+from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
@@ -202,7 +202,10 @@ class Lists:
 
     async def _few(self, context: Context, catalog: Catalog, chosen: Chosen) -> ShortList:
         """The built-in tools, and those of the skills that the session uses."""
-        own = (*FINDING, *(SKILLS if self._agents.has_skills(context, catalog) else ()))
+        own = (
+            *DISCLOSURE_TOOLS,
+            *(SKILL_TOOLS if self._agents.has_skills(context, catalog) else ()),
+        )
         if context.session is None or not context.session.skills:
             return catalog.short_list(own, chosen=chosen)
         names = sorted(context.session.skills)

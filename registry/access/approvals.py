@@ -147,10 +147,10 @@ class Approvals:
             )
 
     async def ask(
-        self, wanted: ApprovalRequest, arguments: str, waits_s: float, most: int
+        self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> tuple[str, datetime]:
         """The id of the waiting approval of this call, and its expiry; idempotent. Raises
-        TooManyWaiting for a caller who has `most` of them."""
+        TooManyWaiting for a caller who has `limit` of them."""
         values = {
             "host": self._host_id,
             "principal": wanted.principal,
@@ -178,8 +178,8 @@ class Approvals:
             known = {(digest, *makers): (id_, until) async for id_, until, digest, makers in rows}
             if (call := (wanted.digest, *sorted(wanted.makers))) in known:
                 return known[call]
-            if len(known) >= most:
-                raise TooManyWaiting(f"{most} of your calls wait for approval, as many as can")
+            if len(known) >= limit:
+                raise TooManyWaiting(f"{limit} of your calls wait for approval, as many as can")
             await connection.execute(
                 "DELETE FROM approval_t WHERE host_id = %(host)s"
                 " AND expire_ts < clock_timestamp() - %(kept)s * interval '1 day'",

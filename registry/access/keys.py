@@ -155,12 +155,12 @@ class ApiKeys:
 
     async def _unused_principal(self, connection: AsyncConnection, key: ApiKey) -> str:
         """A principal that no key has had, revoked ones included."""
-        usual = f"key:{key.name}"
-        had = await connection.execute(
+        principal_id = f"key:{key.name}"
+        earlier = await connection.execute(
             "SELECT FROM api_key_t WHERE (host_id, principal) = (%s, %s) LIMIT 1",
-            [self._host_id, usual],
+            [self._host_id, principal_id],
         )
-        return f"{usual}#{key.id}" if had.rowcount else usual
+        return f"{principal_id}#{key.id}" if earlier.rowcount else principal_id
 
 
 async def known_keys(pool: Pool) -> list[KnownKey]:

@@ -63,17 +63,22 @@ class Policies:
         return None if row is None else _stored(*row)
 
     async def put(
-        self, name: str, rule: Rule, expected_version: int | None = None, *, most: int | None = None
+        self,
+        name: str,
+        rule: Rule,
+        expected_version: int | None = None,
+        *,
+        limit: int | None = None,
     ) -> StoredRule:
         """Write a rule, already validated. `expected_version` is its current version; 0: it must
         not exist; None: no check. Raises PolicyChanged, and TooManyRules for a new one beyond
-        `most`."""
+        `limit`."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
             _check(name, version or 0, expected_version)
-            if version is None and most is not None:
-                await self._check_room(connection, most)
+            if version is None and limit is not None:
+                await self._check_count(connection, limit)
             rows = await connection.execute(
                 """
                 INSERT INTO policy_rule_t AS old (host_id, name, rule) VALUES (%s, %s, %s)
@@ -102,14 +107,14 @@ class Policies:
             )
         return True
 
-    async def _check_room(self, connection: Any, most: int) -> None:
+    async def _check_count(self, connection: Any, limit: int) -> None:
         rows = await connection.execute(
             "SELECT count(*) FROM policy_rule_t WHERE host_id = %s", [self._host_id]
         )
         (count,) = await rows.fetchone()
-        if count >= most:
+        if count >= limit:
             raise TooManyRules(
-                f"there are {count:,} stored rules, and at most {most:,} may be stored "
+                f"there are {count:,} stored rules, and at most {limit:,} may be stored "
                 "(policy.stored_rules): remove one, or say more in one of them"
             )
 
@@ -136,29 +141,31 @@ async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
 
 def written(rule: Rule) -> dict[str, Any]:
     """The rule without its defaults: other releases know other members."""
-    usual = msgspec.to_builtins(Rule(rule.effect))
-    said = msgspec.to_builtins(rule)
-    return {key: value for key, value in said.items() if key == "effect" or value != usual[key]}
+    defaults = msgspec.to_builtins(Rule(rule.effect))
+    fields = msgspec.to_builtins(rule)
+    return {
+        key: value for key, value in fields.items() if key == "effect" or value != defaults[key]
+    }
 
 
 def _check(name: str, version: int, expected: int | None) -> None:
     if expected not in {None, version}:
-        there = f"has version {version}" if version else "is not there"
-        raise PolicyChanged(f"the rule {name} {there}, not version {expected}")
+        state = f"has version {version}" if version else "is not there"
+        raise PolicyChanged(f"the rule {name} {state}, not version {expected}")
 
 
 def _stored(name: str, rule: dict[str, Any], version: int, updated: datetime) -> StoredRule:
     return StoredRule(name, _read(name, rule), version, updated)
 
 
-def _read(name: str, said: dict[str, Any]) -> Rule:
+def _read(name: str, fields: dict[str, Any]) -> Rule:
     """Decode a rule, possibly with members of a newer release, failing closed: what it denies is
     denied wherever its known members match; what it allows is ignored."""
     try:
-        return msgspec.convert(said, Rule)
+        return msgspec.convert(fields, Rule)
     except msgspec.ValidationError as error:
         log.error("rule_not_readable", extra={"rule": name, "reason": str(error)})
-    known = {key: value for key, value in said.items() if key in MEMBERS}
+    known = {key: value for key, value in fields.items() if key in MEMBERS}
     try:
         rule = msgspec.convert(known, Rule)
     except msgspec.ValidationError:

@@ -220,8 +220,8 @@ class Secrets:
         return msgspec.json.encode([self._host_id, source, scheme])
 
 
-def _unreadable(row: _Row, why: str) -> SecretRefused:
-    return SecretRefused(f"the secret {row.scheme} of {row.source} cannot be read: {why}")
+def _unreadable(row: _Row, reason: str) -> SecretRefused:
+    return SecretRefused(f"the secret {row.scheme} of {row.source} cannot be read: {reason}")
 
 
 def _decoded(row: _Row, plain: bytes) -> SchemeSettings:

@@ -22,7 +22,7 @@ from registry.skills.snapshot import (
     NO_SKILLS,
     Agent,
     SkillSnapshot,
-    beside,
+    prefixed_items,
     prompts_of,
     resources_of,
 )
@@ -65,7 +65,7 @@ class Catalog:
         self.servers: Mapping[str, ServerFacts] = {
             name: source.server for name, source in self.sources.items() if source.server
         }
-        items = beside(items, skills)
+        items = prefixed_items(items, skills)
         self.items: tuple[SnapshotItem, ...] = tuple(sorted(items, key=lambda item: item.name))
         self.denied: frozenset[str] = frozenset()  # ids of tools hidden from this view
         self.prompts: tuple[SnapshotItem, ...] = self._of_kind("prompt")
@@ -148,7 +148,7 @@ class Catalog:
         """The gateway's own tools for finding the others, by function."""
         sources = {tool.source for tool in self.tools if tool.source}
         most = self._shaping.search_limit
-        return own_tools(sources, skills=bool(self.skills), most=most)
+        return own_tools(sources, skills=bool(self.skills), limit_maximum=most)
 
     def short_list(
         self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from registry.names.uris import MATCHED, Letters, Template, unwrapped, wrapped
+from registry.names.uris import URI_LIMIT, Template, UriBits, unwrapped, wrapped
 from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
 
@@ -103,11 +103,11 @@ class _Templates:
 
     def giving(self, uri: str, source: str | None) -> list[tuple[SnapshotItem, Template]]:
         """Templates that match `uri`: of `source`, else of those that clients see unprefixed."""
-        if len(uri) > MATCHED or not self._lengths:
+        if len(uri) > URI_LIMIT or not self._lengths:
             return []
         tried: Counter[str] = Counter()
         found = []
-        letters = Letters(uri)
+        letters = UriBits(uri)
         for item, template in self._beginning(uri):
             if item.source != source if source else item.name != item.key:
                 continue

@@ -10,7 +10,7 @@ from config.settings import Budgets
 
 CHARACTERS = 4  # of a token
 LEVELS = 6  # 0 as in the settings; each further one halves the room
-_FEWEST = (100, 60)  # minimum tokens of a tool, and characters of a description
+_MINIMUM = (100, 60)  # minimum tokens of a tool, and characters of a description
 
 
 def tokens(text: str | bytes) -> int:
@@ -20,7 +20,7 @@ def tokens(text: str | bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TextLimits:
     """Space for one tool in a list."""
 
     tool: int  # characters
@@ -28,20 +28,20 @@ class Room:
     text: int  # characters of a description inside its schema
 
 
-def room(budgets: Budgets, level: int, tool_tokens: int | None = None) -> Room:
+def limits_at(budgets: Budgets, level: int, tool_tokens: int | None = None) -> TextLimits:
     """The space of a tool at a `level`; `tool_tokens` overrides the one of the budgets."""
-    most = budgets.tool_tokens if tool_tokens is None else tool_tokens
-    tool = max(most >> level, _FEWEST[0]) * CHARACTERS
-    description = max(budgets.description_characters >> level, _FEWEST[1])
-    text = max(budgets.argument_characters >> level, _FEWEST[1])
-    return Room(tool, min(description, tool // 2), text)
+    limit = budgets.tool_tokens if tool_tokens is None else tool_tokens
+    tool = max(limit >> level, _MINIMUM[0]) * CHARACTERS
+    description = max(budgets.description_characters >> level, _MINIMUM[1])
+    text = max(budgets.argument_characters >> level, _MINIMUM[1])
+    return TextLimits(tool, min(description, tool // 2), text)
 
 
-def room_of(most: int, budgets: Budgets | None) -> Room:
-    """The space of a tool of at most `most` tokens, whatever the budgets allow per tool."""
-    characters = max(most, _FEWEST[0]) * CHARACTERS
+def limits_of(limit: int, budgets: Budgets | None) -> TextLimits:
+    """The space of a tool of at most `limit` tokens, whatever the budgets allow per tool."""
+    characters = max(limit, _MINIMUM[0]) * CHARACTERS
     description, text = characters // 3, characters // 8
     if budgets is not None:
         description = min(description, budgets.description_characters)
         text = min(text, budgets.argument_characters)
-    return Room(characters, description, max(text, _FEWEST[1]))
+    return TextLimits(characters, description, max(text, _MINIMUM[1]))

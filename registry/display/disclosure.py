@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from registry.display.summaries import Summaries
-from registry.names.tool_names import DESCRIBE, FINDING, SKILLS
+from registry.names.tool_names import DESCRIBE_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
 from schemas.binding import Does, GatewayBinding
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 DESCRIBER = Tool(
     id="00000000-0000-0000-0000-000000000000",
-    name=DESCRIBE,
+    name=DESCRIBE_TOOL,
     title="Describe a tool",
     description=_DESCRIPTION,
     input_schema=Raw(encode(_SCHEMA)),
@@ -56,7 +56,7 @@ DESCRIBER = Tool(
     annotations=_HINTS,
     binding=GatewayBinding("describe"),
     source=SOURCE,
-    digest=f"toolgate {DESCRIBE}",
+    digest=f"toolgate {DESCRIBE_TOOL}",
 )
 
 
@@ -159,7 +159,7 @@ def _reachable(shown: Json, keyword: str, definitions: Json) -> set[str]:
 
 
 DESCRIBES: Does = "describe_tools"
-SOURCES_TOLD = 200  # characters of source names in a description
+SOURCES_LENGTH = 200  # characters of source names in a description
 
 
 _TEXT = {"type": "string"}
@@ -224,25 +224,25 @@ _REQUIRED: Mapping[Does, list[str]] = {
     "call_tool": ["name"],
     "use_skill": ["name"],
 }
-_ASKS = Annotations(
+_READ_ONLY = Annotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
-_ACTS = Annotations()  # unknown: depends on the tool that is called
+_UNKNOWN_EFFECTS = Annotations()  # unknown: depends on the tool that is called
 
 
 def own_tools(
-    sources: Iterable[str], skills: bool = False, most: int | None = None
+    sources: Iterable[str], skills: bool = False, limit_maximum: int | None = None
 ) -> Mapping[Does, Tool]:
     """The gateway's own tools, by function. `sources` are those with tools; with `skills`, searches
-    and calls can name one; `most` is the maximum of a search's `limit`."""
-    does = (*FINDING, *SKILLS) if skills else FINDING
-    told = {"sources": _sources(sources)}
-    return {one: _tool(one, told, skills, most) for one in does}
+    and calls can name one; `limit_maximum` is the maximum of a search's `limit`."""
+    does = (*DISCLOSURE_TOOLS, *SKILL_TOOLS) if skills else DISCLOSURE_TOOLS
+    texts = {"sources": _sources(sources)}
+    return {one: _tool(one, texts, skills, limit_maximum) for one in does}
 
 
 def _sources(names: Iterable[str]) -> str:
     """The names of the sources, as text; as many as fit."""
-    listed, left = [], SOURCES_TOLD
+    listed, left = [], SOURCES_LENGTH
     for name in sorted(names):
         left -= len(name) + 2
         if left < 0:
@@ -252,13 +252,13 @@ def _sources(names: Iterable[str]) -> str:
     return f" (of {', '.join(listed)})" if listed else ""
 
 
-def _tool(does: Does, told: Mapping[str, str], skills: bool, most: int | None) -> Tool:
-    description = _DESCRIPTIONS[does].format(**told)
+def _tool(does: Does, texts: Mapping[str, str], skills: bool, limit_maximum: int | None) -> Tool:
+    description = _DESCRIPTIONS[does].format(**texts)
     properties = dict(_PROPERTIES[does])
     if skills and does in ("search_tools", "call_tool"):
         properties["skill"] = _SKILL
-    if most is not None and does == "search_tools":
-        properties["limit"] = {**properties["limit"], "maximum": most}
+    if limit_maximum is not None and does == "search_tools":
+        properties["limit"] = {**properties["limit"], "maximum": limit_maximum}
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if does in _REQUIRED:
         schema["required"] = _REQUIRED[does]
@@ -270,7 +270,7 @@ def _tool(does: Does, told: Mapping[str, str], skills: bool, most: int | None) -
         description=description,
         input_schema=Raw(written),
         output_schema=None,
-        annotations=_ACTS if does == "call_tool" else _ASKS,
+        annotations=_UNKNOWN_EFFECTS if does == "call_tool" else _READ_ONLY,
         binding=GatewayBinding(does),
         source=SOURCE,
         digest=f"toolgate {does} {sha256(description.encode() + written).hexdigest()}",

@@ -16,8 +16,8 @@ from typing import Any
 from registry.display.rewrites import (
     DEFINITION_KEYWORDS,
     NOTES,
-    ODD,
-    Odd,
+    UNSUPPORTED_KEYWORDS,
+    UnsupportedReference,
     canonical,
     definitions,
     is_old,
@@ -27,7 +27,7 @@ from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shor
 from schemas.jsonrpc import encode
 from schemas.jsonschema import BY_NAME, VALUES
 
-AROUND = 64  # characters kept free
+RESERVED_CHARACTERS = 64  # characters kept free
 LONGEST = 160  # characters of one argument's summary
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ def outline(schema: Json, limit: int, more: str) -> Json:
     shown: Json = {"type": "object", "properties": {}, "required": must, "description": more}
     if not must:
         del shown["required"]
-    left = limit - length(shown) - AROUND
+    left = limit - length(shown) - RESERVED_CHARACTERS
     for name in sorted(properties, key=lambda name: name not in must):
         short = _outlined(properties[name], summaries, left)
         left -= len(name) + length(short) + 4
@@ -103,7 +103,7 @@ MARGIN = 16  # reserved for the definitions, characters
 # summaries.
 TERSE = ((None, USUAL), (160, SHORT), (0, BARE))
 DEEPEST = 64  # nesting levels; deeper ones stay folded
-LOOKED_AT = 20_000  # parts considered, fitting or not; the rest stays folded
+PARTS_LIMIT = 20_000  # parts considered, fitting or not; the rest stays folded
 
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
 _ONE = ("items", "additionalProperties")
@@ -166,7 +166,7 @@ class Fold:
                 folding = _Folding(schema, self, min(texts, default=None), size)
                 if folding.fits():
                     return folding.run()
-        except Odd:
+        except UnsupportedReference:
             pass
         shown = outline(schema, self.limit, self.more)
         return Folded(shown, len(shown["properties"]) or 1)
@@ -182,7 +182,7 @@ class _Folding:
         # summaries of parts, which recur wherever a reference is inlined; by id, with the part
         # itself
         self._told: dict[int, tuple[Json, Json]] = {}
-        self._looks = LOOKED_AT
+        self._looks = PARTS_LIMIT
         self._shown: dict[str, Json] = {}  # definitions in the result, by reference
         self._only_notes = is_old(schema)
         self._waiting: defaultdict[tuple[bool, int], list[_Part]] = defaultdict(list)
@@ -254,13 +254,13 @@ class _Folding:
         raw, content = part.raw, _Content({})
         if not self._fold.references and isinstance(raw.get("$ref"), str):
             part, raw = self._replaced(part)
-        if not ODD.isdisjoint(raw):
-            raise Odd
+        if not UNSUPPORTED_KEYWORDS.isdisjoint(raw):
+            raise UnsupportedReference
         for keyword, value in raw.items():
             shown = self._keyword(keyword, value, part, content)
             if shown is not None:
                 content.shown[keyword] = shown
-        _mend(content.shown, raw)
+        _repair(content.shown, raw)
         return content
 
     def _replaced(self, part: _Part) -> tuple[_Part, Json]:
@@ -269,7 +269,7 @@ class _Folding:
         while isinstance(raw.get("$ref"), str):
             reference = canonical(raw["$ref"])
             if reference in inside or reference not in self._definitions:
-                raise Odd
+                raise UnsupportedReference
             inside |= {reference}
             raw = replaced(self._definitions[reference], raw, self._only_notes)
         return _Part(raw, part.shown, part.depth, part.optional, inside), raw
@@ -305,7 +305,7 @@ class _Folding:
         if reference == "#":
             return value
         if reference not in self._definitions:
-            raise Odd
+            raise UnsupportedReference
         content.references[reference] = None
         return value
 
@@ -348,7 +348,7 @@ class _Folding:
             if not isinstance(inner, dict):
                 if reference == "#":
                     return True
-                raise Odd
+                raise UnsupportedReference
             if not isinstance(inner.get("$ref"), str):
                 return False
             reference = canonical(inner["$ref"])
@@ -358,7 +358,7 @@ class _Folding:
         return self._definitions.get(canonical(reference))
 
 
-def _mend(shown: Json, raw: Json) -> None:
+def _repair(shown: Json, raw: Json) -> None:
     """Remove keywords whose meaning changes once others are omitted."""
     if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
         branches = shown.pop("oneOf")

@@ -11,14 +11,13 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from config.settings import Profile
-from config.settings import ProfilesSettings as Wanted
+from config.settings import Profile, ProfilesSettings
 from schemas.globs import Globs
 
 PLAIN = "plain"  # no rewriting
 AUTO = "auto"
-SHORTEST = 16  # characters that are always left to the name of a tool
-REMEMBERED = 10_000  # client names cached: clients choose them freely
+SHORTEST_NAME = 16  # characters that are always left to the name of a tool
+CACHED_CLIENTS = 10_000  # client names cached: clients choose them freely
 CLIENT_LENGTH = 200  # characters of a client name that are compared
 
 # Anthropic 400: "does not support oneOf, allOf, or anyOf at the top level" (python-sdk #494,
@@ -123,7 +122,7 @@ class Chosen(Struct, frozen=True):
     @property
     def name_limit(self) -> int:
         """Characters left for a tool's name; never so few that it becomes meaningless."""
-        return max(self.profile.name_limit - len(self.prefix), SHORTEST)
+        return max(self.profile.name_limit - len(self.prefix), SHORTEST_NAME)
 
 
 UNCHANGED = Chosen(PLAIN, Profile())
@@ -132,20 +131,22 @@ UNCHANGED = Chosen(PLAIN, Profile())
 class Profiles:
     """All profiles, and the clients that they apply to."""
 
-    def __init__(self, wanted: Wanted | None = None) -> None:
+    def __init__(self, wanted: ProfilesSettings | None = None) -> None:
         own: Mapping[str, Profile] = wanted.own if wanted else {}
         server = wanted.server_name if wanted else ""
-        most: Mapping[str, int] = wanted.tool_tokens if wanted else {}
+        tool_tokens: Mapping[str, int] = wanted.tool_tokens if wanted else {}
         every = {**own, **{name: one for name, one in BUILT_IN.items() if name not in own}}
         self._chosen = {
-            name: Chosen(name, one, one.name_prefix.replace("{server}", server), most.get(name))
+            name: Chosen(
+                name, one, one.name_prefix.replace("{server}", server), tool_tokens.get(name)
+            )
             for name, one in every.items()
         }
         self._clients = [(Globs(one.profile.clients), one) for one in self._chosen.values()]
         default = wanted.default if wanted else PLAIN
         self._auto = default == AUTO
         self.default = self._chosen.get(default, UNCHANGED)
-        self._of_client = lru_cache(REMEMBERED)(self._matching)
+        self._of_client = lru_cache(CACHED_CLIENTS)(self._matching)
 
     def __iter__(self) -> Iterator[Chosen]:
         return iter(self._chosen.values())

@@ -19,12 +19,14 @@ from schemas.validators import Validator, compiled
 DEFINITION_KEYWORDS = ("$defs", "definitions")
 NOTES = frozenset(("examples", "example", "title", "default"))
 # Keywords that refer, or are referred to, in another way, depending on more than their position.
-ODD = frozenset(("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"))
+UNSUPPORTED_KEYWORDS = frozenset(
+    ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
+)
 
 Json = dict[str, Any]
 
 
-class Odd(Exception):
+class UnsupportedReference(Exception):
     """The schema refers to itself in an unsupported way."""
 
 
@@ -41,7 +43,7 @@ def definitions(schema: Json) -> dict[str, Json]:
 def canonical(reference: Any) -> str:
     """Normalize `#/$defs/a~1b` to `#/$defs/a/b`: unambiguous, as definitions have one level."""
     if not isinstance(reference, str):
-        raise Odd
+        raise UnsupportedReference
     return unquote(reference).replace("~1", "/").replace("~0", "~")
 
 
@@ -163,7 +165,7 @@ def _values(schemas: list[Json]) -> list[Any] | None:
         if "const" not in one and not isinstance(one.get("enum"), list):
             return None
         found = [one["const"]] if "const" in one else one["enum"]
-        values += [value for value in found if not any(_same(value, had) for had in values)]
+        values += [value for value in found if not any(_same(value, known) for known in values)]
     return values
 
 
@@ -183,8 +185,8 @@ def _type(names: frozenset[str]) -> Any:
 
 
 HOPS = 16  # chained references from the root
-FLATTENED = 5000  # root schemas visited: nested unions multiply
-CHOICES = 6  # alternative argument sets described in words
+FLATTENED_LIMIT = 5000  # root schemas visited: nested unions multiply
+CHOICES_DESCRIBED = 6  # alternative argument sets described in words
 VALUES = 200  # characters of enumerated values described in words
 
 _UNIONS = ("anyOf", "oneOf", "allOf")
@@ -204,7 +206,7 @@ def rewritten(schema: Json, profile: Profile, more: str) -> Json:
     return _Rewriting(schema, profile, more).run()
 
 
-def changes(profile: Profile) -> bool:
+def rewrites_schemas(profile: Profile) -> bool:
     """Whether the profile rewrites anything besides names."""
     kept = Profile(
         profile.clients, profile.name_limit, profile.name_prefix, profile.name_letter,
@@ -242,14 +244,14 @@ class _Rewriting:
         flat = self._flat({key: value for key, value in root.items() if key not in definitions}, 0)
         for keyword in ("enum", "not", "const"):  # OpenAI: not at the top level either
             flat.pop(keyword, None)
-        if told := _choices(branches):
-            flat["description"] = " ".join(filter(None, (flat.get("description"), told)))
+        if values_text := _choices(branches):
+            flat["description"] = " ".join(filter(None, (flat.get("description"), values_text)))
         return {**flat, **definitions}
 
     def _flat(self, schema: Any, hops: int) -> Json:
         """The schema without unions and references at its top."""
         self._flattened += 1
-        if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED:
+        if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED_LIMIT:
             return {}
         flat = {key: value for key, value in schema.items() if key not in (*_UNIONS, "$ref")}
         if isinstance(schema.get("$ref"), str):
@@ -440,8 +442,8 @@ def _text_enum(schema: Json, values: list[Any]) -> Json:
     if texts and not others:
         null = {"nullable": True} if len(texts) < len(values) else {}
         return {**schema, "type": "string", "enum": texts, **null}
-    told = ", ".join(encode(value).decode() for value in values)
-    described = filter(None, (schema.get("description"), f"One of: {told[:VALUES]}"))
+    values_text = ", ".join(encode(value).decode() for value in values)
+    described = filter(None, (schema.get("description"), f"One of: {values_text[:VALUES]}"))
     short = {key: value for key, value in schema.items() if key != "enum"}
     return {**short, "description": " ".join(described)}
 
@@ -450,7 +452,7 @@ def _choices(branches: Any) -> str:
     """Alternative sets of required arguments, in words."""
     found = [one.get("required") for one in branches if isinstance(one, dict)]
     sets = [names for names in found if isinstance(names, list) and names]
-    if len(sets) < 2 or len(sets) > CHOICES:
+    if len(sets) < 2 or len(sets) > CHOICES_DESCRIBED:
         return ""
     return f"Give {' or '.join(' and '.join(map(str, names)) for names in sets)}."
 

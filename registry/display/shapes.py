@@ -21,10 +21,10 @@ import msgspec
 from msgspec import Raw
 
 from config.settings import Budgets
-from registry.display.budgets import CHARACTERS, Room, room, room_of
+from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from registry.display.outlines import Fold, trimmed
 from registry.display.profiles import UNCHANGED, Chosen, Profiles
-from registry.display.rewrites import Inexpressible, changes, rewritten
+from registry.display.rewrites import Inexpressible, rewrites_schemas, rewritten
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.errors import ParseError
@@ -179,7 +179,9 @@ class Shaping:
         the name of describe_tool there."""
         if self.budgets is None and chosen == UNCHANGED:
             return Shown(tool)
-        limits = room(self.budgets, level, self._most(chosen)) if self.budgets else None
+        limits = (
+            limits_at(self.budgets, level, self._tokens_limit(chosen)) if self.budgets else None
+        )
         return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
 
     def limited(self, tool_tokens: int | None) -> "Shaping":
@@ -194,29 +196,29 @@ class Shaping:
             self._of_toolsets[tool_tokens] = found
         return found
 
-    def _most(self, chosen: Chosen) -> int | None:
+    def _tokens_limit(self, chosen: Chosen) -> int | None:
         """Tokens per tool of its toolset and the client's profile; None: the default."""
         wanted = (self._tool_tokens, chosen.tool_tokens)
         return min((one for one in wanted if one is not None), default=None)
 
-    def within(self, tool: Tool, chosen: Chosen, most: int, describer: str) -> Shown:
-        """The tool in about `most` tokens, without its output schema and mirrored headers; for an
+    def within(self, tool: Tool, chosen: Chosen, limit: int, describer: str) -> Shown:
+        """The tool in about `limit` tokens, without its output schema and mirrored headers; for an
         answer."""
-        limits = room_of(most, self.budgets)
+        limits = limits_of(limit, self.budgets)
         tool = replace(tool, output_schema=None)
         if tool.binding.mirrored:
             tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
-        return self._made((tool.digest, chosen.name, -most, describer), tool, chosen, limits)
+        return self._made((tool.digest, chosen.name, -limit, describer), tool, chosen, limits)
 
     def warn(self, event: str, facts: Mapping[str, Any]) -> None:
         """Log a warning once for the same facts."""
-        said = (event, repr(facts))
-        if said not in self._warned and len(self._warned) < WARNED_LIMIT:
-            self._warned.add(said)
+        warning = (event, repr(facts))
+        if warning not in self._warned and len(self._warned) < WARNED_LIMIT:
+            self._warned.add(warning)
             log.warning(event, extra=dict(facts))
 
     def _made(
-        self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: Room | None
+        self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: TextLimits | None
     ) -> Shown:
         """The cached shape of a tool, made on first use; the key ends with the name of
         describe_tool."""
@@ -227,7 +229,9 @@ class Shaping:
             return shown
         return replace(shown, tool=replace(shown.tool, name=tool.name))
 
-    def _shaped(self, tool: Tool, chosen: Chosen, limits: Room | None, describer: str) -> Shown:
+    def _shaped(
+        self, tool: Tool, chosen: Chosen, limits: TextLimits | None, describer: str
+    ) -> Shown:
         whole = tool
         description = shorten(tool.description, limits.description) if limits else tool.description
         if not description and chosen.profile.describes:
@@ -244,7 +248,7 @@ class Shaping:
         cut = len(description) < len(whole.description)
         return Shown(replace(tool, input_schema=schema), shortened or cut)
 
-    def _hides_output(self, tool: Tool, limits: Room) -> bool:
+    def _hides_output(self, tool: Tool, limits: TextLimits) -> bool:
         if tool.output_schema is None or tool.binding.facts.projects is None:
             return False
         whole = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
@@ -283,7 +287,9 @@ def _with_fields(raw: Raw) -> Raw:
     return Raw(encode({**schema, "properties": {FIELDS: _FIELDS, **schema.get("properties", {})}}))
 
 
-def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tuple[Raw, bool]:
+def _schema_of(
+    tool: Tool, chosen: Chosen, limits: TextLimits | None, more: str
+) -> tuple[Raw, bool]:
     """The input schema, and whether it is shortened. Raises Inexpressible."""
     raw, profile = tool.input_schema, chosen.profile
     left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
@@ -292,7 +298,7 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
     within = None if mirrored else limits
     folds = refers or (within is not None and len(raw) > left)
     trims = not folds and within is not None and len(raw) > within.text
-    if not folds and not trims and not changes(profile):
+    if not folds and not trims and not rewrites_schemas(profile):
         return raw, False
     try:
         whole = decode_json(bytes(raw))
@@ -302,7 +308,7 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
         return raw, False
     try:
         schema = trimmed(whole, within.text) if trims and within else whole
-        if not folds and schema == whole and not changes(profile):
+        if not folds and schema == whole and not rewrites_schemas(profile):
             return raw, False
         shown, shortened = _written(schema, chosen, left if folds else None, limits, more)
         return shown, shortened or schema != whole
@@ -313,15 +319,15 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
 
 
 def _written(
-    whole: Json, chosen: Chosen, left: int | None, limits: Room | None, more: str
+    whole: Json, chosen: Chosen, left: int | None, limits: TextLimits | None, more: str
 ) -> tuple[Raw, bool]:
     profile, schema, shortened = chosen.profile, whole, False
     if left is not None:
-        left -= SLACK if changes(profile) else 0
+        left -= SLACK if rewrites_schemas(profile) else 0
         texts = limits.text if limits else None
         folded = Fold(left, more, profile.references, text=texts)(whole)
         schema, shortened = folded.schema, folded.shortened
-    if changes(profile):
+    if rewrites_schemas(profile):
         schema = rewritten(schema, profile, more)
     compiled_as_2020(schema)  # clients must be able to compile it
     text = encode(schema)
@@ -384,9 +390,9 @@ class Ceiling:
         folded once: to fold a schema of megabytes takes long."""
         found: dict[int, Json] = {}
 
-        def add(place: int, most: int) -> int:
+        def add(place: int, limit: int) -> int:
             """Add an entry; returns the characters that it added."""
-            entry = self._entry(tools[place], most)
+            entry = self._entry(tools[place], limit)
             growth = length(entry) - length(lines[place]) if entry is not None else 0
             if entry is None or growth > left:
                 return 0
@@ -403,9 +409,9 @@ class Ceiling:
             left -= add(place, _size(share + length(lines[place])))
         return found
 
-    def _entry(self, one: ListedTool, most: int) -> Json | None:
-        """The tool in about `most` tokens; None: the client's profile cannot express it."""
-        shown = self.shaping.within(one.tool, self.chosen, most, self.describer)
+    def _entry(self, one: ListedTool, limit: int) -> Json | None:
+        """The tool in about `limit` tokens; None: the client's profile cannot express it."""
+        shown = self.shaping.within(one.tool, self.chosen, limit, self.describer)
         if shown.left_out is not None:
             return None
         return {

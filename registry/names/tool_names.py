@@ -25,10 +25,10 @@ from registry.names.uris import SCHEME, wrapped
 from schemas.binding import Does
 from schemas.source import Prefix
 
-DESCRIBE = "describe_tool"
-FINDING: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
-SKILLS: tuple[Does, ...] = ("list_skills", "use_skill")
-NAMES = (DESCRIBE, *FINDING, *SKILLS)
+DESCRIBE_TOOL = "describe_tool"
+DISCLOSURE_TOOLS: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
+SKILL_TOOLS: tuple[Does, ...] = ("list_skills", "use_skill")
+RESERVED_NAMES = (DESCRIBE_TOOL, *DISCLOSURE_TOOLS, *SKILL_TOOLS)
 
 # Clients fold case, and write "-" for "_" or omit both; people confuse "I" and "1" with "l", and
 # "0" with "o" (Unicode UTS 39, section 4, `skeleton`; names contain ASCII letters only).
@@ -44,7 +44,7 @@ def _skeleton(name: str) -> str:
     return name.casefold().translate(_ALIKE)
 
 
-_SKELETONS = frozenset(map(_skeleton, NAMES))
+_SKELETONS = frozenset(map(_skeleton, RESERVED_NAMES))
 
 
 LIMIT = 64
@@ -135,7 +135,7 @@ def _digest(text: str, digits: int = HASH_DIGITS) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
-USUAL = 3  # the first candidates: a previous name among them is kept
+PLAIN_CANDIDATES = 3  # the first candidates: a previous name among them is kept
 
 Candidates = Callable[[], Iterator[str]]  # candidate names of one entry, best first
 
@@ -146,7 +146,7 @@ class Naming:
 
     source: str
     prefix: Prefix = "conditional"
-    fresh: bool = False  # the rule changed: names that the previous one gave may be replaced
+    rule_changed: bool = False  # the rule changed: names that the previous one gave may be replaced
 
     def names(self, plain: str, key: str) -> Iterator[str]:
         """Candidate names of a tool or prompt; `key` disambiguates equal names."""
@@ -177,14 +177,14 @@ class Naming:
         """Assign names by key, where one can be had. `before`: previous names; `taken`: names of
         other sources, folded. Previous holders come first, so that no newcomer takes their
         names."""
-        kept = {} if self.fresh else before
-        gone, names = set(taken), {}
+        kept = {} if self.rule_changed else before
+        used_names, names = set(taken), {}
         for key in sorted(wanted, key=lambda key: (key not in kept, key)):
             candidates = wanted[key]()
-            if key in kept and kept[key] in itertools.islice(wanted[key](), USUAL):
+            if key in kept and kept[key] in itertools.islice(wanted[key](), PLAIN_CANDIDATES):
                 candidates = itertools.chain([kept[key]], candidates)
-            name = next((one for one in candidates if fold(one) not in gone), None)
+            name = next((one for one in candidates if fold(one) not in used_names), None)
             if name is not None:
-                gone.add(fold(name))
+                used_names.add(fold(name))
                 names[key] = name
         return names

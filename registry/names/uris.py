@@ -10,13 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 SCHEME = "toolgate://"
-MATCHED = 2048  # characters of a URI; a longer one matches no template
-EXPRESSIONS = 16  # in one template
+URI_LIMIT = 2048  # characters of a URI; a longer one matches no template
+EXPRESSIONS_LIMIT = 16  # in one template
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
 # By operator, the characters that an expansion never contains. `{x}` would also escape others than
 # "/?#", but servers take them unescaped.
-_NEVER = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
+_EXCLUDED = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
 
 
 def wrapped(source: str, uri: str) -> str:
@@ -31,7 +31,7 @@ def unwrapped(uri: str) -> tuple[str, str] | None:
     return source, inner
 
 
-class Letters:
+class UriBits:
     """Bit sets of a URI, to match it against many templates: bit n stands for character n."""
 
     def __init__(self, uri: str) -> None:
@@ -56,7 +56,7 @@ class Template:
     """A URI template, split at its expressions."""
 
     literals: tuple[str, ...]  # one more than there are expressions
-    never: tuple[str, ...]  # per expression, the characters that it never produces
+    excluded: tuple[str, ...]  # per expression, the characters that it never produces
 
     @classmethod
     def read(cls, text: str) -> "Template":
@@ -65,16 +65,16 @@ class Template:
         literals = tuple(parts[::3])
         if any(brace in literal for literal in literals for brace in "{}"):
             raise ValueError("is no URI template (RFC 6570): its braces hold no variables")
-        if len(literals) > EXPRESSIONS + 1:
-            raise ValueError(f"has more than {EXPRESSIONS} expressions")
-        return cls(literals, tuple(_NEVER[operator] for operator in parts[1::3]))
+        if len(literals) > EXPRESSIONS_LIMIT + 1:
+            raise ValueError(f"has more than {EXPRESSIONS_LIMIT} expressions")
+        return cls(literals, tuple(_EXCLUDED[operator] for operator in parts[1::3]))
 
     @property
     def size(self) -> int:
         """Number of literal characters: the larger it is, the more specific the template."""
         return sum(map(len, self.literals))
 
-    def matches(self, letters: Letters) -> bool:
+    def matches(self, letters: UriBits) -> bool:
         """Whether the template matches this URI.
 
         Simulates a bit-parallel NFA: all positions in the URI advance at once, as the bits of one
@@ -83,14 +83,14 @@ class Template:
         """
         if not letters.uri.startswith(self.literals[0]):
             return False
-        places = 1 << len(self.literals[0])
-        for never, literal in zip(self.never, self.literals[1:], strict=True):
-            allowed = letters.without(never)
+        positions = 1 << len(self.literals[0])
+        for excluded, literal in zip(self.excluded, self.literals[1:], strict=True):
+            allowed = letters.without(excluded)
             # Extend each position over the run of allowed characters: the carries of the addition
             # propagate through it (MatchStar in Cameron et al., "Bitwise data parallelism", 2014).
-            places |= ((places & allowed) + allowed) ^ allowed
+            positions |= ((positions & allowed) + allowed) ^ allowed
             for letter in literal:
-                places = (places & letters.of(letter)) << 1
-            if not places:
+                positions = (positions & letters.of(letter)) << 1
+            if not positions:
                 return False
-        return bool(places >> len(letters.uri) & 1)
+        return bool(positions >> len(letters.uri) & 1)

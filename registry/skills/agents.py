@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
-from registry.skills.rows import NoSuchEntry, SkillRefused, missing
+from registry.skills.rows import NoSuchEntry, SkillRefused, raise_missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 
@@ -165,7 +165,7 @@ class AgentStore:
 
 
 def _id(known: dict[str, str], name: str) -> str:
-    return known[name] if name in known else missing("agent", name, known)
+    return known[name] if name in known else raise_missing("agent", name, known)
 
 
 async def _skill_ids(connection: AsyncConnection, host_id: str, names: list[str]) -> list[str]:
@@ -173,4 +173,4 @@ async def _skill_ids(connection: AsyncConnection, host_id: str, names: list[str]
         "SELECT name, skill_id::text FROM skill_t WHERE host_id = %s AND active", [host_id]
     )
     ids = {name: id_ async for name, id_ in rows}
-    return [ids[name] if name in ids else missing("skill", name, ids) for name in names]
+    return [ids[name] if name in ids else raise_missing("skill", name, ids) for name in names]

@@ -126,12 +126,12 @@ def read_document(content: bytes, where: str) -> SkillDocument:
     )
 
 
-def check_own(document: SkillDocument, where: str) -> None:
+def check_imported_document(document: SkillDocument, where: str) -> None:
     """Checks on import that stored documents are exempt from, as they may be older than a check.
     Raises ImportRejected for `toolgate-` metadata without effect, and for invisible characters."""
-    check_seen(document.text.removeprefix("\ufeff"), where)
+    check_invisible(document.text.removeprefix("\ufeff"), where)
     for key, value in document.metadata.items():
-        if without_hidden_in(said := {key: value}) is not said:
+        if without_hidden_in(pair := {key: value}) is not pair:
             text = "an escape stands for a character that nobody sees; remove it"
             _reject(where, f"{visible(key)[:80]}: {text}")
     for key in document.metadata.get("metadata") or {}:
@@ -142,7 +142,7 @@ def check_own(document: SkillDocument, where: str) -> None:
             _reject(where, f"metadata.{ACCESS} names {tool[:80]!r}, which allowed-tools does not")
 
 
-def check_seen(text: str, where: str) -> None:
+def check_invisible(text: str, where: str) -> None:
     """Raises ImportRejected for invisible characters that a model would read: they can hide
     instructions from a reviewer."""
     if without_hidden(text) == text:

@@ -17,13 +17,19 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from config.settings import SkillsSettings
-from registry.skills.document import FILE, SkillDocument, check_own, check_seen, read_document
+from registry.skills.document import (
+    FILE,
+    SkillDocument,
+    check_imported_document,
+    check_invisible,
+    read_document,
+)
 from schemas.errors import ImportRejected
 from schemas.hidden import without_hidden
 
 PATH_LIMIT = 255  # characters
 LEVELS = 8  # of directories, in a skill and above skills
-FOUND_LIMIT = 1000  # skills in one directory
+SKILLS_LIMIT = 1000  # skills in one directory
 _UNWRITABLE = re.compile("[\ud800-\udfff]")  # Python's surrogates for names that are not UTF-8
 _FORBIDDEN = frozenset('<>:"|?*\\') | {chr(code) for code in range(32)} | {"\x7f"}
 # Windows opens a device for these names, with any extension. It also drops dots and blanks at the
@@ -84,8 +90,8 @@ def read_folders(directory: Path, limits: SkillsSettings) -> list[SkillFolder]:
     places = sorted(_places(directory, LEVELS))
     if not places:
         raise ImportRejected(f"{directory}: there is no {FILE} in it, nor in a directory below it.")
-    if len(places) > FOUND_LIMIT:
-        raise ImportRejected(f"{directory}: it has more than {FOUND_LIMIT:,} skills.")
+    if len(places) > SKILLS_LIMIT:
+        raise ImportRejected(f"{directory}: it has more than {SKILLS_LIMIT:,} skills.")
     folders = [read_folder(place, limits) for place in places]
     check_names(folders)
     return folders
@@ -115,10 +121,10 @@ def read_folder(directory: Path, limits: SkillsSettings) -> SkillFolder:
             size += len(content)
             yield path, content
 
-    return made_folder(directory, text, files(), limits)
+    return folder_from(directory, text, files(), limits)
 
 
-def made_folder(
+def folder_from(
     directory: Path, text: bytes, contents: Iterable[tuple[str, bytes]], limits: SkillsSettings
 ) -> SkillFolder:
     """The skill with this SKILL.md and these files, by their paths; `directory` is its name in
@@ -127,7 +133,7 @@ def made_folder(
     if len(text) > limits.document_bytes:
         _reject(where, f"it has more than {limits.document_bytes:,} bytes (skills.document_bytes)")
     document = read_document(text, str(where))
-    check_own(document, str(where))
+    check_imported_document(document, str(where))
     files: list[FolderFile] = []
     seen: dict[str, str] = {}
     size = len(text)
@@ -150,7 +156,7 @@ def made_folder(
 def _file(where: Path, path: str, content: bytes) -> FolderFile:
     file = FolderFile(path, media_type_of(path, content), content)
     if file.media_type == "text/markdown":  # which a model reads like the instructions
-        check_seen(content.decode(errors="replace").removeprefix("\ufeff"), str(where))
+        check_invisible(content.decode(errors="replace").removeprefix("\ufeff"), str(where))
     return file
 
 
@@ -163,21 +169,21 @@ def write_folder(
     if target.is_symlink() or (target.exists() and not replace):
         _reject(target, "it exists already; remove it, or say --force")
     parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
     try:
-        (made / FILE).write_bytes(text.encode())
+        (temporary / FILE).write_bytes(text.encode())
         for file in files:
-            path = made / checked_path(file.path, str(target))
+            path = temporary / checked_path(file.path, str(target))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.content)
             if file.content.startswith(b"#!"):  # modes are not kept
                 path.chmod(0o755)
-        made.chmod(0o755)
+        temporary.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)
-        made.rename(target)
+        temporary.rename(target)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return target
 

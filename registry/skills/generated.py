@@ -22,9 +22,9 @@ from registry.skills.folders import SkillFolder
 from schemas.errors import ImportRejected
 from schemas.tool import Tool
 
-ABOUT = 600  # characters of a tag's own text, in a description
-LINE = 160  # characters per tool, in the instructions
-NAMED = 12  # tools listed in a description
+TAG_TEXT_LENGTH = 600  # characters of a tag's own text, in a description
+LINE_LENGTH = 160  # characters per tool, in the instructions
+TITLES_LISTED = 12  # tools listed in a description
 _ORDER = ("GET", "HEAD", "QUERY", "OPTIONS", "POST", "PUT", "PATCH")  # DELETE, and others, last
 _HEADINGS = {
     "read": "Look things up first",
@@ -48,47 +48,47 @@ def generated(
     source: str,
     tools: Iterable[Tool],
     tagged: Mapping[str, Sequence[str]],
-    about: Mapping[str, str],
+    tag_text: Mapping[str, str],
     wanted: Sequence[str] = (),
 ) -> list[SkillFolder]:
     """One skill for each tag, or each selected tag. `tagged` has the ids of the tools of a tag,
-    `about` its description."""
+    `tag_text` its description."""
     by_id = {tool.id: tool for tool in tools}
     folders = []
     taken: set[str] = set()
     for tag, ids in tagged.items():
-        found = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_place)
+        found = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
         if not found or (wanted and tag not in wanted):
             continue
         name = _name(source, tag, taken)
         taken.add(name)
-        folders.append(_folder(name, source, tag, found[:NAMED_LIMIT], about.get(tag, "")))
+        folders.append(_folder(name, source, tag, found[:NAMED_LIMIT], tag_text.get(tag, "")))
     return folders
 
 
-def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], about: str) -> SkillFolder:
+def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], tag_text: str) -> SkillFolder:
     metadata = {
         "name": name,
-        "description": _description(source, tag, tools, about),
+        "description": _description(source, tag, tools, tag_text),
         "allowed-tools": " ".join(tool.name for tool in tools),
         "metadata": {"generated-from": f"tag {tag} of {source}"},
     }
-    text = compose(metadata, _instructions(source, tag, tools, about))
+    text = compose(metadata, _instructions(source, tag, tools, tag_text))
     where = f"{name}/{FILE}"
     return SkillFolder(where, read_document(text.encode(), where), ())
 
 
-def _description(source: str, tag: str, tools: Sequence[Tool], about: str) -> str:
-    first = shorten(" ".join(about.split()), ABOUT) or f"Works with {tag} of {source}."
-    said = [_title(tool).rstrip(".") for tool in tools[:NAMED]]
-    more = ", and more" if len(tools) > NAMED else ""
-    return shorten(f"{first} Use it to: {'; '.join(said)}{more}.", DESCRIPTION_LIMIT)
+def _description(source: str, tag: str, tools: Sequence[Tool], tag_text: str) -> str:
+    first = shorten(" ".join(tag_text.split()), TAG_TEXT_LENGTH) or f"Works with {tag} of {source}."
+    titles = [_title(tool).rstrip(".") for tool in tools[:TITLES_LISTED]]
+    more = ", and more" if len(tools) > TITLES_LISTED else ""
+    return shorten(f"{first} Use it to: {'; '.join(titles)}{more}.", DESCRIPTION_LIMIT)
 
 
-def _instructions(source: str, tag: str, tools: Sequence[Tool], about: str) -> str:
+def _instructions(source: str, tag: str, tools: Sequence[Tool], tag_text: str) -> str:
     parts = [f"# {' '.join(tag.split())} ({source})"]
-    if about:
-        parts.append(about)
+    if tag_text:
+        parts.append(tag_text)
     parts.append(
         "Ids and other values that a tool needs come from the tools that look things up; do not "
         "guess them."
@@ -107,7 +107,9 @@ def _line(tool: Tool) -> str:
 
 
 def _title(tool: Tool) -> str:
-    return first_sentence(" ".join((tool.title or tool.description).split()), LINE) or tool.name
+    return (
+        first_sentence(" ".join((tool.title or tool.description).split()), LINE_LENGTH) or tool.name
+    )
 
 
 def _required(tool: Tool) -> list[str]:
@@ -116,7 +118,7 @@ def _required(tool: Tool) -> list[str]:
     return [str(one) for one in required] if isinstance(required, list) else []
 
 
-def _place(tool: Tool) -> tuple[bool, int, int, str]:
+def _sort_key(tool: Tool) -> tuple[bool, int, int, str]:
     """Sort key: read-only tools first, then by method, then by number of required arguments."""
     reads = needed(tool.annotations) == "read"
     method = tool.binding.method.upper()

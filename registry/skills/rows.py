@@ -21,8 +21,8 @@ from registry.skills.snapshot import (
     SkillFile,
     SkillSnapshot,
     SkillTool,
-    circle,
-    longest,
+    cycle_through,
+    longest_path,
 )
 from schemas.errors import ToolgateError
 from schemas.tool import Annotations
@@ -46,16 +46,16 @@ async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
         files = await _by_skill(cursor, _FILES, host_id, SkillFile)
         await cursor.execute(_DEPENDENCIES, [host_id])
         needed: Rows = defaultdict(list)
-        useful: Rows = defaultdict(list)
+        optional: Rows = defaultdict(list)
         for skill_id, name, required in await cursor.fetchall():
-            (needed if required else useful)[skill_id].append(name)
+            (needed if required else optional)[skill_id].append(name)
         skills = [
             replace(
                 Skill(*row),
                 tools=tuple(tools[row[0]]),
                 named=tuple(own_name(name) for name in tools_of(row[5])),
                 requires=tuple(needed[row[0]]),
-                suggests=tuple(useful[row[0]]),
+                suggests=tuple(optional[row[0]]),
                 files=tuple(files[row[0]]),
             )
             for row in rows
@@ -169,10 +169,10 @@ class KnownTool:
         use. Raises SkillRefused for one that would not."""
         level = wanted or needed(self.annotations)
         if not allows(level, self.annotations):
-            enough = needed(self.annotations)
+            needed_level = needed(self.annotations)
             raise SkillRefused(
-                f"{self.name} needs the access level {enough}, not {level}: it does not say of "
-                f"itself that it {'only reads' if level == 'read' else 'destroys nothing'}"
+                f"{self.name} needs the access level {needed_level}, not {level}: its annotations "
+                f"do not state that it {'only reads' if level == 'read' else 'destroys nothing'}"
             )
         return level
 
@@ -202,12 +202,14 @@ class KnownSkills:
 
     def skill(self, name: str) -> KnownSkill:
         """The skill. Raises SkillRefused."""
-        return self.skills[name] if name in self.skills else missing("skill", name, self.skills)
+        return (
+            self.skills[name] if name in self.skills else raise_missing("skill", name, self.skills)
+        )
 
     def tool(self, name: str) -> KnownTool:
         """The tool, by its current or a former name. Raises SkillRefused."""
         found = self._tools.get(name) or self._tools.get(own_name(name))
-        return found or missing("tool", name, self._tools)
+        return found or raise_missing("tool", name, self._tools)
 
     def links(self, document: SkillDocument) -> Links:
         """The document's links. Raises SkillRefused for a level that does not allow the use of its
@@ -231,7 +233,9 @@ class KnownSkills:
             parents = (one.parent,) if one.parent else ()
             for named in (*one.requires, *one.suggests, *parents):
                 if named not in names:
-                    missing("skill", named, names, f"{one.name} names the skill {named!r}, and")
+                    raise_missing(
+                        "skill", named, names, f"{one.name} names the skill {named!r}, and"
+                    )
             by_hand = self._by_hand.get(one.name, ())
             self._requires[one.name] = (*one.requires, *one.suggests, *by_hand)
             self._parents[one.name] = one.parent
@@ -244,9 +248,9 @@ class KnownSkills:
 
     def check(self, names: Iterable[str], depth: int) -> None:
         names = list(names)
-        above = {name: [parent] for name, parent in self._parents.items() if parent}
+        parents = {name: [parent] for name, parent in self._parents.items() if parent}
         _check(self._requires, names, depth, "depends on itself", "dependencies")
-        _check(above, names, depth, "is its own parent", "levels")
+        _check(parents, names, depth, "is its own parent", "levels")
 
 
 async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
@@ -278,10 +282,10 @@ async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
     )
 
 
-def missing(kind: str, name: str, there: Iterable[str], begin: str = "") -> NoReturn:
-    near = get_close_matches(name, list(there), n=3)
+def raise_missing(kind: str, name: str, known_names: Iterable[str], prefix: str = "") -> NoReturn:
+    near = get_close_matches(name, list(known_names), n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise NoSuchEntry(kind, name, f"{begin} there is no {kind} {name!r}{hint}".strip())
+    raise NoSuchEntry(kind, name, f"{prefix} there is no {kind} {name!r}{hint}".strip())
 
 
 async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTool]:
@@ -307,12 +311,12 @@ async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTo
     return found
 
 
-def _check(edges: Edges, names: Sequence[str], depth: int, what: str, counted: str) -> None:
+def _check(edges: Edges, names: Sequence[str], depth: int, cycle_text: str, unit: str) -> None:
     for name in names:
-        if way := circle(edges, name):
-            raise SkillRefused(f"the skill {name} {what}: {' -> '.join(way)}")
-    way = longest(edges, names)
-    if len(way) > depth:
+        if path := cycle_through(edges, name):
+            raise SkillRefused(f"the skill {name} {cycle_text}: {' -> '.join(path)}")
+    path = longest_path(edges, names)
+    if len(path) > depth:
         raise SkillRefused(
-            f"the skill {way[0]} has more than {depth} {counted} (skills.depth): {' -> '.join(way)}"
+            f"the skill {path[0]} has more than {depth} {unit} (skills.depth): {' -> '.join(path)}"
         )

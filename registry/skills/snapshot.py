@@ -23,30 +23,30 @@ Edges = Mapping[str, Sequence[str]]
 """To each skill those that it points to: that it requires, or its parent."""
 
 
-def circle(edges: Edges, start: str) -> list[str] | None:
+def cycle_through(edges: Edges, start: str) -> list[str] | None:
     """A cycle through `start`, with `start` at both ends; None: there is none."""
-    came_from: dict[str, str] = {}
+    previous: dict[str, str] = {}
     waiting = [start]
     while waiting:
         at = waiting.pop()
         for following in edges.get(at, ()):
             if following == start:
-                return [start, *_way(came_from, start, at), start]
-            if following not in came_from:
-                came_from[following] = at
+                return [start, *_path_between(previous, start, at), start]
+            if following not in previous:
+                previous[following] = at
                 waiting.append(following)
     return None
 
 
-def _way(came_from: Mapping[str, str], start: str, end: str) -> list[str]:
-    way = []
+def _path_between(previous: Mapping[str, str], start: str, end: str) -> list[str]:
+    path = []
     while end != start:
-        way.append(end)
-        end = came_from[end]
-    return way[::-1]
+        path.append(end)
+        end = previous[end]
+    return path[::-1]
 
 
-def in_order(edges: Edges, start: str) -> list[str]:
+def dependency_order(edges: Edges, start: str) -> list[str]:
     """Depth-first postorder: `start` and all its dependencies, each after its own; in a cycle,
     which writes reject, each once."""
     ordered: dict[str, None] = {}
@@ -64,11 +64,11 @@ def in_order(edges: Edges, start: str) -> list[str]:
     return list(ordered)
 
 
-def longest(edges: Edges, names: Iterable[str]) -> list[str]:
+def longest_path(edges: Edges, names: Iterable[str]) -> list[str]:
     """The longest path from any of `names`, in an acyclic graph."""
     best: dict[str, list[str]] = {}
     for name in names:
-        for one in in_order(edges, name):
+        for one in dependency_order(edges, name):
             tails = (best.get(following, []) for following in edges.get(one, ()))
             best[one] = [one, *max(tails, key=len, default=[])]
     return max((best[name] for name in names if name in best), key=len, default=[])
@@ -208,7 +208,7 @@ class SkillSnapshot:
 
     def needed(self, name: str) -> list[Skill]:
         """The skills to load before a skill can be used, in order; the skill itself is last."""
-        return [self._skills[one] for one in in_order(self._edges, name)]
+        return [self._skills[one] for one in dependency_order(self._edges, name)]
 
     @cached_property
     def digest(self) -> bytes:
@@ -244,7 +244,7 @@ DIRECTORY = "inode/directory"
 Json = dict[str, Any]
 
 
-def beside(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list[SnapshotItem]:
+def prefixed_items(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list[SnapshotItem]:
     """Items of other servers. A prompt with the name of a skill is prefixed with its source:
     clients know our skills by name, and no prompt may impersonate one."""
     found = list(items)
@@ -294,7 +294,7 @@ def uri_of(skill: Skill, path: str) -> str:
     return f"{SCHEME}{skill.name}/{quote(path)}"
 
 
-def parsed(uri: str) -> tuple[str, str] | None:
+def parse_uri(uri: str) -> tuple[str, str] | None:
     """The skill and the path that a URI refers to; "" is the skill's directory."""
     if not uri.startswith(SCHEME):
         return None

@@ -247,7 +247,7 @@ def changes(
         ],
         [one.endpoint_id for one in removed],
         moves({key: old for key, old in matches.items() if key in names}, known),
-        {} if naming.fresh else dict(_aliases(names, previous, taken)),
+        {} if naming.rule_changed else dict(_aliases(names, previous, taken)),
         SavedTools(
             tuple(by_status["added"]),
             tuple(by_status["updated"]),

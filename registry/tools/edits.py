@@ -17,7 +17,7 @@ from schemas.jsonschema import Checker
 from schemas.source import HybridOptions, Source
 from schemas.tool import Annotations, Tool, ToolDraft
 
-WAYS = ("rest", "graphql", "hybrid", "mcp", "function", "script", "code")
+TOOL_KINDS = ("rest", "graphql", "hybrid", "mcp", "function", "script", "code")
 Lifecycle = Literal["active", "deprecated", "retired"]
 Cost = Literal["low", "medium", "high"]
 Weight = Annotated[float, Meta(gt=0, le=100)]
@@ -122,7 +122,7 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class HandChange:
+class ManualEdit:
     """A change by hand; None: unchanged. All but `description` and `details` apply to tools made by
     hand only. No value contains NUL characters."""
 
@@ -135,7 +135,7 @@ class HandChange:
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewTool:
     """A tool to be made; `draft.key` is unused."""
 
     draft: ToolDraft
@@ -167,7 +167,7 @@ class CatalogRow:
     keywords: Any
 
 
-MOST_WEIGHT = 100
+WEIGHT_LIMIT = 100
 COST_TIERS: tuple[str, ...] = ("low", "medium", "high")
 _LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier": 64}
 
@@ -185,16 +185,16 @@ def check_schema(name: str, schema: Mapping[str, Any]) -> None:
         raise ToolRefused(f"{name}: the input schema cannot be used: {reason}") from error
 
 
-def check_imported(standing: CatalogRow, change: HandChange) -> None:
+def check_imported(row: CatalogRow, change: ManualEdit) -> None:
     changed = [
         one.name.replace("_", " ")
-        for one in fields(HandChange)
+        for one in fields(ManualEdit)
         if one.name not in {"description", "details"} and getattr(change, one.name) is not None
     ]
     if changed:
         raise ToolRefused(
-            f"{standing.name}: its {', '.join(changed)} would be overwritten by the next import of "
-            f"{standing.source}: change that description, or an overlay to it"
+            f"{row.name}: its {', '.join(changed)} would be overwritten by the next import of "
+            f"{row.source}: change that description, or an overlay to it"
         )
 
 
@@ -204,8 +204,8 @@ def columns_of(details: Details) -> dict[str, Any]:
         if len(getattr(details, name) or "") > limit:
             raise ToolRefused(f"the {name.replace('_', ' ')} may have {limit} characters")
     weight = details.semantic_weight
-    if weight is not None and not 0 < weight <= MOST_WEIGHT:  # rejects NaN too
-        raise ToolRefused(f"the semantic weight is above 0 and at most {MOST_WEIGHT}")
+    if weight is not None and not 0 < weight <= WEIGHT_LIMIT:  # rejects NaN too
+        raise ToolRefused(f"the semantic weight is above 0 and at most {WEIGHT_LIMIT}")
     if details.cost_tier and details.cost_tier not in COST_TIERS:
         raise ToolRefused(f"the cost tier is one of {', '.join(COST_TIERS)}")
     given = {one.name: getattr(details, one.name) for one in fields(Details)}
@@ -214,12 +214,12 @@ def columns_of(details: Details) -> dict[str, Any]:
     if weight is not None:
         columns["semantic_weight"] = weight
     if keywords is not None:
-        told = {"routing": {"semanticKeywords": list(keywords)}} if keywords else None
-        columns["tool_metadata"] = told and Jsonb(told)
+        metadata = {"routing": {"semanticKeywords": list(keywords)}} if keywords else None
+        columns["tool_metadata"] = metadata and Jsonb(metadata)
     return columns
 
 
-def own_columns(name: str, schema: Mapping[str, Any], change: HandChange) -> dict[str, Any]:
+def own_columns(name: str, schema: Mapping[str, Any], change: ManualEdit) -> dict[str, Any]:
     """Columns of a tool that was made by hand. Raises ToolRefused."""
     columns: dict[str, Any] = {}
     if change.title is not None:

@@ -37,11 +37,11 @@ from registry.documents.addresses import check_host
 from registry.importers.drafts import cut
 from registry.importers.openapi import read
 from registry.tools.edits import (
-    WAYS,
+    TOOL_KINDS,
     Address,
     Details,
     KnownSources,
-    New,
+    NewTool,
     ToolRefused,
     ToolRequest,
     check_schema,
@@ -69,7 +69,7 @@ _SCALARS = {
 _EXPECTED = (
     "expected one operation with one field, such as query ($id: ID!) { pet(id: $id) { name } }"
 )
-TOKENS = 5000
+TOKENS_LIMIT = 5000
 
 Json = dict[str, Any]
 
@@ -102,7 +102,7 @@ def read_document(name: str, document: str) -> tuple[GraphQLBinding, Json]:
 
 def _operation(name: str, document: str) -> tuple[OperationDefinitionNode, FieldNode]:
     try:
-        parsed = parse(document, no_location=True, max_tokens=TOKENS)
+        parsed = parse(document, no_location=True, max_tokens=TOKENS_LIMIT)
     except (GraphQLError, RecursionError) as error:
         reason = error.message if isinstance(error, GraphQLError) else "it is nested too deeply"
         raise ToolRefused(f"{name}: {_EXPECTED}: {reason}") from error
@@ -153,7 +153,7 @@ def _type(node: TypeNode) -> Json:
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _REQUEST = re.compile(r"(?P<method>[A-Za-z]+)\s+(?P<target>\S+)")
-_PLACE = re.compile(r"\{([^{}/]+)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}/]+)\}")
 _PART = re.compile(r"\{\w+\}")  # a placeholder of an argument; other braces are literal, as of JSON
 
 
@@ -176,16 +176,18 @@ def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Rest
             f"with one of {', '.join(METHODS)}"
         )
     base_url, path, query = _split(name, found["target"])
-    in_path = _PLACE.findall(path)
-    if set("{}") & set(_PLACE.sub("", path)):
+    in_path = _PLACEHOLDER.findall(path)
+    if set("{}") & set(_PLACEHOLDER.sub("", path)):
         raise ToolRefused(f"{name}: a brace in the path {path} has no other, or nothing in it")
-    in_query = {wire: place for wire, value in query if (place := _place(value))}
-    fixed = [(wire, value) for wire, value in query if not _place(value)]
+    in_query = {wire: placeholder for wire, value in query if (placeholder := _placeholder(value))}
+    fixed = [(wire, value) for wire, value in query if not _placeholder(value)]
     for wire, value in fixed:
         if _PART.search(value):
             raise ToolRefused(f"{name}: an argument has to be all of {wire}, not a part of {value}")
-    demanded = list(dict.fromkeys([*in_path, *in_query.values()] if schema is None else in_path))
-    full = _full_schema(name, schema, [*in_path, *in_query.values()], demanded)
+    required_names = list(
+        dict.fromkeys([*in_path, *in_query.values()] if schema is None else in_path)
+    )
+    full = _full_schema(name, schema, [*in_path, *in_query.values()], required_names)
     wires = in_query | _rest_of_query(method, full, [*in_path, *in_query.values()])
     binding, annotations = _imported(name, method, path, full, wires)
     return RestRequest(
@@ -209,34 +211,34 @@ def _split(name: str, target: str) -> tuple[str | None, str, list[tuple[str, str
     return base_url, parts.path or "/", parse_qsl(parts.query, keep_blank_values=True)
 
 
-def _place(value: str) -> str | None:
+def _placeholder(value: str) -> str | None:
     """The argument of a placeholder."""
-    found = _PLACE.fullmatch(value)
+    found = _PLACEHOLDER.fullmatch(value)
     return found[1] if found else None
 
 
 def _full_schema(
-    name: str, given: Mapping[str, Any] | None, placed: list[str], demanded: list[str]
+    name: str, given: Mapping[str, Any] | None, placeholders: list[str], required_names: list[str]
 ) -> Json:
     if given is None:
-        properties = {one: {"type": "string"} for one in placed}
+        properties = {one: {"type": "string"} for one in placeholders}
         made: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-        return made | ({"required": demanded} if demanded else {})
+        return made | ({"required": required_names} if required_names else {})
     check_schema(name, given)
-    missing = [one for one in placed if one not in given.get("properties", {})]
+    missing = [one for one in placeholders if one not in given.get("properties", {})]
     if missing:
         raise ToolRefused(
             f"{name}: the request has a place for {', '.join(missing)}, which the input schema "
             "does not describe"
         )
-    required = list(dict.fromkeys([*given.get("required", []), *demanded]))
+    required = list(dict.fromkeys([*given.get("required", []), *required_names]))
     return {**given, **({"required": required} if required else {})}
 
 
-def _rest_of_query(method: str, schema: Json, placed: list[str]) -> dict[str, str]:
+def _rest_of_query(method: str, schema: Json, placeholders: list[str]) -> dict[str, str]:
     if method in _WITH_BODY:
         return {}
-    return {one: one for one in schema.get("properties", {}) if one not in placed}
+    return {one: one for one in schema.get("properties", {}) if one not in placeholders}
 
 
 def _imported(
@@ -245,20 +247,20 @@ def _imported(
     """The binding and annotations of the generated description; `wires`: names of arguments, by
     those of query parameters."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    in_path = dict.fromkeys(_PLACE.findall(path))
+    in_path = dict.fromkeys(_PLACEHOLDER.findall(path))
     parameters = [
         {"name": one, "in": "path", "required": True, "schema": properties[one]} for one in in_path
     ] + [
         {"name": wire, "in": "query", "required": one in required, "schema": properties[one]}
         for wire, one in wires.items()
     ]
-    inside = [one for one in properties if one not in in_path and one not in wires.values()]
+    in_body = [one for one in properties if one not in in_path and one not in wires.values()]
     operation: Json = {"operationId": name, "parameters": parameters, "responses": {}}
-    if inside:
+    if in_body:
         body = {
             "type": "object",
-            "properties": {one: properties[one] for one in inside},
-            "required": [one for one in required if one in inside],
+            "properties": {one: properties[one] for one in in_body},
+            "required": [one for one in required if one in in_body],
         }
         content = {"application/json": {"schema": body}}
         operation["requestBody"] = {"required": bool(body["required"]), "content": content}
@@ -322,8 +324,8 @@ def address_of(
         raise ToolRefused(f"{wanted.name}: nothing says where its calls go: give a url or a source")
     source = known.sources.get(wanted.source)
     if source is None:
-        there = ", ".join(sorted(known.sources)) or "none"
-        raise ToolRefused(f"{wanted.name}: there is no source {wanted.source}; there: {there}")
+        names = ", ".join(sorted(known.sources)) or "none"
+        raise ToolRefused(f"{wanted.name}: there is no source {wanted.source}; there: {names}")
     if source.kind not in kinds:
         raise ToolRefused(
             f"{wanted.name}: the source {source.name} is of the kind {source.kind}; "
@@ -368,25 +370,25 @@ def _name_of(url: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", host).strip("-_")[:63] or "manual"
 
 
-def way_of(wanted: ToolRequest) -> str:
+def tool_kind(wanted: ToolRequest) -> str:
     """The one of WAYS that is set. Raises ToolRefused unless exactly one is."""
-    ways = [way for way in WAYS if getattr(wanted, way) is not None]
-    if not ways:
+    kinds = [kind for kind in TOOL_KINDS if getattr(wanted, kind) is not None]
+    if not kinds:
         raise ToolRefused(
-            f"{wanted.name}: it does not say what a call does: give it one of {', '.join(WAYS)}, "
+            f"{wanted.name}: what a call does is missing: expected one of {', '.join(TOOL_KINDS)}, "
             f"as in rest: GET https://api.example.com/pets/{{id}}"
         )
-    if len(ways) != 1:
-        found = ", ".join(ways)
+    if len(kinds) != 1:
+        found = ", ".join(kinds)
         raise ToolRefused(
-            f"{wanted.name}: expected exactly one of {', '.join(WAYS)}, found {found}"
+            f"{wanted.name}: expected exactly one of {', '.join(TOOL_KINDS)}, found {found}"
         )
-    return ways[0]
+    return kinds[0]
 
 
-def make(wanted: ToolRequest, known: KnownSources) -> New:
+def make_tool(wanted: ToolRequest, known: KnownSources) -> NewTool:
     """Make the tool. Raises ToolRefused."""
-    made = _MAKERS[way_of(wanted)](wanted, known)
+    made = _MAKERS[tool_kind(wanted)](wanted, known)
     draft = made.draft
     if not draft.description.strip():
         raise ToolRefused(f"{wanted.name}: it needs a description, by which models choose it")
@@ -406,7 +408,7 @@ def make(wanted: ToolRequest, known: KnownSources) -> New:
         definition=draft.definition,
         toolsets=wanted.toolsets,
     )
-    return New(finished, made.address, _details(wanted))
+    return NewTool(finished, made.address, _details(wanted))
 
 
 def _details(wanted: ToolRequest) -> Details:
@@ -427,16 +429,16 @@ def _draft(wanted: ToolRequest, binding: Any, schema: Json | None, **more: Any) 
     return ToolDraft("", wanted.name, wanted.description, given, binding, **more)
 
 
-def _rest(wanted: ToolRequest, known: KnownSources) -> New:
+def _rest(wanted: ToolRequest, known: KnownSources) -> NewTool:
     request = read_request(wanted.name, wanted.rest or "", wanted.input_schema)
     address = address_of(wanted, known, request.base_url, ("openapi", MANUAL))
     security = security_of(known, address.name)
     binding = replace(request.binding, security=security)
     schema, hints = request.input_schema, request.annotations
-    return New(_draft(wanted, binding, schema, annotations=hints), address)
+    return NewTool(_draft(wanted, binding, schema, annotations=hints), address)
 
 
-def _graphql(wanted: ToolRequest, known: KnownSources) -> New:
+def _graphql(wanted: ToolRequest, known: KnownSources) -> NewTool:
     binding, schema = read_document(wanted.name, wanted.graphql or "")
     query = binding.operation == "query"
     hints = Annotations(
@@ -446,10 +448,12 @@ def _graphql(wanted: ToolRequest, known: KnownSources) -> New:
         open_world_hint=True,
     )
     address = address_of(wanted, known, None, ("graphql", MANUAL))
-    return New(_draft(wanted, binding, wanted.input_schema or schema, annotations=hints), address)
+    return NewTool(
+        _draft(wanted, binding, wanted.input_schema or schema, annotations=hints), address
+    )
 
 
-def _hybrid(wanted: ToolRequest, known: KnownSources) -> New:
+def _hybrid(wanted: ToolRequest, known: KnownSources) -> NewTool:
     service = wanted.hybrid or ""
     if not service.strip() or not service.isprintable() or len(service) > 512:
         raise ToolRefused(f"{wanted.name}: expected the id of an action, host/service/action/0.1.0")
@@ -461,10 +465,10 @@ def _hybrid(wanted: ToolRequest, known: KnownSources) -> New:
     options = HybridOptions(wanted.side, wanted.dialect)
     address = address_of(wanted, known, None, ("hybrid", MANUAL), options)
     binding = HybridBinding(service, wanted.scope, side=wanted.side)
-    return New(_draft(wanted, binding, wanted.input_schema), address)
+    return NewTool(_draft(wanted, binding, wanted.input_schema), address)
 
 
-def _mcp(wanted: ToolRequest, known: KnownSources) -> New:
+def _mcp(wanted: ToolRequest, known: KnownSources) -> NewTool:
     address = address_of(wanted, known, None, ("mcp",))
     own = [one for one in known.tools if one.source == address.name]
     found = [one for one in own if one.binding.peer_name == wanted.mcp or one.name == wanted.mcp]
@@ -484,15 +488,15 @@ def _mcp(wanted: ToolRequest, known: KnownSources) -> New:
         annotations=tool.annotations,
         definition=tool.definition and msgspec.json.decode(tool.definition),
     )
-    return New(draft, address)
+    return NewTool(draft, address)
 
 
-def _function(wanted: ToolRequest, known: KnownSources) -> New:
-    _goes_nowhere(wanted)
+def _function(wanted: ToolRequest, known: KnownSources) -> NewTool:
+    _check_no_address(wanted)
     name = wanted.function or ""
     if name not in known.functions:
-        there = ", ".join(sorted(known.functions)) or "none"
-        raise ToolRefused(f"{wanted.name}: the settings have no function {name!r}; there: {there}")
+        names = ", ".join(sorted(known.functions)) or "none"
+        raise ToolRefused(f"{wanted.name}: the settings have no function {name!r}; there: {names}")
     function = known.functions[name]
     if wanted.input_schema is None and function.schema is None:
         raise ToolRefused(
@@ -501,18 +505,18 @@ def _function(wanted: ToolRequest, known: KnownSources) -> New:
         )
     described = (wanted.input_schema or {}).get("properties")
     named = described if isinstance(described, dict) else {}
-    if beyond := [one for one in named if one not in function.takes]:
+    if unknown := [one for one in named if one not in function.takes]:
         takes = ", ".join(function.takes) or "nothing"
         raise ToolRefused(
-            f"{wanted.name}: the function {name} does not take {', '.join(beyond)}, which the "
+            f"{wanted.name}: the function {name} does not take {', '.join(unknown)}, which the "
             f"input schema has; it takes {takes}"
         )
     given = wanted if wanted.description else replace(wanted, description=function.description)
-    return New(_draft(given, FunctionBinding(name), wanted.input_schema or function.schema))
+    return NewTool(_draft(given, FunctionBinding(name), wanted.input_schema or function.schema))
 
 
-def _script(wanted: ToolRequest, known: KnownSources) -> New:
-    _goes_nowhere(wanted)
+def _script(wanted: ToolRequest, known: KnownSources) -> NewTool:
+    _check_no_address(wanted)
     code, language = wanted.code or "", wanted.language
     if language is None:
         raise ToolRefused(f"{wanted.name}: a script needs its language, python or javascript")
@@ -528,7 +532,7 @@ def _script(wanted: ToolRequest, known: KnownSources) -> New:
         _check_python(wanted.name, code)
     elif not re.search(r"\bmain\b", code):
         raise ToolRefused(f"{wanted.name}: the source code defines no main(arguments)")
-    return New(_draft(wanted, ScriptBinding(language, code), wanted.input_schema))
+    return NewTool(_draft(wanted, ScriptBinding(language, code), wanted.input_schema))
 
 
 def _check_python(name: str, code: str) -> None:
@@ -546,12 +550,12 @@ def _check_python(name: str, code: str) -> None:
         raise ToolRefused(f"{name}: the source code defines no main(arguments)")
 
 
-def _goes_nowhere(wanted: ToolRequest) -> None:
+def _check_no_address(wanted: ToolRequest) -> None:
     if wanted.url is not None or wanted.source is not None:
         raise ToolRefused(f"{wanted.name}: it runs in the gateway, so it has no url and no source")
 
 
-_MAKERS: Mapping[str, Callable[[ToolRequest, KnownSources], New]] = {
+_MAKERS: Mapping[str, Callable[[ToolRequest, KnownSources], NewTool]] = {
     "rest": _rest,
     "graphql": _graphql,
     "hybrid": _hybrid,

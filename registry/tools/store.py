@@ -21,8 +21,8 @@ from registry.sources.plan import storable, without_invisible
 from registry.tools.edits import (
     Address,
     CatalogRow,
-    HandChange,
-    New,
+    ManualEdit,
+    NewTool,
     NoSuchTool,
     ToolChanged,
     ToolRefused,
@@ -84,7 +84,7 @@ class ManualTools:
         self._pool = pool
         self._host_id = host_id
 
-    async def add(self, tools: Sequence[New], *, dry_run: bool = False) -> None:
+    async def add(self, tools: Sequence[NewTool], *, dry_run: bool = False) -> None:
         """Add all tools, or none. Raises ToolRefused."""
         names = [new.draft.name.casefold() for new in tools]
         for new in tools:
@@ -99,18 +99,18 @@ class ManualTools:
             transaction.force_rollback = dry_run
 
     async def edit(
-        self, name: str, change: HandChange, user: str, expected_version: int | None = None
+        self, name: str, change: ManualEdit, user: str, expected_version: int | None = None
     ) -> None:
         """Change a tool. `user` is the author of the description; `expected_version` the tool's
         current version. Raises ToolRefused."""
         change = without_invisible(change)
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
-            tool_id, standing, schema = await self._row(connection, name)
+            tool_id, catalog_row, schema = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
             given = columns_of(change.details)
-            if not standing.manual:
-                check_imported(standing, change)
+            if not catalog_row.manual:
+                check_imported(catalog_row, change)
             else:
                 given |= await to_thread.run_sync(own_columns, name, schema, change)
             await self._update(connection, tool_id, given)
@@ -123,11 +123,13 @@ class ManualTools:
         ToolRefused."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
-            tool_id, standing, _ = await self._row(connection, name)
+            tool_id, catalog_row, _ = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
             text = await reset_description(connection, self._host_id, tool_id)
             if text is None:
-                raise ToolRefused(f"{standing.name} was made by hand: it has no other description")
+                raise ToolRefused(
+                    f"{catalog_row.name} was made by hand: it has no other description"
+                )
             return text
 
     async def disable(self, names: Sequence[str]) -> list[str]:
@@ -136,10 +138,10 @@ class ManualTools:
             await lock(connection, self._host_id)
             changed = []
             for name in names:
-                tool_id, standing, _ = await self._row(connection, name)
-                if not standing.disabled:
+                tool_id, catalog_row, _ = await self._row(connection, name)
+                if not catalog_row.disabled:
                     await self._update(connection, tool_id, {"disabled": True, "active": False})
-                    changed.append(standing.name)
+                    changed.append(catalog_row.name)
             return changed
 
     async def enable(self, names: Sequence[str]) -> list[str]:
@@ -149,23 +151,23 @@ class ManualTools:
             await lock(connection, self._host_id)
             changed = []
             for name in names:
-                tool_id, standing, _ = await self._row(connection, name, disabled=True)
-                if standing.disabled:
-                    await self._check_free(connection, standing.name, besides=tool_id)
-                    active = standing.manual or await self._is_described(connection, tool_id)
+                tool_id, catalog_row, _ = await self._row(connection, name, disabled=True)
+                if catalog_row.disabled:
+                    await self._check_free(connection, catalog_row.name, except_id=tool_id)
+                    active = catalog_row.manual or await self._is_described(connection, tool_id)
                     await self._update(connection, tool_id, {"disabled": False, "active": active})
-                    changed.append(standing.name)
+                    changed.append(catalog_row.name)
             return changed
 
     async def remove(self, name: str) -> None:
         """Remove a tool made by hand. Raises ToolRefused for an imported one."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
-            tool_id, standing, _ = await self._row(connection, name)
-            if not standing.manual:
+            tool_id, catalog_row, _ = await self._row(connection, name)
+            if not catalog_row.manual:
                 raise ToolRefused(
-                    f"{standing.name} was imported from {standing.source}, which would bring it "
-                    f"back. Instead: toolgate tools disable {standing.name}"
+                    f"{catalog_row.name} was imported from {catalog_row.source}, and the next "
+                    f"import would restore it. Instead: toolgate tools disable {catalog_row.name}"
                 )
             await connection.execute(
                 "DELETE FROM tool_t WHERE host_id = %s AND tool_id = %s", [self._host_id, tool_id]
@@ -177,7 +179,7 @@ class ManualTools:
                 [self._host_id, MANUAL],
             )
 
-    async def standing(self, name: str) -> CatalogRow:
+    async def catalog_row(self, name: str) -> CatalogRow:
         async with borrowed(self._pool) as connection:
             return (await self._row(connection, name))[1]
 
@@ -188,7 +190,7 @@ class ManualTools:
             connection.cursor(row_factory=class_row(CatalogRow)) as cursor,
         ):
             await cursor.execute(
-                _STANDING + b" AND tool.disabled ORDER BY tool.name", [self._host_id]
+                _CATALOG_ROW + b" AND tool.disabled ORDER BY tool.name", [self._host_id]
             )
             return await cursor.fetchall()
 
@@ -207,11 +209,11 @@ class ManualTools:
         if row is None:
             raise NoSuchTool(name)
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
-            await cursor.execute(_STANDING + b" AND tool.tool_id = %s", [self._host_id, row[0]])
-            standing = await cursor.fetchone()
-        if standing is None:
+            await cursor.execute(_CATALOG_ROW + b" AND tool.tool_id = %s", [self._host_id, row[0]])
+            catalog_row = await cursor.fetchone()
+        if catalog_row is None:
             raise NoSuchTool(name)
-        return row[0], standing, row[2]
+        return row[0], catalog_row, row[2]
 
     async def _check_version(
         self, connection: AsyncConnection, tool_id: str, expected: int | None
@@ -226,15 +228,16 @@ class ManualTools:
             raise ToolChanged(f"{name} has version {version}, not {expected}")
 
     async def _check_free(
-        self, connection: AsyncConnection, name: str, besides: str | None = None
+        self, connection: AsyncConnection, name: str, except_id: str | None = None
     ) -> None:
         if is_reserved(name):
             raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
             await cursor.execute(
-                _STANDING + b" AND lower(tool.name) = lower(%s) AND (tool.active OR tool.disabled)"
+                _CATALOG_ROW
+                + b" AND lower(tool.name) = lower(%s) AND (tool.active OR tool.disabled)"
                 b" AND tool.tool_id IS DISTINCT FROM %s",
-                [self._host_id, name, besides],
+                [self._host_id, name, except_id],
             )
             taken = await cursor.fetchone()
         if taken is not None:
@@ -251,7 +254,7 @@ class ManualTools:
         )
         return found.rowcount > 0
 
-    async def _insert(self, connection: AsyncConnection, new: New) -> None:
+    async def _insert(self, connection: AsyncConnection, new: NewTool) -> None:
         source_id = await self._source(connection, new.address) if new.address else None
         draft, _ = storable(new.draft)
         values = {
@@ -327,7 +330,7 @@ class ManualTools:
         )
 
 
-_STANDING = b"""
+_CATALOG_ROW = b"""
     SELECT tool.name, coalesce(api.name, '') AS source, tool.endpoint_id IS NULL AS manual,
         tool.disabled, tool.implementation_type, tool.description_source,
         tool.description_manual_override AS overridden,

@@ -38,19 +38,19 @@ class ToolState:
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
+class ToolDetail:
     """All details of one tool. `waiting` is its changed definition, not yet approved, and
     `approved` the last approved one."""
 
     id: str
-    standing: ToolState
+    tool: ToolState
     input_schema: Any
     output_schema: Any
     annotations: Any
     aliases: list[str]
     override_user: str | None
     override_time: datetime | None
-    waits_because: str | None
+    held_reason: str | None
     approved: Any
     waiting: Any
 
@@ -84,7 +84,7 @@ _MORE = """
 """
 
 
-class Standings:
+class ToolStates:
     """States of one tenant's tools. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -138,18 +138,18 @@ class Standings:
             await cursor.execute(statement, values)
             return await cursor.fetchall()
 
-    async def detail(self, name: str) -> Detail | None:
+    async def detail(self, name: str) -> ToolDetail | None:
         """One tool; if an active and a disabled one share this name, the active one."""
         values = {"host": self._host_id, "name": name}
         async with borrowed(self._pool) as connection:
             async with connection.cursor(row_factory=class_row(ToolState)) as cursor:
                 statement = _ROW + b" AND tool.name = %(name)s ORDER BY tool.disabled LIMIT 1"
                 await cursor.execute(statement, values)
-                standing = await cursor.fetchone()
+                tool = await cursor.fetchone()
             found = await connection.execute(_MORE, [self._host_id, name])
             row = await found.fetchone()
-        if standing is None or row is None:
+        if tool is None or row is None:
             return None
         id_, schema, output, hints, aliases, user, time, pin, held = row
-        waits = (None, None, None) if held is None else (reason(pin, held), pin, held)
-        return Detail(id_, standing, schema, output, hints, aliases, user, time, *waits)
+        held_fields = (None, None, None) if held is None else (reason(pin, held), pin, held)
+        return ToolDetail(id_, tool, schema, output, hints, aliases, user, time, *held_fields)

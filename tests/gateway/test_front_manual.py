@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.tools.edits import Address, New
+from registry.tools.edits import Address, NewTool
 from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
@@ -21,8 +21,8 @@ FUNCTIONS = "def greet(name: str) -> str:\n    return f'Hello {name}'\n"
 PLACE = Parameter("name", "name", "path", "simple", explode=False)
 
 
-def new(name: str, binding: Any, address: Address | None = None) -> New:
-    return New(ToolDraft("", name, f"Does {name}", SCHEMA, binding), address)
+def new(name: str, binding: Any, address: Address | None = None) -> NewTool:
+    return NewTool(ToolDraft("", name, f"Does {name}", SCHEMA, binding), address)
 
 
 async def called(session: SessionClient, which: str, **arguments: Any) -> Any:

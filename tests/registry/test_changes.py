@@ -52,13 +52,13 @@ def test_what_is_different_keeps_its_identity() -> None:
 
 def test_what_is_gone_is_told_by_the_name_it_had() -> None:
     todo = changes(SHOP, [], {PETS.key: known("shop_list_pets", of=PETS)}, set())
-    assert todo.gone == ["e-/pets@get"]
+    assert todo.removed == ["e-/pets@get"]
     assert todo.saved.removed == ("shop_list_pets",)
 
 
 def test_what_was_gone_already_is_not_removed_again() -> None:
     todo = changes(SHOP, [], {PETS.key: known("list_pets", of=PETS, present=False)}, set())
-    assert (todo.gone, todo.saved.removed) == ([], ())
+    assert (todo.removed, todo.saved.removed) == ([], ())
 
 
 def test_what_comes_back_is_the_same_tool_and_active() -> None:
@@ -150,7 +150,7 @@ def test_an_operation_that_moved_is_found_by_its_id() -> None:
     todo = changes(SHOP, [moved], {PETS.key: before}, set())
     assert todo.saved.updated == ("list_pets",)
     assert todo.moved == {before.endpoint_id: "/v2/pets@get"}
-    assert (todo.gone, todo.aliases) == ([], {})
+    assert (todo.removed, todo.aliases) == ([], {})
 
 
 def test_a_renamed_tool_keeps_its_name_as_an_alias_unless_another_has_it() -> None:
@@ -164,7 +164,7 @@ def test_a_renamed_tool_keeps_its_name_as_an_alias_unless_another_has_it() -> No
 
 def test_another_rule_of_naming_leaves_no_aliases() -> None:
     before = {PETS.key: known("list_pets", of=PETS)}
-    todo = changes(Naming("shop", "always", fresh=True), [PETS], before, set())
+    todo = changes(Naming("shop", "always", rule_changed=True), [PETS], before, set())
     assert (todo.saved.updated, todo.aliases) == (("shop_list_pets",), {})
 
 

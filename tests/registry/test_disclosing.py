@@ -6,7 +6,7 @@ from msgspec.json import decode
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
 from registry.display.disclosure import own_tools
-from registry.names.tool_names import FINDING, SKILLS
+from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
 from tests.registry.shown import described, shaping
@@ -26,9 +26,9 @@ def test_it_is_told_whose_tools_there_are_as_far_as_there_is_room() -> None:
 
 
 def test_skills_come_with_tools_of_their_own_and_an_argument() -> None:
-    assert set(own_tools([])) == set(FINDING)
+    assert set(own_tools([])) == set(DISCLOSURE_TOOLS)
     own = own_tools([], skills=True)
-    assert set(own) == {*FINDING, *SKILLS}
+    assert set(own) == {*DISCLOSURE_TOOLS, *SKILL_TOOLS}
     for name in ("search_tools", "call_tool"):
         assert "skill" in decode(own[name].input_schema)["properties"]
 
@@ -40,7 +40,7 @@ def test_two_definitions_that_differ_have_two_digests() -> None:
 
 
 def test_a_search_says_how_many_it_can_be_asked_for() -> None:
-    search = own_tools([], most=20)["search_tools"]
+    search = own_tools([], limit_maximum=20)["search_tools"]
     assert decode(search.input_schema)["properties"]["limit"]["maximum"] == 20
     accepts = Checker(bytes(search.input_schema)).accepts
     assert accepts({"query": "x", "limit": 20})
@@ -64,11 +64,13 @@ def test_a_list_of_them_costs_little_for_every_profile() -> None:
     catalog = Catalog([described(f"t{n}") for n in range(50)], shaping=rules)
     for chosen in rules.profiles:
         for revision in (V2024_11_05, V2026_07_28):
-            page = catalog.short_list(FINDING, (), chosen).page(revision, None, 100)
+            page = catalog.short_list(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100)
             listed = decode(page.entries)
-            assert [one["name"] for one in listed] == sorted(FINDING)
+            assert [one["name"] for one in listed] == sorted(DISCLOSURE_TOOLS)
             assert tokens(bytes(page.entries)) < 700
-            assert catalog.short_list(FINDING, (), chosen).page(revision, None, 100) is page
+            assert (
+                catalog.short_list(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100) is page
+            )
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_who_has_a_name_keeps_it_before_newcomers() -> None:
 
 def test_by_another_rule_no_old_name_stays() -> None:
     assert assigned(Naming("crm"), set(), "a", a="crm_a") == {"a": "crm_a"}
-    assert assigned(Naming("crm", fresh=True), set(), "a", a="crm_a") == {"a": "a"}
+    assert assigned(Naming("crm", rule_changed=True), set(), "a", a="crm_a") == {"a": "a"}
     assert assigned(Naming("crm", "always"), set(), "a", a="a") == {"a": "crm_a"}
 
 

@@ -54,11 +54,11 @@ async def test_tenants_have_rules_of_their_own(database: Database, policies: Pol
 
 async def test_a_tenant_has_only_so_many_rules(database: Database, policies: Policies) -> None:
     for name in ("one", "two"):
-        await policies.put(name, RULE, most=2)
+        await policies.put(name, RULE, limit=2)
     with pytest.raises(TooManyRules, match="there are 2 stored rules, and at most 2 may be"):
-        await policies.put("three", RULE, most=2)
-    assert (await policies.put("two", Rule("allow"), most=2)).version == 2  # it is there already
-    await Policies(database.pool, OTHER).put("three", RULE, most=2)
+        await policies.put("three", RULE, limit=2)
+    assert (await policies.put("two", Rule("allow"), limit=2)).version == 2  # it is there already
+    await Policies(database.pool, OTHER).put("three", RULE, limit=2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from registry.embedding.models import register
 from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.edits import Details, HandChange, New, ToolRefused
+from registry.tools.edits import Details, ManualEdit, NewTool, ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import (
     FunctionBinding,
@@ -146,17 +146,17 @@ async def test_what_a_call_costs_is_said_by_hand(
     portal: AsyncConnection, database: Database
 ) -> None:
     tools = ManualTools(database.pool, HOST)
-    await tools.add([New(draft("weather"), None, Details(cost_tier="low"))])
-    await tools.edit("getPet", HandChange(details=Details(cost_tier="high")), "ada")
-    assert (await tools.standing("getPet")).cost_tier == "high"
+    await tools.add([NewTool(draft("weather"), None, Details(cost_tier="low"))])
+    await tools.edit("getPet", ManualEdit(details=Details(cost_tier="high")), "ada")
+    assert (await tools.catalog_row("getPet")).cost_tier == "high"
     costs = await rows(
         portal, "SELECT name, cost_tier FROM tool_t WHERE cost_tier <> '' ORDER BY 1"
     )
     assert costs == [("getPet", "high"), ("weather", "low")]
     with pytest.raises(ToolRefused, match="the cost tier is one of low, medium, high"):
-        await tools.edit("getPet", HandChange(details=Details(cost_tier="free")), "ada")
-    await tools.edit("getPet", HandChange(details=Details(cost_tier="")), "ada")
-    assert (await tools.standing("getPet")).cost_tier is None
+        await tools.edit("getPet", ManualEdit(details=Details(cost_tier="free")), "ada")
+    await tools.edit("getPet", ManualEdit(details=Details(cost_tier="")), "ada")
+    assert (await tools.catalog_row("getPet")).cost_tier is None
 
 
 async def test_no_column_stands_there_that_nothing_reads(database: Database) -> None:

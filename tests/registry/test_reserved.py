@@ -8,7 +8,7 @@ import pytest
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.display.disclosure import DESCRIBER, own_tools
-from registry.names.tool_names import FINDING, NAMES, SKILLS, is_reserved
+from registry.names.tool_names import DISCLOSURE_TOOLS, RESERVED_NAMES, SKILL_TOOLS, is_reserved
 from registry.sources.store import ToolStore
 from registry.tools.edits import ToolRefused
 from registry.tools.store import ManualTools
@@ -23,7 +23,7 @@ from tests.registry.test_store import SHOP, draft
 pytestmark = pytest.mark.anyio
 
 ALIKE = [
-    *NAMES,
+    *RESERVED_NAMES,
     *("CALL_TOOL", "Call_Tool", "callTool", "call-tool", "calltool", "call__tool", "_call_tool_"),
     *("caII_tool", "ca11_tool", "call_t00l", "1ist_skills", "use-skill"),
 ]
@@ -31,7 +31,7 @@ ALIKE = [
 
 def test_every_tool_of_the_gateway_has_a_name_that_is_reserved() -> None:
     own = [*own_tools([], skills=True).values(), DESCRIBER]
-    assert {one.name for one in own} == set(NAMES)
+    assert {one.name for one in own} == set(RESERVED_NAMES)
     does = {one.binding.does for one in own if isinstance(one.binding, GatewayBinding)}
     assert does == set(get_args(Does))
 
@@ -57,7 +57,7 @@ async def test_a_tool_that_a_server_lists_later_has_its_source_s_name_in_front(
     found = await catalog(store)
     assert [one.name for one in found.tools] == ["a", f"bank_{name}"]
     assert report.outcomes[1].name == f"bank_{name}"
-    for own in (*FINDING, "describe_tool"):
+    for own in (*DISCLOSURE_TOOLS, "describe_tool"):
         assert isinstance(getattr(found.get(own), "binding", None), GatewayBinding)
 
 
@@ -110,7 +110,7 @@ async def test_no_alias_leads_there(store: ToolStore, database: Database) -> Non
     assert (await tools(store))["getPets"].aliases == ()
 
 
-@pytest.mark.parametrize("name", ["call_tool", "Search-Tools", "describe_tool", *SKILLS])
+@pytest.mark.parametrize("name", ["call_tool", "Search-Tools", "describe_tool", *SKILL_TOOLS])
 async def test_nobody_makes_one_by_hand(database: Database, store: ToolStore, name: str) -> None:
     by_hand = ManualTools(database.pool, HOST)
     await store.save(HOST, replace(SHOP, name="other"), [draft("x")])

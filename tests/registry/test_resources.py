@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from registry.catalog.resources import TRIED, CatalogResources
-from registry.names.uris import MATCHED, Letters, Template
+from registry.names.uris import URI_LIMIT, Template, UriBits
 from schemas.mcp.snapshot import SnapshotItem
 from tests.registry.servers import RESOURCES, item, source
 
@@ -93,7 +93,7 @@ def test_thousands_of_templates_of_one_server_do_not_hide_those_of_another(
     compared = []
     matches = Template.matches
 
-    def counted(template: Template, letters: Letters) -> bool:  # what takes the time
+    def counted(template: Template, letters: UriBits) -> bool:  # what takes the time
         compared.append(template)
         return matches(template, letters)
 
@@ -124,8 +124,8 @@ def test_the_eras_of_what_gives_a_uri_are_told() -> None:
 
 def test_a_uri_longer_than_any_should_be_is_of_no_template() -> None:
     resources = routes(item("template", "x:{p}", "a"))
-    assert found(resources, "x:" + "a" * (MATCHED - 2)) is not None
-    assert found(resources, "x:" + "a" * (MATCHED - 1)) is None
+    assert found(resources, "x:" + "a" * (URI_LIMIT - 2)) is not None
+    assert found(resources, "x:" + "a" * (URI_LIMIT - 1)) is None
 
 
 @pytest.mark.parametrize(

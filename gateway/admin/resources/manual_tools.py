@@ -31,8 +31,8 @@ from gateway.operations.operation import (
 )
 from registry.importers.drafts import cut
 from registry.sources.store import ToolStore
-from registry.tools.edits import Address, HandChange, KnownFunction, KnownSources, ToolRequest
-from registry.tools.requests import make, way_of
+from registry.tools.edits import Address, KnownFunction, KnownSources, ManualEdit, ToolRequest
+from registry.tools.requests import make_tool, tool_kind
 from registry.tools.store import ManualTools
 
 WRITE = "admin:registry:write"
@@ -95,12 +95,12 @@ class ManualToolOperations:
             raise invalid(
                 "Files are not read.", Mistake("give its text as code", pointer="/script")
             )
-        if way_of(body) in RUNS_HERE:
+        if tool_kind(body) in RUNS_HERE:
             self._check_operator(asked, "What runs in the gateway")
         if body.code is not None and not self._makings.scripts().enabled:
             raise conflict("Scripts are switched off (scripts.enabled).")
         known = await self._known(asked)
-        new = await to_thread.run_sync(make, body, known, limiter=self._making)
+        new = await to_thread.run_sync(make_tool, body, known, limiter=self._making)
         if new.address is not None:
             new = replace(new, address=await self._guarded(asked, new.address, known))
         await self._manual(asked).add([new])
@@ -112,7 +112,7 @@ class ManualToolOperations:
         name, user = asked.names["tool"], asked.principal.id[:126]
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
-        change = HandChange(
+        change = ManualEdit(
             None if said.description is None else cut(said.description),
             said.title,
             said.input_schema,
@@ -154,7 +154,7 @@ class ManualToolOperations:
 
     async def _check_schema_of(self, asked: OperationInput, name: str) -> None:
         """Requires the operator role to edit the input schema of an operator's tool."""
-        tool = await self._manual(asked).standing(name)
+        tool = await self._manual(asked).catalog_row(name)
         source = await ToolStore(self._ground.pool).source(asked.tenant, tool.source)
         if not tool.source:
             self._check_operator(asked, "The input schema of what runs in the gateway")

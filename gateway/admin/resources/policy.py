@@ -152,7 +152,7 @@ class PolicyOperations:
         expected = 0 if present is None else present.version
         most = self._policy.stored_rules
         try:
-            written = await self._policies(asked).put(name, asked.body, expected, most=most)
+            written = await self._policies(asked).put(name, asked.body, expected, limit=most)
         except TooManyRules as error:
             raise conflict(sentence(error)) from error
         except PolicyChanged as error:

@@ -19,7 +19,7 @@ from gateway.operations.operation import (
     not_found,
 )
 from registry.skills.document import Access
-from registry.skills.folders import FOUND_LIMIT, SkillFolder, check_names, made_folder
+from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
 from registry.skills.snapshot import Skill, SkillFile
 from registry.skills.store import Freed, SavedSkill, SkillStore, SkillVersion
 
@@ -45,7 +45,7 @@ class SkillImport(Struct, frozen=True, forbid_unknown_fields=True):
     """Skills to import, atomically. `strict`: reject all if a tool that one of them names is
     missing; `dry_run`: only report the outcome."""
 
-    skills: Annotated[tuple[SkillUpload, ...], Meta(min_length=1, max_length=FOUND_LIMIT)]
+    skills: Annotated[tuple[SkillUpload, ...], Meta(min_length=1, max_length=SKILLS_LIMIT)]
     strict: bool = False
     dry_run: bool = False
 
@@ -249,7 +249,7 @@ class SkillOperations:
         """The parsed upload. Raises ImportRejected."""
         files = ((one.path, one.content) for one in upload.files)
         text = upload.document.encode()
-        return made_folder(Path(f"skills[{number}]"), text, files, self._limits)
+        return folder_from(Path(f"skills[{number}]"), text, files, self._limits)
 
 
 def _row(skill: Skill) -> SkillRow:

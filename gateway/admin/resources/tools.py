@@ -24,9 +24,9 @@ from gateway.operations.operation import (
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import cut
 from registry.sources.pins import Held, Pins
-from registry.tools.edits import Details, HandChange, Lifecycle, Name64, Name128, Weight
+from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
-from registry.tools.tool_states import Detail, Protocol, Standings, State, ToolState
+from registry.tools.tool_states import Protocol, State, ToolDetail, ToolState, ToolStates
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -83,7 +83,7 @@ class ToolView(TaggedView, frozen=True):
     input_schema: Any
     output_schema: Any
     annotations: Any
-    waits_because: str | None
+    held_reason: str | None
     approved: Any
     waiting: Any
     updated: datetime
@@ -167,7 +167,7 @@ class ToolOperations:
     async def list(self, asked: OperationInput) -> ListPage[ToolRow]:
         query: ToolFilter = asked.query
         pages = self._ground.pages
-        found = await self._standings(asked).listed(
+        found = await self._tool_states(asked).listed(
             place(query.after),
             pages.limit(query) + 1,
             query.source,
@@ -181,13 +181,13 @@ class ToolOperations:
         return pages.cut(query, [_row(one) for one in found], lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> ToolView:
-        found = await self._standings(asked).detail(asked.names["tool"])
+        found = await self._tool_states(asked).detail(asked.names["tool"])
         if found is None:
             raise not_found("tool", asked.names["tool"])
         return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
 
     async def describe(self, asked: OperationInput) -> ToolView:
-        change = HandChange(description=cut(asked.body.text))
+        change = ManualEdit(description=cut(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)
@@ -206,7 +206,7 @@ class ToolOperations:
             said.cost,
         )
         name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, HandChange(details=details), user, version_of(asked))
+        await self._manual(asked).edit(name, ManualEdit(details=details), user, version_of(asked))
         return await self.get(asked)
 
     def check_tier(self, tier: str | None) -> None:
@@ -235,8 +235,8 @@ class ToolOperations:
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
         return await self.get(asked)
 
-    def _standings(self, asked: OperationInput) -> Standings:
-        return Standings(self._ground.pool, asked.tenant)
+    def _tool_states(self, asked: OperationInput) -> ToolStates:
+        return ToolStates(self._ground.pool, asked.tenant)
 
     def _manual(self, asked: OperationInput) -> ManualTools:
         return ManualTools(self._ground.pool, asked.tenant)
@@ -262,8 +262,8 @@ def _row(one: ToolState) -> ToolRow:
     )
 
 
-def _view(found: Detail, embedding: EntityEmbedding) -> ToolView:
-    one = found.standing
+def _view(found: ToolDetail, embedding: EntityEmbedding) -> ToolView:
+    one = found.tool
     return ToolView(
         one.name,
         one.source,
@@ -288,7 +288,7 @@ def _view(found: Detail, embedding: EntityEmbedding) -> ToolView:
         found.input_schema,
         found.output_schema,
         found.annotations,
-        found.waits_because,
+        found.held_reason,
         found.approved,
         found.waiting,
         one.updated,

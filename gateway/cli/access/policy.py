@@ -292,7 +292,7 @@ async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:
     async with open_registry(settings, Act("putRule", name)) as registry:
         policies = Policies(registry.database.pool, registry.host_id)
         try:
-            return await policies.put(name, rule, most=settings.policy.stored_rules)
+            return await policies.put(name, rule, limit=settings.policy.stored_rules)
         except TooManyRules as error:
             fail(f"{name}: {error}")
 

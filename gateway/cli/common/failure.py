@@ -11,7 +11,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from config.networks import without_queries
-from registry.names.similar_names import meant
+from registry.names.similar_names import did_you_mean
 
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143
 
@@ -35,5 +35,5 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     """Fail because no `kind` ("tool", "source") has this name; suggests similar names."""
-    hint = meant(name, known) or f"`toolgate {kind}s list` shows what there is."
+    hint = did_you_mean(name, known) or f"`toolgate {kind}s list` shows what there is."
     fail(f"There is no {kind} {name!r}. {hint}")

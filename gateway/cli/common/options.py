@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from gateway.cli.common.failure import USAGE, fail
-from registry.names.similar_names import meant
+from registry.names.similar_names import did_you_mean
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 LONGEST_DAYS = 3650
@@ -122,5 +122,5 @@ def finding_options(command: F) -> F:
 def check_tier(tier: str | None, known: Sequence[str]) -> None:
     """Fail if `policy.tiers`, which are `known`, lack the tier; "" is none."""
     if tier and tier not in known:
-        hint = meant(tier, known) or f"policy.tiers has {', '.join(known)}."
+        hint = did_you_mean(tier, known) or f"policy.tiers has {', '.join(known)}."
         fail(f"There is no tier {tier!r}. {hint}", USAGE)

@@ -25,11 +25,11 @@ from registry.tools.edits import (
     KnownFunction,
     KnownSources,
     Lifecycle,
-    New,
+    NewTool,
     ToolRefused,
     ToolRequest,
 )
-from registry.tools.requests import make, way_of
+from registry.tools.requests import make_tool, tool_kind
 from registry.tools.store import ManualTools
 from schemas.binding import Language
 from schemas.errors import Fault, ImportRejected
@@ -181,7 +181,7 @@ def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
 def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
     """The request with the source code instead of its file path."""
     try:
-        way_of(wanted)
+        tool_kind(wanted)
     except ToolRefused as error:
         fail(str(error))
     if wanted.script is None:
@@ -196,7 +196,7 @@ def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest
     return replace(wanted, script=None, code=code)
 
 
-async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool) -> list[New]:
+async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool) -> list[NewTool]:
     functions = {}
     if any(one.function is not None for one in wanted):
         loaded = load_functions(settings.functions)
@@ -210,12 +210,12 @@ async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool)
         tools = await registry.store.tools(registry.host_id)
         by_name = {one.name: one for one in sources}
         known = KnownSources(by_name, tuple(tools), functions, settings.scripts.source_bytes)
-        made = [make(one, known) for one in wanted]
+        made = [make_tool(one, known) for one in wanted]
         await ManualTools(registry.database.pool, registry.host_id).add(made, dry_run=dry_run)
     return made
 
 
-def _told(new: New) -> dict[str, Any]:
+def _told(new: NewTool) -> dict[str, Any]:
     draft = new.draft
     return {
         "name": draft.name,
@@ -228,7 +228,7 @@ def _told(new: New) -> dict[str, Any]:
     }
 
 
-def _warnings(settings: Settings, made: Sequence[New]) -> Iterator[str]:
+def _warnings(settings: Settings, made: Sequence[NewTool]) -> Iterator[str]:
     bindings = [new.draft.binding for new in made]
     languages = {one.language for one in bindings if one.language is not None}
     if languages and not settings.scripts.enabled:

@@ -14,7 +14,7 @@ from gateway.cli.common.options import ask, check_tier, finding_options, yes_opt
 from gateway.cli.common.output import say
 from gateway.cli.tools.add import schema_of
 from registry.importers.drafts import cut
-from registry.tools.edits import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool
+from registry.tools.edits import COST_TIERS, Details, Lifecycle, ManualEdit, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
@@ -129,10 +129,10 @@ async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awai
             no_such("tool", error.name, [*there, *disabled])
 
 
-def _change(given: dict[str, Any]) -> HandChange:
+def _change(given: dict[str, Any]) -> ManualEdit:
     schema = given.get("input_schema")
     description = given.get("description")
-    return HandChange(
+    return ManualEdit(
         description=None if description is None else cut(description),
         title=given.get("title"),
         input_schema=None if schema is None else schema_of(schema),

@@ -163,7 +163,7 @@ async def _tool(
         tool = found[name]
         source = await registry.store.source(registry.host_id, tool.source)
         try:
-            standing = await by_hand.standing(tool.name)
+            standing = await by_hand.catalog_row(tool.name)
         except NoSuchTool:
             no_such("tool", name, found)
         embedding = await embedding_of(registry.database.pool, registry.host_id, tool.id)

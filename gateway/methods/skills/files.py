@@ -19,7 +19,7 @@ from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_
 from gateway.protocol import cursors
 from gateway.protocol.shapes import Members, View
 from registry.catalog.catalog import Catalog
-from registry.skills.snapshot import Skill, SkillFile, children_of, entry_of, file_at, parsed
+from registry.skills.snapshot import Skill, SkillFile, children_of, entry_of, file_at, parse_uri
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ListParams, ResourceParams, read
@@ -68,7 +68,7 @@ class SkillFiles:
         """Handle resources/directory/read."""
         catalog = self._catalog(context, request)
         uri = read(request.params, ResourceParams).uri
-        place = parsed(uri)
+        place = parse_uri(uri)
         skill = self.agents.skills(context, catalog).get(place[0]) if place else None
         found = children_of(skill, place[1]) if skill is not None and place is not None else None
         if found is None:
@@ -78,7 +78,7 @@ class SkillFiles:
 
     async def read(self, context: Context, uri: str) -> Members | None:
         """The result of resources/read for a skill's file; None: `uri` is not of a known skill."""
-        if parsed(uri) is None:
+        if parse_uri(uri) is None:
             return None
         catalog = self._lists.visible(context)
         found = self._found(context, catalog, uri) if catalog.skills.listed else None
@@ -110,7 +110,7 @@ class SkillFiles:
     def _found(
         self, context: Context, catalog: Catalog, uri: str
     ) -> tuple[Skill, SkillFile] | None:
-        place = parsed(uri)
+        place = parse_uri(uri)
         skill = self.agents.skills(context, catalog).get(place[0]) if place else None
         file = file_at(skill, place[1]) if skill is not None and place is not None else None
         return (skill, file) if skill is not None and file is not None else None

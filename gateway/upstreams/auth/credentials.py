@@ -24,7 +24,7 @@ from gateway.upstreams.auth.tokens import (
 )
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
-from registry.names.similar_names import meant
+from registry.names.similar_names import did_you_mean
 from registry.sources.store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
@@ -46,7 +46,7 @@ async def check_asked_for(
     known = {*configured, *(one.name for one in await store.sources(host_id))}
     if source not in known:
         text = f"There is no source {source!r} in the settings or the registry."
-        raise NotAskedFor(f"{text} {meant(source, sorted(known))}".rstrip())
+        raise NotAskedFor(f"{text} {did_you_mean(source, sorted(known))}".rstrip())
     wanted = {
         credential.scheme: credential
         for tool in await store.tools(host_id)
@@ -57,7 +57,7 @@ async def check_asked_for(
     if wanted and not any(entry_for({scheme: ANY}, one) for one in wanted.values()):
         more = f" and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN else ""
         text = f"No tool of {source} asks for {scheme!r}, but for {', '.join([*wanted][:SHOWN])}"
-        raise NotAskedFor(f"{text}{more}. {meant(scheme, wanted)}".rstrip())
+        raise NotAskedFor(f"{text}{more}. {did_you_mean(scheme, wanted)}".rstrip())
 
 
 Alternative = tuple[Credential, ...]

@@ -24,7 +24,7 @@ from registry.database.postgres import Database
 from registry.skills.document import compose
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
-from registry.tools.edits import Address, New
+from registry.tools.edits import Address, NewTool
 from registry.tools.store import ManualTools
 from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected
@@ -411,7 +411,7 @@ async def approving(api: Admin, database: Database) -> None:
     (waits,) = (await api("GET", "/tools?state=held")).json["items"]
     at = f"/tools/{waits['name']}"
     looked_at = await api("GET", at)
-    assert looked_at.json["waits_because"] == "description changed"
+    assert looked_at.json["held_reason"] == "description changed"
     assert looked_at.json["waiting"]["description"] == "New words"
     assert (await api("POST", f"{at}/approve")).status == 428
     await imported(store, snapshot(tool("a", description="Newer words")), spec(pin=True))
@@ -620,7 +620,7 @@ async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
     operator = bearer(roles=["operator"])
     by_command = Address("inner", "http://10.0.0.1")
     draft = ToolDraft("", "inner", "Inner.", {"type": "object"}, HybridBinding("h/s/a/1"))
-    await ManualTools(database.pool, HOST).add([New(draft, by_command)])
+    await ManualTools(database.pool, HOST).add([NewTool(draft, by_command)])
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     code = {"code": "def main(arguments): return 1", "language": "python"}
     ways: list[tuple[dict[str, Any], int]] = [

@@ -83,7 +83,7 @@ def test_help_helps(bare: Toolgate) -> None:
 def test_a_tool_that_says_nothing_of_its_calls_is_told_what_it_could_say(bare: Toolgate) -> None:
     ran = bare("tools", "add", "weather", "--description", "The weather")
     assert ran.code == 1
-    assert "weather: it does not say what a call does: give it one of rest, graphql" in ran.err
+    assert "weather: what a call does is missing: expected one of rest, graphql" in ran.err
     assert "as in rest: GET https://api.example.com/pets/{id}" in ran.err
 
 

@@ -147,7 +147,7 @@ def test_one_that_is_wrong_stops_all(toolgate: Toolgate, folder: Path) -> None:
     ("args", "code", "told"),
     [
         ([], 2, "expected the NAME of a tool, or --from FILE"),
-        (["a"], 1, "give it one of rest"),
+        (["a"], 1, "expected one of rest"),
         (["a b", "--rest", "GET http://x/"], 2, "matching regex"),
         (["a", "--rest", "GET http://x/", "--input-schema", "nowhere.json"], 1, "no such file"),
         (["a", "--rest", "GET http://x/", "--input-schema", "{"], 2, "--input-schema"),

@@ -61,7 +61,7 @@ def test_what_is_disabled_is_listed_apart_and_outlives_imports(
 def test_only_what_was_made_by_hand_is_removed(with_pets: Toolgate) -> None:
     ran = with_pets("tools", "remove", "listPets", "--yes")
     assert ran.code == 1
-    assert "would bring it back. Instead: toolgate tools disable listPets" in ran.err
+    assert "the next import would restore it. Instead: toolgate tools disable listPets" in ran.err
     with_pets("tools", "add", "x", "--description", "X", "--rest", "GET http://x.example/")
     assert with_pets("tools", "remove", "x").code == 2  # nobody can be asked
     assert with_pets("tools", "remove", "x", "--yes").out == "Removed x.\n"

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
-from registry.tools.edits import KnownFunction, KnownSources, New, ToolRefused, ToolRequest
-from registry.tools.requests import make
+from registry.tools.edits import KnownFunction, KnownSources, NewTool, ToolRefused, ToolRequest
+from registry.tools.requests import make_tool
 from schemas.binding import (
     Credential,
     FunctionBinding,
@@ -53,8 +53,10 @@ KNOWN = KnownSources(
 )
 
 
-def made(**said: Any) -> New:
-    return make(msgspec.convert({"name": "t", "description": "It", **said}, ToolRequest), KNOWN)
+def made(**said: Any) -> NewTool:
+    return make_tool(
+        msgspec.convert({"name": "t", "description": "It", **said}, ToolRequest), KNOWN
+    )
 
 
 def refused(**said: Any) -> str:
@@ -170,7 +172,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({}, "give it one of rest, graphql"),
+        ({}, "expected one of rest, graphql"),
         ({"rest": "GET http://x/", "function": "count"}, "found rest, function"),
         ({"rest": "http://x/"}, "expected a request such as"),
         ({"rest": "GET http://[::1/x"}, "expected a URL, or a path"),

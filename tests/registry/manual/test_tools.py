@@ -8,7 +8,7 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.edits import Address, Details, HandChange, New, NoSuchTool, ToolRefused
+from registry.tools.edits import Address, Details, ManualEdit, NewTool, NoSuchTool, ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
@@ -28,8 +28,8 @@ def draft(name: str, **fields: Any) -> ToolDraft:
 IMPORTED = [draft("listPets"), draft("getPet")]
 
 
-def new(name: str, address: Address | None = None, **fields: Any) -> New:
-    return New(draft(name, **fields), address)
+def new(name: str, address: Address | None = None, **fields: Any) -> NewTool:
+    return NewTool(draft(name, **fields), address)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_the_kind_of_implementation_is_read_from_the_binding(
 ) -> None:
     await tools.add([new("t", binding=binding)])
     assert await value(database, "implementation_type", "t") == kind
-    assert (await tools.standing("t")).source == ""
+    assert (await tools.catalog_row("t")).source == ""
 
 
 async def test_the_source_is_among_the_words_of_search_and_embedding(
@@ -110,14 +110,14 @@ async def test_the_source_is_among_the_words_of_search_and_embedding(
         ([new("ok"), new("bad", Address("nowhere"))], "there is no source nowhere"),
         ([new("ok"), new("bad", Address("shop", "http://other"))], "with another address"),
         (
-            [new("ok"), New(draft("bad"), None, Details(sensitivity_tier="x" * 65))],
+            [new("ok"), NewTool(draft("bad"), None, Details(sensitivity_tier="x" * 65))],
             "sensitivity tier may have 64",
         ),
     ],
     ids=["taken", "twice", "schema", "source", "address", "length"],
 )
 async def test_all_or_nothing(
-    tools: ManualTools, store: ToolStore, added: list[New], told: str
+    tools: ManualTools, store: ToolStore, added: list[NewTool], told: str
 ) -> None:
     with pytest.raises(ToolRefused, match=told):
         await tools.add(added)
@@ -143,24 +143,24 @@ async def test_imports_leave_what_was_made_by_hand(tools: ManualTools, store: To
 async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
     tools: ManualTools, store: ToolStore, database: Database
 ) -> None:
-    await tools.edit("listPets", HandChange(description="Mine", details=Details("sales")), "ada")
+    await tools.edit("listPets", ManualEdit(description="Mine", details=Details("sales")), "ada")
     await store.save(HOST, SHOP, [draft("listPets", description="Newer"), draft("getPet")])
-    standing = await tools.standing("listPets")
+    standing = await tools.catalog_row("listPets")
     assert (standing.overridden, standing.override_user) == (True, "ada")
     assert (standing.description_source, standing.routing_domain) == ("manual", "sales")
     assert await value(database, "description", "listPets") == "Mine"
 
     assert await tools.reset_description("listPets") == "Newer"
-    assert not (await tools.standing("listPets")).overridden
+    assert not (await tools.catalog_row("listPets")).overridden
     await store.save(HOST, SHOP, [draft("listPets", description="Newest"), draft("getPet")])
     assert await value(database, "description", "listPets") == "Newest"
 
 
 async def test_of_an_imported_tool_only_what_imports_do_not_say(tools: ManualTools) -> None:
-    change = HandChange(title="T", tags=("a",), description="Mine")
+    change = ManualEdit(title="T", tags=("a",), description="Mine")
     with pytest.raises(ToolRefused, match="its title, tags would be overwritten by the next"):
         await tools.edit("listPets", change, "ada")
-    assert not (await tools.standing("listPets")).overridden
+    assert not (await tools.catalog_row("listPets")).overridden
 
 
 async def test_of_a_tool_made_by_hand_everything(
@@ -170,20 +170,20 @@ async def test_of_a_tool_made_by_hand_everything(
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     details = Details("d", "n", "t", 1.5, "deprecated", "p", ("rain", "snow"))
     await tools.edit(
-        "weather", HandChange("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
+        "weather", ManualEdit("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
     )
     tool = next(one for one in await store.tools(HOST) if one.name == "weather")
     assert (tool.title, tool.description) == (None, "Now")
     assert b'"examples"' in bytes(tool.input_schema)
-    standing = await tools.standing("weather")
+    standing = await tools.catalog_row("weather")
     assert (standing.overridden, standing.lifecycle_status, standing.semantic_weight) == (
         False,
         "deprecated",
         1.5,
     )
     assert (standing.tags, standing.keywords) == (["a", "b"], ["rain", "snow"])
-    await tools.edit("weather", HandChange(details=Details(routing_domain="", keywords=())), "ada")
-    standing = await tools.standing("weather")
+    await tools.edit("weather", ManualEdit(details=Details(routing_domain="", keywords=())), "ada")
+    standing = await tools.catalog_row("weather")
     assert (standing.routing_domain, standing.keywords) == (None, None)
     assert standing.semantic_namespace == "n"
     with pytest.raises(ToolRefused, match="made by hand: it has no other description"):
@@ -205,7 +205,7 @@ async def test_details_that_fit_no_column_or_no_order_are_refused(
     tools: ManualTools, details: Details, told: str
 ) -> None:
     with pytest.raises(ToolRefused, match=told):
-        await tools.edit("listPets", HandChange(details=details), "ada")
+        await tools.edit("listPets", ManualEdit(details=details), "ada")
     with pytest.raises(ToolRefused, match=told):
         await tools.add([replace(new("weather"), details=details)])
 
@@ -216,7 +216,7 @@ async def test_what_is_disabled_stays_so_whatever_is_imported(
     assert await tools.disable(["listPets"]) == ["listPets"]
     assert await tools.disable(["listPets"]) == []
     assert await names(store) == ["getPet"]
-    for drafts in ([draft("listPets", description="New"), draft("getPet")], [], IMPORTED):
+    for drafts in ([draft("listPets", description="NewTool"), draft("getPet")], [], IMPORTED):
         await store.save(HOST, SHOP, drafts)
         assert "listPets" not in await names(store)
     assert [one.name for one in await tools.disabled()] == ["listPets"]
@@ -257,7 +257,9 @@ async def test_of_several_one_that_is_not_there_stops_all(
 
 async def test_only_what_was_made_by_hand_is_removed(tools: ManualTools, store: ToolStore) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example")), new("rain", None)])
-    with pytest.raises(ToolRefused, match="imported from shop, which would bring it back"):
+    with pytest.raises(
+        ToolRefused, match="imported from shop, and the next import would restore it"
+    ):
         await tools.remove("listPets")
     await tools.remove("weather")
     assert await names(store) == ["getPet", "listPets", "rain"]
@@ -284,8 +286,8 @@ async def test_nothing_that_nobody_sees_is_written_by_hand(
     tools: ManualTools, store: ToolStore
 ) -> None:
     await tools.add([new("own", description="Does\U000e0041 it.")])
-    await tools.edit("own", HandChange(title="O\u202ewn", examples=({"a": "x\u200b"},)), "ada")
-    await tools.edit("listPets", HandChange(description="Lists\u200b pets."), "ada")
+    await tools.edit("own", ManualEdit(title="O\u202ewn", examples=({"a": "x\u200b"},)), "ada")
+    await tools.edit("listPets", ManualEdit(description="Lists\u200b pets."), "ada")
     found = {one.name: one for one in await store.tools(HOST)}
     assert (found["own"].title, found["own"].description) == ("Own", "Does it.")
     assert '"examples":[{"a":"x"}]' in bytes(found["own"].input_schema).decode().replace(" ", "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.skills.document import check_own, compose, read_document
+from registry.skills.document import check_imported_document, compose, read_document
 from schemas.errors import ImportRejected
 
 HEAD = b"---\nname: a\ndescription: Does A.\n"
@@ -145,13 +145,15 @@ def test_what_is_no_skill_says_why(content: bytes, problem: str) -> None:
 def test_what_of_ours_would_have_no_effect_is_refused(line: str, problem: str) -> None:
     found = document("allowed-tools: a", line)  # what is stored is read as ever
     with pytest.raises(ImportRejected, match=r"^S: ") as caught:
-        check_own(found, "S")
+        check_imported_document(found, "S")
     assert problem in str(caught.value)
 
 
 def test_what_of_others_stands_in_the_metadata_is_theirs() -> None:
-    check_own(document("metadata: {author: me, 1: 2, toolgate: x}"), "S")
-    check_own(document("allowed-tools: a", "metadata: {toolgate-access: a=read}"), "S")
+    check_imported_document(document("metadata: {author: me, 1: 2, toolgate: x}"), "S")
+    check_imported_document(
+        document("allowed-tools: a", "metadata: {toolgate-access: a=read}"), "S"
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,13 +164,13 @@ def test_instructions_that_nobody_sees_are_refused(hidden: str) -> None:
     with pytest.raises(
         ImportRejected, match=r"^S: line \d+ has characters that nobody sees: "
     ) as no:
-        check_own(found, "S")
+        check_imported_document(found, "S")
     assert str(no.value).isprintable()
     escaped = b'---\nname: a\ndescription: "A.\\U000E0041"\n---\nX'
     with pytest.raises(ImportRejected, match=r"^S: description: an escape stands for a character"):
-        check_own(read_document(escaped, "S"), "S")
+        check_imported_document(read_document(escaped, "S"), "S")
     for line in (r'license: "a\u200B"', r'metadata: {author: ["\U000E0041"]}', r'"x\u202E": 1'):
         with pytest.raises(ImportRejected, match=r"^S: .*: an escape stands for a character"):
-            check_own(document(line), "S")
+            check_imported_document(document(line), "S")
     kind = "---\n\u0645\u06cc\u200c\u062e and \U0001f468\u200d\U0001f469"
-    check_own(read_document(HEAD + kind.encode(), "S"), "S")
+    check_imported_document(read_document(HEAD + kind.encode(), "S"), "S")

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from registry.skills.snapshot import circle, in_order, longest
+from registry.skills.snapshot import cycle_through, dependency_order, longest_path
 
 
 @pytest.mark.parametrize(
@@ -21,22 +21,22 @@ from registry.skills.snapshot import circle, in_order, longest
     ids=["empty", "chain", "itself", "two", "three", "elsewhere"],
 )
 def test_a_circle_is_found_by_those_in_it(edges, way) -> None:
-    assert circle(edges, "a") == way
+    assert cycle_through(edges, "a") == way
 
 
 def test_what_is_needed_comes_first_and_once() -> None:
     edges = {"a": ["b", "c"], "b": ["d"], "c": ["d"]}
-    assert in_order(edges, "a") == ["d", "b", "c", "a"]
+    assert dependency_order(edges, "a") == ["d", "b", "c", "a"]
 
 
 def test_a_circle_that_is_there_already_ends() -> None:
-    assert sorted(in_order({"a": ["b"], "b": ["a"]}, "a")) == ["a", "b"]
+    assert sorted(dependency_order({"a": ["b"], "b": ["a"]}, "a")) == ["a", "b"]
 
 
 def test_the_longest_way_is_told() -> None:
     edges = {"a": ["b", "d"], "b": ["c"], "c": ["d"]}
-    assert longest(edges, ["a", "d"]) == ["a", "b", "c", "d"]
-    assert longest({}, []) == []
+    assert longest_path(edges, ["a", "d"]) == ["a", "b", "c", "d"]
+    assert longest_path({}, []) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -45,19 +45,19 @@ def test_random_graphs_are_in_order_exactly_when_they_have_no_circle(seed: int) 
     names = [f"n{number}" for number in range(12)]
     edges = {name: chance.sample(names, chance.choice([0, 0, 1, 2])) for name in names}
     for name in names:
-        order = in_order(edges, name)
+        order = dependency_order(edges, name)
         assert len(order) == len(set(order))
         place = {one: at for at, one in enumerate(order)}
         backward = any(place[to] >= place[one] for one in order for to in edges[one])
-        reached = [one for one in order if circle(edges, one)]
+        reached = [one for one in order if cycle_through(edges, one)]
         assert backward == bool(reached)
         for one in reached:
-            way = circle(edges, one)
+            way = cycle_through(edges, one)
             assert way[0] == way[-1] == one
             assert all(to in edges[at] for at, to in pairwise(way))
 
 
 def test_ten_thousand_in_a_row_are_no_recursion() -> None:
     edges = {f"{number}": [f"{number + 1}"] for number in range(10_000)}
-    assert len(in_order(edges, "0")) == len(longest(edges, ["0"])) == 10_001
-    assert circle(edges, "0") is None
+    assert len(dependency_order(edges, "0")) == len(longest_path(edges, ["0"])) == 10_001
+    assert cycle_through(edges, "0") is None
