@@ -45,8 +45,16 @@ class ToolCall:
 Execute = Callable[[ToolCall], Coroutine[Any, Any, ToolResult | RelayedResult]]
 """Execute a call: its result, also that of a tool that failed. Raises Fault."""
 
-Guard = Callable[[Execute], Execute]
-"""Wrap what executes calls; every call of every front passes, those in batches one by one."""
+
+class Guard(Protocol):
+    """Wraps what executes calls; those of every front, and each call of a batch."""
+
+    def applies(self, tool: Tool, source: Source | None) -> bool:
+        """Whether calls of `tool` have to pass. The answer holds until the catalog, the settings
+        or the policy rules change."""
+
+    def guard(self, execute: Execute) -> Execute:
+        """Wrap the execution of calls to which the guard applies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,9 +249,8 @@ class Access:
         self._resources.serve(endpoints_of(settings))
 
     def _judges(self, settings: Settings) -> Judging:
-        return Judging(
-            self.policy_view, Approving(settings.policy, self._handle.pool, shown_to_people)
-        )
+        approving = Approving(settings.policy, self._handle.pool, shown_to_people)
+        return Judging(self.policy_view, approving, audited=self.auditing.enabled)
 
     async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
@@ -268,8 +267,8 @@ class Access:
         """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
         arguments and results, circuit breaker."""
         bounds = self.bounds
-        before = [*self.auditing.guards, self._judging.guard, bounds.limiting.guard]
-        return [*before, self._guardrails.guard, bounds.breaker.guard]
+        before = [*self.auditing.guards, self._judging, bounds.limiting]
+        return [*before, self._guardrails, bounds.breaker]
 
     def remember(self, action: AdminAction) -> None:
         """Record an action of the admin API in the audit log."""
@@ -315,7 +314,7 @@ class Auditing(Collector):
 
     @property
     def guards(self) -> Sequence[Guard]:
-        return [self._trail.guard] if self.enabled else []
+        return [self._trail] if self.enabled else []
 
     def identifying(self, identify: Identify) -> Identify:
         return self._trail.identifying(identify) if self.enabled else identify

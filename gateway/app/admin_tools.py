@@ -15,9 +15,10 @@ from gateway.admin.service import AdminApi
 from gateway.admin.tools import OperationLists, counting
 from gateway.app.access import Access
 from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
-from gateway.app.methods import guarded, session_methods, tool_methods
+from gateway.app.methods import session_methods, tool_methods
 from gateway.app.shared import Shared
 from gateway.methods.answers import Answering
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.call_tool import Own
 from gateway.methods.describe_tools import Describe
 from gateway.methods.refused import rate_limit_result
@@ -60,10 +61,8 @@ def admin_fronts(
         OperationBinding: OperationUpstream(api.operations),
         GatewayBinding: Own({"describe": Describe(lists)}),
     }
-    execute = guarded(upstreams, access.guards)
-    tools = ToolMethods(
-        lists, execute, verify_scope=settings.auth.verify_scope, answering=answering
-    )
+    plans = CallPlans(upstreams, access.guards, access.policy_view)
+    tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)
     methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
     around = [*middleware, counting(api.rates), *access.middleware]
     dispatcher = Dispatcher(methods, tools.call_by_name, around, rate_limit_result)

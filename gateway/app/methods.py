@@ -9,12 +9,13 @@ from msgspec import Raw
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
-from gateway.abc import Execute, Guard, Middleware, ToolCall, Upstream
+from gateway.abc import Middleware, Upstream
 from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
 from gateway.context import Context
 from gateway.methods.answers import Answering
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.call_tool import Own, Passing
 from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
@@ -44,7 +45,6 @@ from schemas.binding import GatewayBinding
 from schemas.errors import Unavailable
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
-from schemas.tool import RelayedResult, ToolResult
 
 
 def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
@@ -158,18 +158,18 @@ def dispatchers(
         learn=None if usage is None else usage.found,
     )
     own = _own(settings, lists, finding, skills)
-    execute = guarded({**upstreams, GatewayBinding: own}, access.guards)
+    plans = CallPlans({**upstreams, GatewayBinding: own}, access.guards, access.policy_view)
     passing = Passing(lists, skills.handles)
     tools = ToolMethods(
         lists,
-        execute,
+        plans,
         verify_scope=verify_scope,
         answering=answering,
         passing=passing,
         usage=usage,
         mean=finding.mean,
     )
-    services = Services(lists, execute, verify_scope, tools.call_by_name)
+    services = Services(lists, plans, verify_scope, tools.call_by_name)
     instructions = {name: one.instructions for name, one in settings.toolsets.items()}
     methods = {
         **session_methods(lists, shared, settings.mcp.instructions, instructions),
@@ -184,19 +184,6 @@ def dispatchers(
         Dispatcher(methods, services.call_by_id, middleware, rate_limit_result),
         Dispatcher(on_portal, services.call_by_id, middleware),
     )
-
-
-def guarded(upstreams: Mapping[type, Upstream], guards: Sequence[Guard]) -> Execute:
-    """The executor of calls, wrapped in `guards`."""
-
-    async def reach(call: ToolCall) -> ToolResult | RelayedResult:
-        upstream = upstreams[type(call.tool.binding)]
-        return await upstream.call(call.tool, call.source, call.arguments, call.context)
-
-    execute: Execute = reach
-    for guard in reversed(guards):
-        execute = guard(execute)
-    return execute
 
 
 def _modes(settings: Settings) -> Modes:

@@ -218,9 +218,7 @@ class Answering:
         context: Context,
         checker: Checker,
     ) -> ToolResult:
-        """Post-process `result` for the caller; `checker` is that of the tool's arguments."""
-        if self._is_done(result, tool, asked):
-            return result
+        """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
         if self._validates(tool.source) and not result.is_error:
             result = self._compared(result, tool)
         if asked.fields and not result.is_error and tool.binding.facts.projects == "answer":
@@ -317,7 +315,7 @@ class Answering:
             f"{uri_of(handle)} is all of it.{advice}]"
         )
 
-    def _is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
+    def is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
         """Whether `result` needs no post-processing, as with nearly every call."""
         if asked.fields or result.meta is not UNSET or self._validates(tool.source):
             return False

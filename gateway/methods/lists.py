@@ -110,9 +110,9 @@ class Lists:
 
     def catalog(self, context: Context) -> Catalog:
         """The catalog that the caller sees at the requested endpoint."""
-        tenant, toolset = context.principal.tenant, context.toolset
+        tenant, toolset = context.identity.principal.tenant, context.toolset
         catalog = self._catalogs.of(tenant, toolset)
-        if self._policy_view is None:
+        if self._policy_view is None or self._policy_view.allows_all:
             return catalog
         whole = catalog if toolset is None else self._catalogs.of(tenant)
         return self._policy_view.view(context, catalog, whole)

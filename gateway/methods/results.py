@@ -37,9 +37,14 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
         meta = {**result.meta, **(meta or {})}
     if result.is_error:
         meta = {**(meta or {}), META_REQUEST_ID: context.request_id}
+    content, structure = result.content, result.structured_content
+    if len(content) != 1 or type(content[0]) is not TextContent:
+        content = tuple(_carried(item, revision) for item in content)
+    if not revision.any_structure:
+        structure = _structure(structure, revision)
     return CallToolResult(
-        content=_content(result.content, revision),
-        structured_content=_structure(result.structured_content, revision),
+        content=content,
+        structured_content=structure,
         is_error=result.is_error,
         result_type="complete" if revision.result_type else UNSET,
         meta=UNSET if meta is None else meta,
@@ -107,7 +112,7 @@ def _structure(value: Raw | UnsetType, revision: Revision) -> Raw | UnsetType:
     """Structured content; other values than objects are wrapped for 2025-06-18 and 2025-11-25."""
     if value is UNSET or not revision.titles:
         return UNSET
-    if revision.any_structure or _is_object(value):
+    if bytes(memoryview(value)[:1]) == b"{" or _is_object(value):
         return value
     return Raw(b'{"result":' + bytes(value) + b"}")
 
@@ -117,14 +122,8 @@ def _is_object(value: Raw) -> bool:
     return first == ord("{")
 
 
-def _content(content: tuple[Content, ...], revision: Revision) -> tuple[Content, ...]:
-    """`content`, with blocks that the revision lacks replaced by text."""
-    if len(content) == 1 and type(content[0]) is TextContent:
-        return content
-    return tuple(_carried(item, revision) for item in content)
-
-
 def _carried(item: Content, revision: Revision) -> Content:
+    """A block of content; as text, if the revision lacks its kind."""
     if isinstance(item, AudioContent) and not revision.annotations:
         return TextContent(f"[audio, {item.mime_type}: {revision.name} cannot carry it]")
     if isinstance(item, ResourceLink) and not revision.links:

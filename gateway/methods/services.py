@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.abc import Execute, Handler, ToolCall
+from gateway.abc import Handler, ToolCall
 from gateway.context import Context
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.checks import check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, plain_result, spoken
@@ -43,13 +44,13 @@ class Services:
     def __init__(
         self,
         lists: Lists,
-        execute: Execute,
+        plans: CallPlans,
         verify_scope: bool,
         tool_by_name: Handler,
     ) -> None:
         """`tool_by_name` handles methods that are tools but not services."""
         self._lists = lists
-        self._execute = execute
+        self._plans = plans
         self._verify_scope = verify_scope
         self._tool_by_name = tool_by_name
         self._listed = EncodedAnswers(_listed)
@@ -58,6 +59,8 @@ class Services:
         """Call an action: method is its id, params are its data, the result is its output."""
         found = self._find(context, request.method)
         if found is None:
+            if context.revision.tools_are_methods:
+                return await self._otherwise(context, request)
             return await self._unknown(context, request)
         legacy = context.revision.text_results
         data = request.params if legacy else _by_name(found.binding, request.params)
@@ -126,8 +129,8 @@ class Services:
         if not context.letter.auth_first:
             self._authorize(binding, context)
         check_key(binding, context.letter.idempotency_key)
-        source = found.catalog.sources.get(found.tool.source)
-        result = await self._execute(ToolCall(found.tool, source, arguments, context))
+        plan = self._plans.plan(found.catalog, found.tool)
+        result = await plan.execute(ToolCall(found.tool, plan.source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)
 
     def _authorize(self, binding: ServiceBinding, context: Context) -> None:

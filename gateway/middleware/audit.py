@@ -29,6 +29,7 @@ from schemas.masking import Masks, masks_of
 from schemas.mcp.messages import CallToolResult
 from schemas.mcp.revisions import Revision
 from schemas.memo import Memo
+from schemas.source import Source
 from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
 
 CALL = "call_tool"  # forwards calls to the tool named in its arguments
@@ -114,6 +115,9 @@ class AuditTrail:
                     self._add(context, request, note, outcome, time.perf_counter() - began)
 
         return recorded
+
+    def applies(self, _tool: Tool, _source: Source | None) -> bool:
+        return True
 
     def guard(self, execute: Execute) -> Execute:
         """Outermost guard: it sees the original arguments and the final result."""

@@ -16,11 +16,12 @@ from prometheus_client.registry import Collector
 
 from config.access import BreakerSettings as Settings
 from gateway.abc import Execute, ToolCall
-from gateway.middleware.circuit import Circuit
+from gateway.middleware.circuit import Circuit, State
 from schemas.errors import RelayedFault, SourceDown, whole_seconds
 from schemas.hybrid import UNAVAILABLE, Status, status_members
 from schemas.jsonrpc import encode
-from schemas.tool import Outage, RelayedResult, TextContent, ToolResult
+from schemas.source import Source
+from schemas.tool import Outage, RelayedResult, TextContent, Tool, ToolResult
 
 log = logging.getLogger("toolgate.upstream")
 
@@ -68,20 +69,23 @@ class Breaker(Collector):
             circuit.close()
             log.info("breaker_closed", extra={"source": place})
 
-    def guard(self, execute: Execute) -> Execute:
-        if not self._settings.enabled:
-            return execute
+    def applies(self, tool: Tool, source: Source | None) -> bool:
+        return self._settings.enabled and source is not None and tool.binding.facts.remote
 
-        async def spared(call: ToolCall) -> ToolResult | RelayedResult:
-            if call.source is None or not call.tool.binding.facts.remote:
+    def guard(self, execute: Execute) -> Execute:
+        circuits, clock = self._circuits, self._clock
+
+        async def protected(call: ToolCall) -> ToolResult | RelayedResult:
+            source = call.source
+            if source is None:
                 return await execute(call)
-            name = call.source.name
-            circuit = self._circuits.get(call.source.place)
+            name, place = source.name, source.place
+            circuit = circuits.get(place)
             if circuit is None:
-                circuit = self._circuits[call.source.place] = Circuit(self._settings, self._jitter)
-            began = circuit.admit(self._clock())
+                circuit = circuits[place] = Circuit(self._settings, self._jitter)
+            began = circuit.round if circuit.state == "closed" else circuit.admit(clock())
             if began is None:
-                return self._refusal(call, name, circuit.wait_s(self._clock()))
+                return self._refusal(call, name, circuit.wait_s(clock()))
             failed: bool | None = None  # stays None if cancelled or not sent
             try:
                 result = await execute(call)
@@ -94,15 +98,14 @@ class Breaker(Collector):
                 failed = False
                 raise
             finally:
-                self._done(name, circuit, began, failed)
+                before, now = circuit.state, clock()
+                circuit.done(began, failed, now)
+                if circuit.state != before:
+                    self._log_change(name, circuit, before, now)
 
-        return spared
+        return protected
 
-    def _done(self, name: str, circuit: Circuit, began: int, failed: bool | None) -> None:
-        before, now = circuit.state, self._clock()
-        circuit.done(began, failed, now)
-        if circuit.state == before:
-            return
+    def _log_change(self, name: str, circuit: Circuit, before: State, now: float) -> None:
         if circuit.state == "open":
             extra = {"source": name, "open_s": round(circuit.wait_s(now), 1)}
             if before == "closed":

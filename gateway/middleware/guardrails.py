@@ -36,6 +36,7 @@ from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
 from schemas.masking import MASK, Masks, json_in, masks_of
 from schemas.memo import Memo
 from schemas.patterns import InvalidPattern, Pattern
+from schemas.source import Source
 from schemas.tool import (
     EmbeddedResource,
     RelayedResult,
@@ -433,10 +434,10 @@ class Guardrails:
         ]
         self._plans: Memo[tuple[Hashable, ...], _Plan | None] = Memo(TOOLS)
 
-    def guard(self, execute: Execute) -> Execute:
-        if not self._settings.mask and not self._rules:
-            return execute
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return (self._settings.mask or bool(self._rules)) and self._plan(tool) is not None
 
+    def guard(self, execute: Execute) -> Execute:
         async def guarded(call: ToolCall) -> ToolResult | RelayedResult:
             plan = self._plan(call.tool)
             if plan is None:

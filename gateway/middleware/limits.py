@@ -22,7 +22,8 @@ from gateway.state.rates import network_of
 from schemas.errors import Overloaded, TooManyRequests
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import Request
-from schemas.tool import RelayedResult, ToolResult
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
 
 
 class RefusalCounts(Collector):
@@ -167,10 +168,13 @@ class Limiting:
 
         return counted
 
-    def guard(self, execute: Execute) -> Execute:
-        if not self._limits.tools and not self._limits.sources:
-            return execute
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return (
+            tool.source in self._limits.sources
+            or self._rate(tool.name, tool.tags, tool.domain) is not None
+        )
 
+    def guard(self, execute: Execute) -> Execute:
         async def limited(call: ToolCall) -> ToolResult | RelayedResult:
             tool = call.tool
             tenant = call.context.principal.tenant

@@ -9,21 +9,29 @@ from gateway.abc import Execute, ToolCall
 from gateway.audit.records import shown
 from gateway.context import Context
 from gateway.policy.approvals import Approving
-from gateway.policy.engine import Decision
+from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
 from schemas.errors import Denied, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode
 from schemas.masking import masks_of
-from schemas.tool import RelayedResult, ToolResult
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
 
 SHOWN_BYTES = 16_384  # of arguments, to approvers
 _ASKS = Raw(b'"input_required"')
 
 
 class Judging:
-    def __init__(self, policy_view: PolicyView, approving: Approving) -> None:
+    def __init__(
+        self, policy_view: PolicyView, approving: Approving, *, audited: bool = True
+    ) -> None:
+        """`audited`: decisions are recorded, also those of no rule."""
         self._policy_view = policy_view
         self._approving = approving
+        self._audited = audited
+
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return self._audited or (not self._policy_view.allows_all and is_judged(tool))
 
     def guard(self, execute: Execute) -> Execute:
         async def judged(call: ToolCall) -> ToolResult | RelayedResult:

@@ -194,6 +194,8 @@ class PolicyView:
         self._usual = Engine(policy, NO_RULES)
         self._of: dict[str, _Rules] = {}
         self._stored: dict[str, Mapping[str, Rule]] = {}
+        self.allows_all = self._usual.allows_all  # whether no tenant has a rule that could deny
+        self.generation = 0  # grows when the rules of a tenant change
         self._rules_changed = (events or Events()).rules_changed
 
     def reconfigure(self, policy: Policy, levels: int) -> None:
@@ -204,6 +206,7 @@ class PolicyView:
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         for tenant in list(self._of):
             self.apply(tenant, self._stored.get(tenant, NO_RULES))
+        self._renew()
 
     async def load(self, pool: Pool) -> None:
         """Reload the stored rules of all tenants; changed ones are compiled in a thread, tenants
@@ -235,8 +238,14 @@ class PolicyView:
                 facts = {"rule": rule.name, "tenant": tenant, "reason": rule.broken}
                 log.error("rule_not_evaluated", extra=facts)
         self._of[tenant] = _Rules(engine)
+        self._renew()
         log.info("policy_loaded", extra={"tenant": tenant, "rules": len(engine.rules)})
         self._rules_changed.publish(tenant)
+
+    def _renew(self) -> None:
+        of_tenants = (rules.engine.allows_all for rules in self._of.values())
+        self.allows_all = self._usual.allows_all and all(of_tenants)
+        self.generation += 1
 
     def engine(self, tenant: str) -> Engine:
         return self._rules(tenant).engine
@@ -248,7 +257,7 @@ class PolicyView:
 
     def view(self, context: Context, catalog: Catalog, whole: Catalog) -> Catalog:
         """The caller's view of `catalog`, which is `whole` or a toolset of it."""
-        rules = self._rules(context.principal.tenant)
+        rules = self._rules(context.identity.principal.tenant)
         if rules.engine.allows_all:
             return catalog
         standing = _standing(rules, context.principal, context.toolset)

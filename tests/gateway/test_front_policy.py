@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from config.access import Policy, Rule
 from config.settings import Settings, Toolset
 from gateway.context import Principal
-from gateway.policy.engine import Engine
 from registry.access.approvals import Approvals
 from registry.access.policies import Policies
 from registry.database.postgres import borrowed
@@ -107,9 +106,8 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
 
 def apply(client: Client, policy: Policy) -> None:
     """Have a gateway decide by these rules, as if its settings had them."""
-    policy_view = client.gateway.access.policy_view
-    policy_view._policy, policy_view._usual = policy, Engine(policy, {})
-    policy_view._of.clear()
+    gateway = client.gateway
+    gateway.access.policy_view.reconfigure(policy, gateway.settings.limits.json_depth)
 
 
 def drawn(seed: int) -> Policy:

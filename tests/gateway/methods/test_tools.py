@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from gateway.abc import RelayRequest
-from gateway.app.methods import guarded
 from gateway.context import CallHeaders
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
 from schemas.binding import McpBinding, Mirrored
@@ -63,7 +63,10 @@ def tools(answer=None, catalog=CATALOG):
     relay = Answers({"content": [TEXT]} if answer is None else answer)
     of_servers = lists(catalog, page_size=100)
     return ToolMethods(
-        of_servers, guarded({McpBinding: relay}, []), verify_scope=True, answering=answering()
+        of_servers,
+        CallPlans({McpBinding: relay}, [], None),
+        verify_scope=True,
+        answering=answering(),
     ), relay
 
 

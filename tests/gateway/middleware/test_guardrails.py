@@ -100,9 +100,11 @@ async def test_a_tool_without_marks_and_rules_gets_its_result_as_it_is():
     assert (await called(settings(), result))[0] is result
 
 
-def test_with_nothing_to_do_calls_do_not_even_pass():
-    execute = Service(None).execute
-    assert Guardrails(settings(mask=False)).guard(execute) == execute
+def test_calls_pass_where_a_schema_has_marks_or_a_rule_concerns_the_tool():
+    marked, plain = tool(SECRET_OUTPUT), tool()
+    assert Guardrails(settings()).applies(marked, None)
+    assert not Guardrails(settings()).applies(plain, None)
+    assert not Guardrails(settings(mask=False)).applies(marked, None)
 
 
 async def test_marked_values_are_masked_in_structured_content_and_in_its_text():

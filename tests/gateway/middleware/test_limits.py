@@ -304,8 +304,9 @@ async def test_a_tool_or_a_source_runs_so_many_calls_at_a_time(setting):
     assert await guard(one) == "done"
 
 
-async def test_without_such_limits_nothing_stands_before_a_call():
-    async def execute(_call):
-        return "done"
-
-    assert Limiting(NONE, LocalRates()).guard(execute) is execute
+def test_only_tools_and_sources_with_limits_have_to_pass():
+    limits = replace(NONE, tools={"get_*": Rate(calls=1)}, sources={"erp": Rate(concurrent=1)})
+    limiting = Limiting(limits, LocalRates())
+    assert limiting.applies(Tool("get_pet"), None)
+    assert limiting.applies(Tool("list", "erp"), None)
+    assert not limiting.applies(Tool("list"), None)

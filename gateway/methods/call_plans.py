@@ -1,0 +1,120 @@
+"""Plans of tool calls: what each call of a tool needs, resolved once and not per call.
+
+A plan holds the guards that apply to its tool, and no others. Plans live as long as their catalog,
+and are made anew when policy rules change; new settings come with a new `CallPlans`. A plan is the
+same for all callers: what depends on the caller is decided by its guards.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, ref
+
+from gateway.abc import Execute, Guard, Upstream
+from gateway.policy.visibility import PolicyView
+from registry.catalog.catalog import Catalog
+from schemas.binding import ServiceBinding
+from schemas.jsonschema import Checker
+from schemas.source import Source
+from schemas.tool import Tool
+
+log = logging.getLogger("toolgate.tools")
+
+OWN = ""  # prefix of the keys of built-in tools: another toolset may have a tool of that name
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """How a tool of one catalog is called."""
+
+    tool: Tool
+    source: Source | None
+    execute: Execute  # behind the guards that apply to the tool
+    checker: Checker | None  # of its arguments; None: its input schema is unusable
+    action: ServiceBinding | None  # the hybrid action that it calls
+    is_own: bool  # built in
+    is_relayed: bool  # of another MCP server
+    keeps_answers: bool
+
+
+Plans = dict[str | tuple[str, str], CallPlan]
+
+
+class CallPlans:
+    def __init__(
+        self,
+        upstreams: Mapping[type, Upstream],
+        guards: Sequence[Guard],
+        policy_view: PolicyView | None,
+    ) -> None:
+        """`upstreams` by the class of the bindings that they execute; `guards` outermost first;
+        `policy_view` None: no policy rules."""
+        self._upstreams = upstreams
+        self._guards = tuple(reversed(guards))
+        self._policy_view = policy_view
+        self._rules = 0 if policy_view is None else policy_view.generation
+        self._by_catalog: WeakKeyDictionary[Catalog, Plans] = WeakKeyDictionary()
+        self._last: Callable[[], Catalog | None] = _nothing
+        self._of_last: Plans = {}
+        self._unusable: set[str] = set()  # digests of tools with unusable schemas
+
+    def of(self, catalog: Catalog) -> Plans:
+        """The plans made so far for the tools of a catalog, by name."""
+        if self._policy_view is not None and self._policy_view.generation != self._rules:
+            self._rules = self._policy_view.generation
+            self._by_catalog.clear()
+        elif self._last() is catalog:
+            return self._of_last
+        plans = self._by_catalog.get(catalog)
+        if plans is None:
+            plans = self._by_catalog[catalog] = {}
+        self._last, self._of_last = ref(catalog), plans
+        return plans
+
+    def plan(self, catalog: Catalog, tool: Tool) -> CallPlan:
+        """The plan of `tool`, which is of `catalog` or built in."""
+        plans = self.of(catalog)
+        key = (OWN, tool.digest) if tool.binding.facts.own else tool.name
+        found = plans.get(key)
+        if found is None:
+            found = plans[key] = self._made(catalog, tool)
+        return found
+
+    def _made(self, catalog: Catalog, tool: Tool) -> CallPlan:
+        source, facts = catalog.sources.get(tool.source), tool.binding.facts
+        return CallPlan(
+            tool,
+            source,
+            execute=self._guarded(tool, source),
+            checker=self._checker(catalog, tool),
+            action=tool.binding.action,
+            is_own=facts.own,
+            is_relayed=facts.relayed,
+            keeps_answers=facts.keeps_answers,
+        )
+
+    def _guarded(self, tool: Tool, source: Source | None) -> Execute:
+        execute = _sender(self._upstreams[type(tool.binding)])
+        for guard in self._guards:
+            if guard.applies(tool, source):
+                execute = guard.guard(execute)
+        return execute
+
+    def _checker(self, catalog: Catalog, tool: Tool) -> Checker | None:
+        try:
+            return catalog.checker(tool)
+        except ValueError as error:
+            if tool.digest not in self._unusable:
+                self._unusable.add(tool.digest)
+                reason = str(error).split("\n", 1)[0][:300]
+                log.warning("schema_unusable", extra={"tool": tool.name, "reason": reason})
+            return None
+
+
+def _sender(upstream: Upstream) -> Execute:
+    call = upstream.call
+    return lambda one: call(one.tool, one.source, one.arguments, one.context)
+
+
+def _nothing() -> None:
+    return None
