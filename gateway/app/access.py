@@ -22,7 +22,7 @@ from config.sources import SchemeSettings
 from gateway.abc import Counter, Guard, Middleware, Rates
 from gateway.admin.service import AdminAction
 from gateway.audit.records import AuditEntry, digest_of, printable
-from gateway.audit.retention import look_after
+from gateway.audit.retention import maintain_regularly
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
 from gateway.events import Events
@@ -38,7 +38,7 @@ from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.limits import Limiting, RefusalCounts
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.middleware.telemetry import Metrics
-from gateway.policy.approvals import Approving
+from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView, Refusals
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
@@ -249,7 +249,7 @@ class Access:
         self._resources.serve(endpoints_of(settings))
 
     def _judges(self, settings: Settings) -> Judging:
-        approving = Approving(settings.policy, self._handle.pool, shown_to_people)
+        approving = ApprovalGate(settings.policy, self._handle.pool, shown_to_people)
         return Judging(self.policy_view, approving, audited=self.auditing.enabled)
 
     async def _load(self, pool: Pool) -> None:
@@ -353,7 +353,9 @@ class Auditing(Collector):
         if not self.enabled or pool is None:
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(look_after, pool, self._writer.key, self._settings.retention_days)
+            tasks.start_soon(
+                maintain_regularly, pool, self._writer.key, self._settings.retention_days
+            )
             tasks.start_soon(self._writer.run)
             tasks.start_soon(self._sum_up)
 

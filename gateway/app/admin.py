@@ -32,7 +32,7 @@ from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
 from gateway.operations.serving import Repeats
 from gateway.policy.engine import Engine
-from gateway.state.idempotency import Once
+from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from registry.access.secrets import Keys
 from registry.catalog.catalogs import Catalogs
@@ -88,7 +88,7 @@ def admin_api(parts: AdminParts) -> AdminApi:
         settings,
         parts.identify,
         operations=operations_of(parts),
-        repeats=Repeats(Once(parts.pool, settings.idempotency_ttl_s)),
+        repeats=Repeats(IdempotencyKeys(parts.pool, settings.idempotency_ttl_s)),
         record=parts.record,
         refusal=OPEN if parts.settings.auth.mode == "none" else None,
     )

@@ -30,7 +30,7 @@ from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.upstreams.remote_documents import Asking
+from gateway.upstreams.remote_documents import RemoteDocuments
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -65,7 +65,7 @@ class Gateway:
         self.federation = Federation(
             settings, self.upstreams.ways, self.shared, self.catalogs, events=events
         )
-        self.asking = Asking(self.federation.lister, connections, settings.imports)
+        self.asking = RemoteDocuments(self.federation.lister, connections, settings.imports)
         self.feed = self._feed()
         self.access = self._access(policy_view)
         self.embeddings = self._embeddings()

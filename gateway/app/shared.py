@@ -14,14 +14,14 @@ from config.settings import Settings
 from gateway.events import Events
 from gateway.methods.capabilities import announced
 from gateway.state.bus import Bus
-from gateway.state.client_requests import Asks, ClientAnswers
+from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.hub import Hub, fingerprint
 from gateway.state.idempotency import Idempotency
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.peer_nodes import beat
 from gateway.state.sessions import Sessions
-from gateway.state.stored_answers import Kept, StoredAnswerLimits
-from gateway.state.stores import Keep, make_stores
+from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
+from gateway.state.stores import Retention, make_stores
 from gateway.state.streams import Streams
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
@@ -48,7 +48,7 @@ class Shared:
         self._catalogs = catalogs
         self._beat_s = settings.state.beat_s
         self._rules = rules
-        keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
+        keep = Retention(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(settings.state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
         shares = answers.tenant_share < 1
@@ -59,7 +59,7 @@ class Shared:
             kept_bytes=answers.kept_bytes,
             tenant_bytes=of_tenant,
         )
-        self.kept = Kept(self.stores.answers, counter, kept)
+        self.kept = StoredAnswers(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
         self.hub = Hub(
             mcp.stream_limit,
@@ -88,8 +88,8 @@ class Shared:
         )
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._beat_s)
-        said = ClientAnswers(log, sessions.shared, later, replay_s)
-        self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
+        said = RemoteAnswers(log, sessions.shared, later, replay_s)
+        self.asks = ClientRequests(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def reconfigure(self, limits: LimitSettings) -> None:
         """Replace the limits of open resources per principal."""

@@ -15,9 +15,9 @@ from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
 from gateway.protocol.sealed import Sealer, TaskIds
-from gateway.state.hub import Place
+from gateway.state.hub import Endpoint
 from gateway.state.idempotency import Idempotency
-from gateway.state.stored_answers import Kept
+from gateway.state.stored_answers import StoredAnswers
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
@@ -27,10 +27,10 @@ from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
 from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.parking import Deferred, Parking, RemoteParking
+from gateway.upstreams.mcp.parking import DeferredCalls, Parking, RemoteParking
 from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
@@ -116,7 +116,9 @@ class Upstreams:
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
         self.client = Client(upstream, sources, own)
-        self.ways = Ways(self.client.connections, upstream, sources, msgspec.to_builtins(SERVER))
+        self.ways = Transports(
+            self.client.connections, upstream, sources, msgspec.to_builtins(SERVER)
+        )
         self.idempotency = Idempotency(pool, settings.portal.idempotency_ttl_s)
         limits = ActionLimits(self._timeout_of, upstream.python_threads, upstream.python_calls)
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
@@ -127,7 +129,7 @@ class Upstreams:
         return {name: service.actions for name, service in self.services.items()}
 
     def by_binding(
-        self, mcp: Upstream, kept: Kept, read_resource: ReadResource
+        self, mcp: Upstream, kept: StoredAnswers, read_resource: ReadResource
     ) -> dict[type, Upstream]:
         """The upstreams by the class of the bindings that they execute; `mcp` is one of them."""
         answers = self._settings.answers
@@ -181,10 +183,16 @@ ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 
 
 class Federation:
-    """Implements `Audience`, for the servers of one tenant."""
+    """Implements `ChangeSubscriber`, for the servers of one tenant."""
 
     def __init__(
-        self, settings: Settings, ways: Ways, shared: Shared, catalogs: Catalogs, *, events: Events
+        self,
+        settings: Settings,
+        ways: Transports,
+        shared: Shared,
+        catalogs: Catalogs,
+        *,
+        events: Events,
     ) -> None:
         mcp, upstream = settings.mcp, settings.upstream
         self._toolsets = tuple(settings.toolsets)
@@ -194,13 +202,13 @@ class Federation:
         self._hub = shared.hub
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
-        self._watched: dict[tuple[Place, str], Located] = {}  # as it was when the watch began
+        self._watched: dict[tuple[Endpoint, str], Located] = {}  # as it was when the watch began
         self._events = events
         self.servers = Servers(ways, self, upstream)
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
         remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
-        deferred = Deferred(self.parking, remote, shared.bus.node, self.sealer, mcp.parked_s)
+        deferred = DeferredCalls(self.parking, remote, shared.bus.node, self.sealer, mcp.parked_s)
         self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
         self.task_ids = TaskIds(self.sealer)
         self.upstream = McpUpstream(self.relay, self.task_ids)
@@ -245,7 +253,7 @@ class Federation:
         self.parking.close()
         await self.servers.close()
 
-    async def _watch_changed(self, place: Place, uri: str, begins: bool) -> None:
+    async def _watch_changed(self, place: Endpoint, uri: str, begins: bool) -> None:
         if begins:
             located = self._catalogs.of(*place).locate(uri)
             if located is None:

@@ -34,7 +34,7 @@ class AuditQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEntry:
     """A record with its position in its chain."""
 
     chain_id: str
@@ -50,7 +50,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    records: list[Recorded]
+    records: list[RecordedEntry]
     next: str | None  # None: last page
 
 
@@ -71,7 +71,7 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
     return AuditPage(records, _after(records[-1]) if len(found) > query.limit else None)
 
 
-async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[Recorded]:
+async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[RecordedEntry]:
     """All matching records of a tenant, oldest first, without a limit."""
     conditions, values = _conditions(host_id, query)
     statement = sql.SQL(
@@ -91,7 +91,7 @@ async def ends(pool: Pool) -> dict[str, int]:
 
 async def follow(
     pool: Pool, host_id: str, query: AuditQuery, known: dict[str, int]
-) -> AsyncIterator[Recorded]:
+) -> AsyncIterator[RecordedEntry]:
     """Records added since `known`, chain by chain; updates `known`. Spooled records arrive late, so
     they may be older than records returned before."""
     now = await ends(pool)
@@ -121,9 +121,9 @@ async def rows_of(
             yield row
 
 
-def recorded(row: Mapping[str, Any]) -> Recorded:
+def recorded(row: Mapping[str, Any]) -> RecordedEntry:
     """The record of a row. Raises ValueError for a row that no gateway wrote."""
-    return Recorded(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
+    return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
 
 
 def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], dict[str, Any]]:
@@ -148,7 +148,7 @@ def _all(conditions: list[LiteralString]) -> sql.Composed:
     return sql.SQL(" AND ").join(map(sql.SQL, conditions))
 
 
-def _after(last: Recorded) -> str:
+def _after(last: RecordedEntry) -> str:
     moment = (last.entry.recorded_ts - _EPOCH) // timedelta(microseconds=1)
     return f"{moment}.{last.sequence}.{last.chain_id}"
 

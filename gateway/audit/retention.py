@@ -45,7 +45,7 @@ UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
 """
 
 
-async def look_after(
+async def maintain_regularly(
     pool: Pool, key: bytes, days: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
     """Create and drop partitions periodically (`EVERY_S`), until cancelled."""

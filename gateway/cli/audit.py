@@ -13,7 +13,7 @@ import msgspec
 from rich.progress import Progress, TextColumn
 
 from config.settings import Settings
-from gateway.audit.queries import AuditQuery, Recorded, ends, export, follow, search
+from gateway.audit.queries import AuditQuery, RecordedEntry, ends, export, follow, search
 from gateway.audit.verification import PROBLEMS, ChainReport, verify
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
@@ -171,10 +171,12 @@ async def _tail(
             await anyio.sleep(EVERY_S)
 
 
-async def _search(settings: Settings, filters: Filters, limit: int) -> tuple[list[Recorded], bool]:
+async def _search(
+    settings: Settings, filters: Filters, limit: int
+) -> tuple[list[RecordedEntry], bool]:
     query, tenant = _query(filters), _tenant(settings, filters)
     async with open_registry(settings) as registry:
-        found: list[Recorded] = []
+        found: list[RecordedEntry] = []
         after: str | None = None
         while True:
             wanted = _limited(query, min(PAGE, limit - len(found)), after)
@@ -201,7 +203,7 @@ async def _verify(settings: Settings) -> ChainReport:
 async def _export(settings: Settings, filters: Filters) -> int:
     query, tenant, count = _query(filters), _tenant(settings, filters), 0
     async with open_registry(settings) as registry:
-        records: AsyncIterator[Recorded] = export(registry.database.pool, tenant, query)
+        records: AsyncIterator[RecordedEntry] = export(registry.database.pool, tenant, query)
         async for one in records:
             sys.stdout.write(one.line().decode() + "\n")
             count += 1
@@ -234,7 +236,7 @@ def _print_report(report: ChainReport) -> None:
     say(f"{report.records} good records in {len(report.heads)} chains. {verdict}")
 
 
-def _row(one: Recorded) -> tuple[str, ...]:
+def _row(one: RecordedEntry) -> tuple[str, ...]:
     entry = one.entry
     return (
         entry.recorded_ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
@@ -246,6 +248,6 @@ def _row(one: Recorded) -> tuple[str, ...]:
     )
 
 
-def _facts(one: Recorded) -> dict[str, Any]:
+def _facts(one: RecordedEntry) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.json.decode(one.line())
     return facts

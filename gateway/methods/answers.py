@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.context import Context
-from gateway.state.stored_answers import About, Full, Kept, Slice, uri_of
+from gateway.state.stored_answers import AnswerInfo, AnswerSlice, StorageFull, StoredAnswers, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
@@ -182,7 +182,11 @@ NOTHING_ASKED = ReservedArguments()
 
 class Answering:
     def __init__(
-        self, kept: Kept, tokens: int, validates: Callable[[str], bool], mismatches: "Mismatches"
+        self,
+        kept: StoredAnswers,
+        tokens: int,
+        validates: Callable[[str], bool],
+        mismatches: "Mismatches",
     ) -> None:
         """`tokens` is the size limit of one part of a text, 0 for no limit; `validates` reports, by
         source name, whether answers are validated against their output schemas."""
@@ -272,7 +276,7 @@ class Answering:
 
     async def _found(
         self, handle: str, tool_id: str, limit: int, context: Context
-    ) -> tuple[str, int, bool, About] | None:
+    ) -> tuple[str, int, bool, AnswerInfo] | None:
         match = _HANDLE.fullmatch(handle)
         if match is None:
             return None
@@ -291,10 +295,10 @@ class Answering:
         """Store `text`; returns the handle, or the reason why there is none."""
         data = text.encode()
         mime_type = "application/json" if is_json else "text/plain"
-        about = About(mime_type, text=True, tool=tool_id, size=len(data))
+        about = AnswerInfo(mime_type, text=True, tool=tool_id, size=len(data))
         try:
             return await self._kept.keep(context.principal, about, data), ""
-        except Full as full:
+        except StorageFull as full:
             return "", str(full)
         except Unavailable as fault:
             return "", fault.message
@@ -428,7 +432,7 @@ def _continues(where: str | None) -> Json:
     return {META_CONTINUE: {"arguments": {CONTINUE: where}}} if where else {}
 
 
-def _decoded(found: Slice) -> str | None:
+def _decoded(found: AnswerSlice) -> str | None:
     """None when the slice begins inside a character: no handle points there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:

@@ -19,7 +19,7 @@ from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
-from gateway.state.stored_answers import Kept, Whole, handle_of
+from gateway.state.stored_answers import StoredAnswer, StoredAnswers, handle_of
 from registry.catalog.catalog import Catalog, Located
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
 from schemas.jsonrpc import Request, encode
@@ -31,7 +31,7 @@ _EMPTY = re.compile(rb"\[\s*\]")
 
 class ResourceMethods:
     def __init__(
-        self, lists: Lists, relay: Relay, *, hub: Hub, kept: Kept, skills: SkillFiles
+        self, lists: Lists, relay: Relay, *, hub: Hub, kept: StoredAnswers, skills: SkillFiles
     ) -> None:
         self._skills = skills
         self._lists = lists
@@ -101,7 +101,7 @@ class ResourceMethods:
         return {}
 
 
-async def _contents(uri: str, whole: Whole) -> bytes:
+async def _contents(uri: str, whole: StoredAnswer) -> bytes:
     """Encode `whole` as text if it is valid UTF-8, else base64. Yields to other tasks between
     pieces: there may be many megabytes."""
     head = encode({"uri": uri, "mimeType": whole.about.mime_type})[:-1]

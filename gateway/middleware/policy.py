@@ -8,7 +8,7 @@ from msgspec import Raw
 from gateway.abc import Execute, ToolCall
 from gateway.audit.records import shown
 from gateway.context import Context
-from gateway.policy.approvals import Approving
+from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
 from schemas.errors import Denied, TooManyRequests, Unavailable
@@ -23,7 +23,7 @@ _ASKS = Raw(b'"input_required"')
 
 class Judging:
     def __init__(
-        self, policy_view: PolicyView, approving: Approving, *, audited: bool = True
+        self, policy_view: PolicyView, approving: ApprovalGate, *, audited: bool = True
     ) -> None:
         """`audited`: decisions are recorded, also those of no rule."""
         self._policy_view = policy_view

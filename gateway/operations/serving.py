@@ -28,7 +28,13 @@ from gateway.operations.operation import (
     unavailable,
 )
 from gateway.operations.requests import Headers, tags
-from gateway.state.idempotency import NoDatabase, Once, OtherRequest, Owner, Unfinished
+from gateway.state.idempotency import (
+    IdempotencyKeys,
+    KeyScope,
+    NoDatabase,
+    OtherRequest,
+    StillRunning,
+)
 
 log = logging.getLogger("toolgate.admin")
 
@@ -73,7 +79,7 @@ Done = tuple[OperationResponse, OperationResponse]  # the response, and the one 
 
 
 class Repeats:
-    def __init__(self, once: Once) -> None:
+    def __init__(self, once: IdempotencyKeys) -> None:
         self._once = once
 
     async def run(
@@ -89,13 +95,13 @@ class Repeats:
         if not KEY.fullmatch(key):
             text = "expected 1 to 128 visible ASCII characters"
             raise bad_request("The key cannot be used.", Mistake(text, header="Idempotency-Key"))
-        owner = Owner(principal.tenant, principal.id[:256], f"admin {what}", key)
+        owner = KeyScope(principal.tenant, principal.id[:256], f"admin {what}", key)
         try:
             earlier = await self._once.claim(owner, request)
         except OtherRequest as error:
             text = "The Idempotency-Key was used for a different request."
             raise ProblemDetails(422, "idempotency-key-reused", text) from error
-        except Unfinished as error:
+        except StillRunning as error:
             text = "A request with this Idempotency-Key still runs, or its outcome is not known."
             raise ProblemDetails(409, "idempotency-key-in-use", text) from error
         except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
@@ -107,7 +113,9 @@ class Repeats:
             return await self._first(owner, work)
         raise AssertionError  # a scope that is never cancelled swallows nothing
 
-    async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> OperationResponse:
+    async def _first(
+        self, owner: KeyScope, work: Callable[[], Awaitable[Done]]
+    ) -> OperationResponse:
         try:
             told, again = await work()
         except BaseException:
@@ -116,7 +124,7 @@ class Repeats:
         await self._settle(owner, again if again.status < 500 else None)
         return told
 
-    async def _settle(self, owner: Owner, again: OperationResponse | None) -> None:
+    async def _settle(self, owner: KeyScope, again: OperationResponse | None) -> None:
         try:
             if again is None:
                 await self._once.release(owner)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.parity.judge import Deviation, differences, media_type, parse
-from gateway.parity.runner import RUN, Played, VectorOutcome, VectorPlan
+from gateway.parity.runner import RUN, PlayedStep, VectorOutcome, VectorPlan
 from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Mode
 
@@ -58,7 +58,9 @@ def _unknown(one: VectorOutcome, other: VectorOutcome) -> bool:
     return ledger is not None and ledger.legacy is None and one.passed != other.passed
 
 
-def _compared(one: Played, other: Played, mark: str, other_mark: str) -> Iterator[Deviation]:
+def _compared(
+    one: PlayedStep, other: PlayedStep, mark: str, other_mark: str
+) -> Iterator[Deviation]:
     if one.answer is None or other.answer is None:
         if one.failure != other.failure:
             yield Deviation("answer", one.failure or "answers", other.failure or "answers")

@@ -19,7 +19,7 @@ T = TypeVar("T", VectorRequest, Expect)
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedStep:
     """One step that was sent."""
 
     answer: VectorAnswer | None
@@ -30,7 +30,7 @@ class Played:
 @dataclass(frozen=True, slots=True)
 class VectorOutcome:
     run: VectorRun
-    played: tuple[Played, ...]
+    played: tuple[PlayedStep, ...]
     findings: tuple[Deviation, ...] = ()
     mark: str = ""  # value of %RUN%
 
@@ -73,7 +73,7 @@ async def play(
 ) -> VectorOutcome:
     """Send the steps of `run`, and judge them. A step without an answer ends the run."""
     mark = uuid.uuid4().hex
-    played: list[Played] = []
+    played: list[PlayedStep] = []
     findings: list[Deviation] = []
     for index, step in enumerate(run.steps):
         values = {RUN: mark, PATH: sender.path(str(step.given.target))}
@@ -81,11 +81,11 @@ async def play(
         try:
             answer = await sender.send(fill(step.given, values), tokens)
         except Unanswered as error:
-            played.append(Played(None, str(error), as_legacy=False))
+            played.append(PlayedStep(None, str(error), as_legacy=False))
             findings.append(Deviation("answer", "an HTTP answer", str(error)))
             break
         unlike_legacy = judge(old, answer, lenient_type=True)
-        played.append(Played(answer, None, as_legacy=not unlike_legacy))
+        played.append(PlayedStep(answer, None, as_legacy=not unlike_legacy))
         found = unlike_legacy if legacy else judge(fill(step.expect, values), answer)
         findings += [_at(one, index, len(run.steps)) for one in found]
     return VectorOutcome(run, tuple(played), tuple(findings), mark)

@@ -22,7 +22,7 @@ Shown = Callable[[ToolCall], str]
 """The arguments of a call for people to look at: masked, and not too long."""
 
 
-class Approving:
+class ApprovalGate:
     def __init__(self, policy: Policy, pool: Callable[[], Pool | None], shown: Shown) -> None:
         self._policy = policy
         self._pool = pool

@@ -19,16 +19,16 @@ from schemas.expressions import ExpressionFailed, too_large
 
 OF_OPERATOR = "(operator)"  # replaces names of operator rules for tenants
 BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # not user-defined
-Said = Literal["speaks", "silent", "failed", "waits"]
+Outcome = Literal["speaks", "silent", "failed", "waits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class RuleOutcome:
     """Outcome of one rule. `waits`: it depends on arguments, which are not known."""
 
     rule: str
     effect: Effect
-    said: Said
+    said: Outcome
     why: str  # the condition that does not match; why `when` failed; else the rule's reason
     stored: bool = False
 
@@ -39,7 +39,7 @@ class Explanation:
     rule: str
     reason: str
     visible: bool  # in lists: some arguments may be allowed
-    opinions: list[Opinion]  # by precedence
+    opinions: list[RuleOutcome]  # by precedence
 
     def of_tenant(self) -> "Explanation":
         """Redacted for a tenant: without names and reasons of rules in the settings."""
@@ -82,13 +82,13 @@ _OWN_REASONS = {
 }
 
 
-def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[Opinion]:
+def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[RuleOutcome]:
     """Outcomes of tier and destructive-tool settings, which apply beside rules."""
     found = []
     if engine.rank(subject) > standing.clearance:
-        found.append(Opinion(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))
+        found.append(RuleOutcome(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))
     if engine.wants_approval(subject):
-        found.append(Opinion(DESTRUCTIVE, "approve", "speaks", _OWN_REASONS[DESTRUCTIVE]))
+        found.append(RuleOutcome(DESTRUCTIVE, "approve", "speaks", _OWN_REASONS[DESTRUCTIVE]))
     return found
 
 
@@ -100,8 +100,8 @@ def _opinion(
     subject: Subject,
     values: dict[str, Any] | None,
     known: bool,
-) -> Opinion:
-    said: Said = "speaks"
+) -> RuleOutcome:
+    said: Outcome = "speaks"
     why = rule.rule.reason
     unfit = rule.unfit(principal, toolset) or rule.misses(subject, engine.tier(subject))
     if unfit is not None:
@@ -114,4 +114,4 @@ def _opinion(
                 said, why = "silent", "when: it is false"
         except ExpressionFailed as error:
             said, why = "failed", f"when: {error}"
-    return Opinion(rule.name, rule.effect, said, why, rule.stored)
+    return RuleOutcome(rule.name, rule.effect, said, why, rule.stored)

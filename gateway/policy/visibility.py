@@ -39,7 +39,7 @@ from schemas.memo import Memo
 from schemas.tool import Tool
 
 
-class Reach:
+class RuleIndex:
     def __init__(self, engine: Engine, catalog: Catalog) -> None:
         """Bits index the catalog's tools, then its items."""
         self._engine = engine
@@ -171,7 +171,7 @@ NO_RULES: Mapping[str, Rule] = {}
 class _Seen:
     """Cache of one catalog under one set of rules."""
 
-    reach: Reach
+    reach: RuleIndex
     hidden: Memo[tuple[Any, ...], int]  # by standing
     views: Memo[tuple[int, int], Catalog]  # by bits hidden in it, and in the whole catalog
 
@@ -323,7 +323,9 @@ class PolicyView:
     def _hidden(self, rules: _Rules, catalog: Catalog, standing: CallerStanding) -> int:
         seen = rules.seen.get(catalog)
         if seen is None:
-            seen = _Seen(Reach(rules.engine, catalog), Memo(STANDINGS), Memo(self._policy.views))
+            seen = _Seen(
+                RuleIndex(rules.engine, catalog), Memo(STANDINGS), Memo(self._policy.views)
+            )
             rules.seen[catalog] = seen
         hidden = seen.hidden.get(standing.key)
         if hidden is None:

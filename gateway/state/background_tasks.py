@@ -12,7 +12,7 @@ from schemas.hybrid import UNAVAILABLE, StatusFault
 T = TypeVar("T")
 
 
-class Finishing:
+class ShieldedTasks:
     """Runs work shielded from cancellation, at most `limit` at a time."""
 
     def __init__(self, limit: int) -> None:

@@ -21,11 +21,11 @@ from schemas.jsonrpc import encode
 log = logging.getLogger("toolgate.bus")
 
 STREAM = "bus"
-KEPT = 10_000  # messages; independent of the replay settings
+EVENTS_LIMIT = 10_000  # messages; independent of the replay settings
 LOOK_EVERY_S = 5.0  # polling interval, in case a wake-up is lost
 RETRY_S = 0.5
 
-Hear = Callable[[dict[str, Any]], Awaitable[None]]
+Handler = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Bus:
@@ -36,11 +36,11 @@ class Bus:
         self.following = asyncio.Event()  # set once no later message is missed
         self._log = kept
         self._after: str | None = None  # id of the last message received
-        self._hear: dict[str, Hear] = {}
+        self._hear: dict[str, Handler] = {}
         self._own: set[str] = set()
         self._missed: list[Callable[[], None]] = []
 
-    def on(self, kind: str, hear: Hear, own: bool = False) -> None:
+    def on(self, kind: str, hear: Handler, own: bool = False) -> None:
         """Register the handler of one kind of message from other nodes, called in the order of
         sending; with `own`, of this node's messages as well."""
         self._hear[kind] = hear

@@ -26,11 +26,11 @@ from schemas.mcp.messages import CANCELLED
 
 LOOK_EVERY_S = 15.0  # polling interval, in case a wake-up is lost
 
-Said = Mapping[str, Any]
-Hear = Callable[[Said], None]
+ClientAnswer = Mapping[str, Any]
+OnAnswer = Callable[[ClientAnswer], None]
 
 
-class ClientAnswers:
+class RemoteAnswers:
     def __init__(self, kept: Log, shared: bool, later: BackgroundTasks, keep_s: float) -> None:
         """Inactive unless the log is `shared` with other nodes. The log drops a stream after
         `keep_s` without an event."""
@@ -39,7 +39,7 @@ class ClientAnswers:
         self._later = later
         self._keep_s = keep_s
 
-    async def give(self, session_id: str, ask_id: str, said: Said) -> None:
+    async def give(self, session_id: str, ask_id: str, said: ClientAnswer) -> None:
         """Forward an answer that the client of the session sent here; dropped unless it was
         requested and is the first. Raises Unavailable."""
         if not self._shared:
@@ -50,7 +50,7 @@ class ClientAnswers:
             await self._log.append(stream, b"." + encode(said))
 
     @asynccontextmanager
-    async def awaited(self, session_id: str, ask_id: str, hear: Hear) -> AsyncIterator[None]:
+    async def awaited(self, session_id: str, ask_id: str, hear: OnAnswer) -> AsyncIterator[None]:
         """Inside, `hear` is called with an answer that arrived at another node. While the log is
         unavailable, only answers sent to this node count."""
         if not self._shared:
@@ -74,7 +74,9 @@ class ClientAnswers:
         except Unavailable:
             return
 
-    async def _listen(self, stream: str, session_id: str, wake: asyncio.Event, hear: Hear) -> None:
+    async def _listen(
+        self, stream: str, session_id: str, wake: asyncio.Event, hear: OnAnswer
+    ) -> None:
         asked = time.monotonic()
         while True:
             wake.clear()
@@ -91,7 +93,7 @@ class ClientAnswers:
             except TimeoutError:
                 continue
 
-    async def _said(self, stream: str) -> Said | None:
+    async def _said(self, stream: str) -> ClientAnswer | None:
         try:
             events = await self._log.read(stream, "")
         except Fault:
@@ -110,18 +112,18 @@ def _question(session_id: str) -> bytes:
 
 ID_LIMIT = 64  # characters; ours have fewer
 
-Tell = Callable[[bytes], Awaitable[None]]
+Send = Callable[[bytes], Awaitable[None]]
 """Put an encoded message on the stream that a request of ours belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
     session_id: str
-    answered: "asyncio.Future[Said]"
+    answered: "asyncio.Future[ClientAnswer]"
 
 
-class Asks:
-    def __init__(self, node: str, elsewhere: ClientAnswers, timeout_s: float, limit: int) -> None:
+class ClientRequests:
+    def __init__(self, node: str, elsewhere: RemoteAnswers, timeout_s: float, limit: int) -> None:
         """A session has at most `limit` pending requests, each with the timeout `timeout_s`.
         `elsewhere` relays answers that arrive at other nodes than this one, `node`."""
         self._node = node
@@ -131,13 +133,13 @@ class Asks:
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
 
-    async def ask(self, session: Session, tell: Tell, method: str, params: Any) -> Any:
+    async def ask(self, session: Session, tell: Send, method: str, params: Any) -> Any:
         """Send a request and return the client's result. Raises AskFailed with its error, or
         without an answer."""
         if session.asked >= self._limit:
             raise AskFailed(f"The client has {session.asked} requests to answer already")
         id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer
-        answered: asyncio.Future[Said] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[ClientAnswer] = asyncio.get_running_loop().create_future()
         self._open[id_] = _Open(session.id, answered)
         session.asked += 1
         try:
@@ -177,12 +179,12 @@ class Asks:
             _settle(found.answered, said)
 
 
-def _settle(answered: "asyncio.Future[Said]", said: Said) -> None:
+def _settle(answered: "asyncio.Future[ClientAnswer]", said: ClientAnswer) -> None:
     if not answered.done():
         answered.set_result(said)
 
 
-def _result(said: Said) -> Any:
+def _result(said: ClientAnswer) -> Any:
     if "error" not in said:
         return said.get("result")
     error = said["error"]

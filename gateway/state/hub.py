@@ -1,7 +1,7 @@
 """Publish-subscribe of list changes and resource updates, per tenant, to open streams.
 
-Knows no upstream: `Watches` calls `connect` for the first listener of a resource, and after the
-last.
+Knows no upstream: `ResourceWatches` calls `connect` for the first listener of a resource, and after
+the last.
 """
 
 import asyncio
@@ -65,10 +65,10 @@ def update_notification(uri: str) -> bytes:
     return encode(Notification(RESOURCE_UPDATED, {"uri": uri}))
 
 
-Place = tuple[str, str | None]
+Endpoint = tuple[str, str | None]
 """A tenant, and one of its toolsets: one URI may be another server's resource in each."""
 
-Connect = Callable[[Place, str, bool], Awaitable[None]]
+Connect = Callable[[Endpoint, str, bool], Awaitable[None]]
 """Begin (or, with False, end) to hear of a resource by its URI. Raises Fault when its server
 refuses."""
 
@@ -87,17 +87,17 @@ class _Watch:
         self.users = 0  # tasks that hold or await `turn`
 
 
-class Watches:
+class ResourceWatches:
     """The listeners of a resource, by the URI that clients use in a place."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._watches: dict[tuple[Place, str], _Watch] = {}
+        self._watches: dict[tuple[Endpoint, str], _Watch] = {}
 
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def add(self, place: Place, uri: str, listener: Listener, message: bytes) -> None:
+    async def add(self, place: Endpoint, uri: str, listener: Listener, message: bytes) -> None:
         """Put `message` whenever the resource changes. Raises Fault when its server refuses."""
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
@@ -114,17 +114,17 @@ class Watches:
             watch.users -= 1
             self._forget(place, uri, watch)
 
-    async def remove(self, place: Place, uri: str, listener: Listener) -> None:
+    async def remove(self, place: Endpoint, uri: str, listener: Listener) -> None:
         self.drop(place, uri, listener)
         await self.settle(place, uri)
 
-    def drop(self, place: Place, uri: str, listener: Listener) -> None:
+    def drop(self, place: Endpoint, uri: str, listener: Listener) -> None:
         """Remove the listener; `settle` then unsubscribes upstream if it was the last."""
         watch = self._watches.get((place, uri))
         if watch is not None:
             watch.listeners.pop(listener, None)
 
-    async def settle(self, place: Place, uri: str) -> None:
+    async def settle(self, place: Endpoint, uri: str) -> None:
         """End a watch that has no listeners."""
         watch = self._watches.get((place, uri))
         if watch is None:
@@ -141,13 +141,13 @@ class Watches:
             watch.users -= 1
             self._forget(place, uri, watch)
 
-    def updated(self, place: Place, uri: str) -> None:
+    def updated(self, place: Endpoint, uri: str) -> None:
         watch = self._watches.get((place, uri))
         if watch is not None:
             for listener, message in watch.listeners.items():
                 listener.outbox.put_once(message)
 
-    def _forget(self, place: Place, uri: str, watch: _Watch) -> None:
+    def _forget(self, place: Endpoint, uri: str, watch: _Watch) -> None:
         if not watch.users and not watch.listeners:
             self._watches.pop((place, uri), None)
 
@@ -227,7 +227,7 @@ class Hub:
         the same."""
         self.version = version
         events = events or Events()
-        self.watches = Watches(events.watch_changed.publish)
+        self.watches = ResourceWatches(events.watch_changed.publish)
         self._subscription_changed = events.subscription_changed
         self._begun: set[tuple[str, str]] = set()  # subscriptions in progress: session id and URI
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
@@ -395,5 +395,5 @@ class Hub:
             follower.outbox.told = versions[follower.toolset]
 
 
-def _place(session: Session) -> Place:
+def _place(session: Session) -> Endpoint:
     return session.principal.tenant, session.toolset

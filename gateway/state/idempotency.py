@@ -24,7 +24,7 @@ from schemas.tool import ToolResult
 _KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s"
 
 
-class Owner(NamedTuple):
+class KeyScope(NamedTuple):
     """The scope of an idempotency key."""
 
     tenant: str
@@ -41,11 +41,11 @@ class OtherRequest(ToolgateError):
     """The key was used for a different request."""
 
 
-class Unfinished(ToolgateError):
+class StillRunning(ToolgateError):
     """The key belongs to a request that is still running, or whose outcome is unknown."""
 
 
-class Once:
+class IdempotencyKeys:
     """All methods raise NoDatabase, `psycopg.OperationalError` and PoolTimeout."""
 
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
@@ -53,7 +53,7 @@ class Once:
         self._pool = pool
         self._ttl_s = ttl_s
 
-    async def claim(self, owner: Owner, request: bytes) -> bytes | None:
+    async def claim(self, owner: KeyScope, request: bytes) -> bytes | None:
         """Claim the key: None when the caller now has to do the work, else the earlier result.
         Raises OtherRequest and Unfinished."""
         digest = hashlib.sha256(request).digest()
@@ -85,10 +85,10 @@ class Once:
         if row[0] != digest:
             raise OtherRequest
         if row[1] is None:
-            raise Unfinished
+            raise StillRunning
         return bytes(row[1])
 
-    async def keep(self, owner: Owner, given: bytes) -> None:
+    async def keep(self, owner: KeyScope, given: bytes) -> None:
         """Record the result `given`, JSON text."""
         async with borrowed(self._open()) as connection:
             await connection.execute(
@@ -96,7 +96,7 @@ class Once:
                 [given, *owner],
             )
 
-    async def release(self, owner: Owner) -> None:
+    async def release(self, owner: KeyScope) -> None:
         """Delete the key, so that it can be reused: the work was not done."""
         async with borrowed(self._open()) as connection:
             await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
@@ -126,7 +126,7 @@ _results = msgspec.json.Decoder(ToolResult)
 class Idempotency:
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
         """`pool` returns None while there is no database. Results are kept for `ttl_s` seconds."""
-        self._once = Once(pool, ttl_s)
+        self._once = IdempotencyKeys(pool, ttl_s)
 
     async def once(
         self, command: RepeatableCommand, run: Callable[[], Awaitable[ToolResult]]
@@ -145,7 +145,7 @@ class Idempotency:
         except OtherRequest as error:
             text = "was used for a different request"
             raise StatusFault(IDEMPOTENCY_CONFLICT, text) from error
-        except Unfinished as error:
+        except StillRunning as error:
             raise StatusFault(IDEMPOTENCY_CONFLICT, _UNCONFIRMED) from error
         if earlier is not None:
             return _results.decode(earlier)
@@ -168,6 +168,6 @@ _UNCONFIRMED = (
 )
 
 
-def _owner(command: RepeatableCommand) -> Owner:
+def _owner(command: RepeatableCommand) -> KeyScope:
     principal = command.principal
-    return Owner(principal.tenant, principal.id[:256], command.service, command.key)
+    return KeyScope(principal.tenant, principal.id[:256], command.service, command.key)

@@ -19,7 +19,7 @@ from gateway.context import Session
 from gateway.state.bus import Bus
 from gateway.state.memory import MemoryCounter
 from gateway.state.open_sessions import OpenSessions, update
-from gateway.state.standalone_streams import STREAMS, TELLS, ClientNews
+from gateway.state.standalone_streams import STREAMS, TELLS, StandaloneStreams
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.sessions")
@@ -43,13 +43,13 @@ class _Waiting:
     over: asyncio.Event
 
 
-class Elsewhere:
+class PeerNodes:
     def __init__(
         self,
         bus: Bus,
         store: SessionStore,
         open_here: OpenSessions,
-        telling: ClientNews,
+        telling: StandaloneStreams,
         wait_s: float,
     ) -> None:
         """Nodes that do not confirm a change within `wait_s` count as silent until their next

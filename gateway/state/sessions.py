@@ -28,8 +28,8 @@ from gateway.state.open_sessions import (
     update,
     with_change,
 )
-from gateway.state.peer_nodes import Elsewhere
-from gateway.state.standalone_streams import ClientNews
+from gateway.state.peer_nodes import PeerNodes
+from gateway.state.standalone_streams import StandaloneStreams
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import HANDSHAKE, Revision
@@ -70,8 +70,8 @@ class Sessions:
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open = OpenSessions(limits, self._dropped)
         self.later = BackgroundTasks()  # finished before `close_all` returns
-        self._telling = ClientNews(hub, bus, self.later)
-        self._elsewhere = Elsewhere(bus, store, self._open, self._telling, change_wait_s)
+        self._telling = StandaloneStreams(hub, bus, self.later)
+        self._elsewhere = PeerNodes(bus, store, self._open, self._telling, change_wait_s)
         events = events or Events()
         events.subscription_changed.subscribe(self.change)
         self._session_ended = events.session_ended
@@ -174,7 +174,7 @@ class Sessions:
 
     def stream(self, session: Session, told: str | None = None) -> AbstractContextManager[Outbox]:
         """Inside, the session's standalone stream is open here; its predecessor, perhaps dead, is
-        closed, at any node. See `ClientNews.stream`. Raises TooManyRequests, too."""
+        closed, at any node. See `StandaloneStreams.stream`. Raises TooManyRequests, too."""
         _check_streams(session)
         return self._telling.stream(session, told)
 

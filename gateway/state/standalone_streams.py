@@ -21,7 +21,7 @@ STREAMS, TELLS = "streams", "tells"  # bus messages: a node has the stream, and 
 log = logging.getLogger("toolgate.sessions")
 
 
-class ClientNews:
+class StandaloneStreams:
     def __init__(self, hub: Hub, bus: Bus, later: BackgroundTasks) -> None:
         self._hub = hub
         self._bus = bus

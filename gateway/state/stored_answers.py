@@ -29,14 +29,14 @@ _HANDLE = re.compile(r"[0-9a-f]{40}")
 _HEAD, _PIECE, _END = b"?", b"+", b"."
 
 
-class Full(Exception):
+class StorageFull(Exception):
     """A storage limit is reached; names its setting and when there is room again."""
 
     def __init__(self, setting: str, retry_after_s: float) -> None:
         super().__init__(f"{setting} is reached; again in {max(1, round(retry_after_s))} s")
 
 
-class About(Struct, frozen=True, omit_defaults=True):
+class AnswerInfo(Struct, frozen=True, omit_defaults=True):
     """Description of a stored result."""
 
     mime_type: str
@@ -54,22 +54,22 @@ class StoredAnswerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    about: About
+class StoredAnswer:
+    about: AnswerInfo
     pieces: list[bytes]  # of PIECE_BYTES each, but for the last
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    about: About
+class AnswerSlice:
+    about: AnswerInfo
     data: bytes
     ended: bool  # end of the result
 
 
-class Writing:
+class AnswerWriter:
     """A result while it is written."""
 
-    def __init__(self, kept: "Kept", principal: Principal, handle: str) -> None:
+    def __init__(self, kept: "StoredAnswers", principal: Principal, handle: str) -> None:
         self._kept = kept
         self._owner = _owner(principal)
         self._tenant = principal.tenant
@@ -104,7 +104,7 @@ class Writing:
         return f"{self._owner}/{self.handle}"
 
 
-class Kept:
+class StoredAnswers:
     """The stored results."""
 
     def __init__(self, log: Log, counter: Counter, limits: StoredAnswerLimits) -> None:
@@ -114,34 +114,34 @@ class Kept:
         self._counter = counter
         self._limits = limits
 
-    async def begin(self, principal: Principal, about: About) -> Writing:
+    async def begin(self, principal: Principal, about: AnswerInfo) -> AnswerWriter:
         """Raises Unavailable."""
-        writing = Writing(self, principal, secrets.token_hex(20))
+        writing = AnswerWriter(self, principal, secrets.token_hex(20))
         await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(about))
         return writing
 
-    async def keep(self, principal: Principal, about: About, data: bytes) -> str:
+    async def keep(self, principal: Principal, about: AnswerInfo, data: bytes) -> str:
         """The handle of `data`. Raises Full, and Unavailable."""
         writing = await self.begin(principal, about)
         try:
             await writing.add(data)
-        except Full:
+        except StorageFull:
             await writing.drop()
             raise
         return await writing.end()
 
-    async def whole(self, principal: Principal, handle: str) -> Whole | None:
+    async def whole(self, principal: Principal, handle: str) -> StoredAnswer | None:
         """The whole result; None if unknown, expired or of another caller. Raises Unavailable."""
-        about: About | None = None
+        about: AnswerInfo | None = None
         pieces: list[bytes] = []
         async with aclosing(self._events(principal, handle)) as events:
             async for kind, data in events:
                 if kind == _HEAD:
-                    about = msgspec.json.decode(data, type=About)
+                    about = msgspec.json.decode(data, type=AnswerInfo)
                 elif about is None:
                     return None  # its beginning has expired
                 elif kind == _END:
-                    return Whole(about, pieces)
+                    return StoredAnswer(about, pieces)
                 else:
                     pieces.append(data)
                     await asyncio.sleep(0)  # yields to other tasks
@@ -149,23 +149,23 @@ class Kept:
 
     async def slice(
         self, principal: Principal, handle: str, start: int, length: int
-    ) -> Slice | None:
+    ) -> AnswerSlice | None:
         """At most `length` bytes, beginning with byte `start`; None as with `whole`."""
-        about: About | None = None
+        about: AnswerInfo | None = None
         found, at = bytearray(), 0
         async with aclosing(self._events(principal, handle)) as events:
             async for kind, data in events:
                 if kind == _HEAD:
-                    about = msgspec.json.decode(data, type=About)
+                    about = msgspec.json.decode(data, type=AnswerInfo)
                 elif about is None:
                     return None
                 elif kind == _END:
-                    return Slice(about, bytes(found), ended=True)
+                    return AnswerSlice(about, bytes(found), ended=True)
                 else:
                     found += data[max(0, start - at) :][: length - len(found)]
                     at += len(data)
                     if at > start + length:
-                        return Slice(about, bytes(found), ended=False)
+                        return AnswerSlice(about, bytes(found), ended=False)
         return None
 
     async def make_room(self, owner: str, tenant: str) -> None:
@@ -182,7 +182,7 @@ class Kept:
                 continue
             verdict = await self._counter.hit(key, max(1, most // PIECE_BYTES), limits.keep_s)
             if not verdict.allowed:
-                raise Full(setting, verdict.retry_after_s)
+                raise StorageFull(setting, verdict.retry_after_s)
 
     async def _events(
         self, principal: Principal, handle: str

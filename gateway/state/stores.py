@@ -18,12 +18,12 @@ from schemas.errors import Unavailable
 log = logging.getLogger("toolgate.state")
 
 ALL_EVENTS = 1_000_000  # of a stored result: its writer bounds it
-APART = {bus.STREAM: bus.KEPT}  # streams with their own number of kept events
+OWN_LIMITS = {bus.STREAM: bus.EVENTS_LIMIT}  # streams with their own number of kept events
 PURPOSE = b"toolgate state"  # personalisation of the digest, unique to this use
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """Retention of streams for clients that resume them."""
 
     events: int
@@ -70,7 +70,7 @@ class Stores:
         return await self.sessions.secret()
 
 
-def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
+def make_stores(settings: StateSettings, keep: Retention, opened: Opened) -> Stores:
     """`opened` returns the registry's database, None until it has answered for the first time.
 
     Raises ToolgateError for a Redis URL that cannot be parsed; does not connect yet.
@@ -79,16 +79,16 @@ def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
         return _in_redis(settings, keep)
     if settings.backend == "postgres":
         return _in_postgres(settings, keep, opened)
-    log = MemoryLog(keep.events, keep.seconds, settings.memory_bytes, apart=APART)
+    log = MemoryLog(keep.events, keep.seconds, settings.memory_bytes, apart=OWN_LIMITS)
     answers = MemoryLog(ALL_EVENTS, keep.answers_s, keep.answers_bytes)
     sessions, counter = MemorySessions(), MemoryCounter()
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(log, answers, sessions, counter, purges, settings.secret)
 
 
-def _in_redis(settings: StateSettings, keep: Keep) -> Stores:
+def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
-    log = RedisLog(redis, keep.events, keep.seconds, APART)
+    log = RedisLog(redis, keep.events, keep.seconds, OWN_LIMITS)
     return Stores(
         log,
         RedisLog(redis, ALL_EVENTS, keep.answers_s),
@@ -102,8 +102,8 @@ def _in_redis(settings: StateSettings, keep: Keep) -> Stores:
     )
 
 
-def _in_postgres(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
-    log = PostgresLog(opened, keep.events, keep.seconds, APART, not_prefix=kept.PREFIX)
+def _in_postgres(settings: StateSettings, keep: Retention, opened: Opened) -> Stores:
+    log = PostgresLog(opened, keep.events, keep.seconds, OWN_LIMITS, not_prefix=kept.PREFIX)
     answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)

@@ -31,7 +31,7 @@ from schemas.jsonrpc import RequestId, encode, error_reply
 
 ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
 UNKNOWN = "No such event in this stream"
-NOT_KEPT = "What followed this event is no longer kept"
+EXPIRED = "What followed this event is no longer kept"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,7 +67,7 @@ def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
     if after > last:
         raise InvalidParams(UNKNOWN)
     if after.born == first.born and after.n + 1 < first.n:
-        raise InvalidParams(NOT_KEPT)
+        raise InvalidParams(EXPIRED)
 
 
 def _mark(stream: str) -> str:
@@ -125,7 +125,7 @@ class _Waiting(AbstractContextManager[None]):
 log = logging.getLogger("toolgate.streams")
 
 READ_AT_ONCE = 100
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 # not 404, which would mean that the session has ended
 FORGOTTEN = (
     "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
@@ -138,14 +138,14 @@ Ids = RequestId | list[RequestId]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ReplayedEvent:
     """An event of a POST's stream, as replayed to a client that resumes it."""
 
     position: Position
     message: bytes  # b"": no message; the stream was begun, or ended by the client
 
 
-class Recording:
+class StreamRecorder:
     """The stream of one POST, while it is written."""
 
     __slots__ = ("_away", "_head", "_keep_s", "_kept", "_later", "_log", "_name", "_stream")
@@ -204,7 +204,7 @@ class Streams:
         bus: Bus,
         replay_s: float,
         later: BackgroundTasks,
-        beat_s: float = BEAT_S,
+        beat_s: float = HEARTBEAT_S,
     ) -> None:
         """`beat_s` is the interval of the nodes' heartbeats."""
         self.beat_s = beat_s
@@ -216,9 +216,9 @@ class Streams:
         self._replay_s = replay_s
         self._numbers = itertools.count(1)
 
-    def record(self, session: Session, ids: Ids) -> Recording:
+    def record(self, session: Session, ids: Ids) -> StreamRecorder:
         stream = f"p{self._bus.node}-{next(self._numbers)}"
-        return Recording(self._log, self._later, session, stream, ids, self._replay_s)
+        return StreamRecorder(self._log, self._later, session, stream, ids, self._replay_s)
 
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]
@@ -239,7 +239,7 @@ class Streams:
     async def newest(self, session: Session) -> str:
         return await self._log.last(name_of(session, STANDALONE))
 
-    async def replay(self, session: Session, position: Position) -> list[Said]:
+    async def replay(self, session: Session, position: Position) -> list[ReplayedEvent]:
         """The events after `position` on the stream of a POST, at most up to its answer, which is
         made here when the node that runs it is gone. Raises InvalidRequest for an unknown id."""
         alive = await self._alive(position.node)
@@ -302,12 +302,12 @@ def _parts(record: bytes) -> tuple[str, bytes, bytes]:
     return head[:1].decode("latin-1"), head[1:], message
 
 
-def _said(stream: str, events: Sequence[Event]) -> list[Said]:
+def _said(stream: str, events: Sequence[Event]) -> list[ReplayedEvent]:
     said = []
     for event in events:
         kind, _, message = _parts(event.data)
         ended = kind == "."
-        said.append(Said(Position(stream, event.id, ended=ended), message))
+        said.append(ReplayedEvent(Position(stream, event.id, ended=ended), message))
         if ended:
             break
     return said

@@ -9,7 +9,7 @@ from starlette.types import Receive
 from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.sse import STANDALONE, Position
-from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
+from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, ReplayedEvent
 from gateway.transports.mcp import McpFront
 from gateway.transports.peers import Watch, send_all
 from gateway.transports.responses import Responder
@@ -80,7 +80,7 @@ class EventStreams:
                 chunks = self._replayed_chunks(session, position, said, outbox)
                 await send_all(responder, chunks, watch)
 
-    async def _missed(self, session: Session, position: Position) -> list[Said]:
+    async def _missed(self, session: Session, position: Position) -> list[ReplayedEvent]:
         said = await self._streams.replay(session, position)
         if not said and not await self._streams.is_kept(session, position.stream):
             raise InvalidRequest(FORGOTTEN)
@@ -129,7 +129,7 @@ class EventStreams:
         return [(event.id, event.data) for event in events]
 
     async def _replayed_chunks(
-        self, session: Session, position: Position, said: list[Said], outbox: Outbox
+        self, session: Session, position: Position, said: list[ReplayedEvent], outbox: Outbox
     ) -> AsyncIterator[bytes]:
         while True:
             parts = [sse.event(one.message, id_=one.position.id) for one in said if one.message]

@@ -8,7 +8,7 @@ from starlette.types import Scope
 from gateway.context import Identify, Principal, QueryOptions, Session
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Batches
-from gateway.state.client_requests import Asks
+from gateway.state.client_requests import ClientRequests
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
@@ -22,7 +22,7 @@ class McpFront:
     sessions: Sessions
     hub: Hub
     streams: Streams
-    asks: Asks
+    asks: ClientRequests
     identify: Identify
     batches: Batches
     body_limit_bytes: int

@@ -12,8 +12,8 @@ from starlette.types import Message, Receive
 
 from gateway.context import Session
 from gateway.protocol import sse
-from gateway.state.client_requests import Asks
-from gateway.state.streams import Ids, Recording, Streams
+from gateway.state.client_requests import ClientRequests
+from gateway.state.streams import Ids, StreamRecorder, Streams
 from gateway.transports.mcp import McpFront
 from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
@@ -195,7 +195,7 @@ class SessionPeer(PostPeer):
         self._front = front
         self._session = session
         self._ids = ids
-        self._recording: Recording | None = None
+        self._recording: StreamRecorder | None = None
 
     async def ask(self, method: str, params: Any) -> Any:
         return await self._front.asks.ask(self._session, self.notify, method, params)
@@ -209,7 +209,7 @@ class SessionPeer(PostPeer):
         id_ = await recording.add(b"+", message)
         await self._responder.chunk(sse.event(message, id_=id_))
 
-    async def _recorded(self) -> Recording:
+    async def _recorded(self) -> StreamRecorder:
         if self._recording is None:
             recording = self._recording = self._front.streams.record(self._session, self._ids)
             id_ = await recording.add(b"!")
@@ -231,7 +231,7 @@ class StreamPeer:
 
     __slots__ = ("_asks", "_away", "_session", "_streams")
 
-    def __init__(self, session: Session, streams: Streams, asks: Asks) -> None:
+    def __init__(self, session: Session, streams: Streams, asks: ClientRequests) -> None:
         self._session = session
         self._streams = streams
         self._asks = asks

@@ -13,7 +13,7 @@ from msgspec import Raw
 from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
 from gateway.hybrid import Call, Failure, Handler, Service
-from gateway.state.background_tasks import Finishing
+from gateway.state.background_tasks import ShieldedTasks
 from gateway.upstreams.http.answers import no_answer, status_failure
 from gateway.upstreams.http.deadline import Deadline
 from schemas.binding import PythonBinding
@@ -47,7 +47,7 @@ class PythonUpstream:
         self._once = once
         self._limits = limits
         self._threads = CapacityLimiter(limits.threads)
-        self.finishing = Finishing(limits.calls)
+        self.finishing = ShieldedTasks(limits.calls)
 
     async def call(
         self,

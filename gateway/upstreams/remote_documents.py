@@ -7,7 +7,7 @@ from registry.sources.graphql_documents import introspect
 from registry.sources.source_reader import ImportSpec
 
 
-class Asking:
+class RemoteDocuments:
     def __init__(self, lister: Lister, connections: Connections, limits: Imports) -> None:
         """`connections` provides the current headers and certificates of a source."""
         self._lister = lister

@@ -12,18 +12,20 @@ import pytest
 from config.load import load
 from config.settings import DatabaseSettings, StateSettings
 from gateway.state.postgres import Opened
-from gateway.state.stores import Keep, Stores, make_stores
+from gateway.state.stores import Retention, Stores, make_stores
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from tests.fixtures_database import Cluster
 from tests.fixtures_redis import RedisServer
 
 DEADLINE_S = 60  # a loaded machine is slow, not wrong
-KEEP = Keep(events=1000, seconds=300)
+KEEP = Retention(events=1000, seconds=300)
 
 
 @asynccontextmanager
-async def open_stores(settings: StateSettings, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
+async def open_stores(
+    settings: StateSettings, keep: Retention, opened: Opened
+) -> AsyncIterator[Stores]:
     """Stores that are closed on exit."""
     stores = make_stores(settings, keep, opened)
     try:
@@ -48,7 +50,7 @@ class Backend:
     secret_places: tuple[str, ...] = ()  # what no client may read
 
     @asynccontextmanager
-    async def nodes(self, keep: Keep = KEEP) -> AsyncIterator[Pair]:
+    async def nodes(self, keep: Retention = KEEP) -> AsyncIterator[Pair]:
         if self.state.backend == "memory":
             stores = make_stores(self.state, keep, lambda: None)
             yield Pair(stores, stores)
@@ -70,7 +72,7 @@ class Backend:
         assert not any(place in refused.value.message for place in self.secret_places)
 
     @asynccontextmanager
-    async def _node(self, keep: Keep) -> AsyncIterator[Stores]:
+    async def _node(self, keep: Retention) -> AsyncIterator[Stores]:
         async with (
             self._opened() as database,
             open_stores(self.state, keep, lambda: database) as stores,

@@ -10,32 +10,32 @@ from hypothesis import strategies as st
 from gateway.context import Principal
 from gateway.state.stored_answers import (
     PIECE_BYTES,
-    About,
-    Full,
-    Kept,
+    AnswerInfo,
+    StorageFull,
     StoredAnswerLimits,
+    StoredAnswers,
     handle_of,
     uri_of,
 )
-from gateway.state.stores import Keep
+from gateway.state.stores import Retention
 from tests.contracts.backends import DEADLINE_S, Backend
 from tests.gateway.keeping import ROOMY, keeping
 
 pytestmark = pytest.mark.anyio
 
 ANN, BOB = Principal("ann", "t"), Principal("bob", "t")
-ABOUT = About("application/zip", tool="tool-1")
+ABOUT = AnswerInfo("application/zip", tool="tool-1")
 DATA = bytes(range(256)) * 1024 * 2 + b"end"  # two pieces and a half
 
 
-def at_both(nodes, limits: StoredAnswerLimits = ROOMY) -> tuple[Kept, Kept]:
+def at_both(nodes, limits: StoredAnswerLimits = ROOMY) -> tuple[StoredAnswers, StoredAnswers]:
     return (
-        Kept(nodes.a.answers, nodes.a.counter, limits),
-        Kept(nodes.b.answers, nodes.b.counter, limits),
+        StoredAnswers(nodes.a.answers, nodes.a.counter, limits),
+        StoredAnswers(nodes.b.answers, nodes.b.counter, limits),
     )
 
 
-async def read(kept: Kept, who: Principal, handle: str) -> bytes | None:
+async def read(kept: StoredAnswers, who: Principal, handle: str) -> bytes | None:
     whole = await kept.whole(who, handle)
     return None if whole is None else b"".join(whole.pieces)
 
@@ -80,10 +80,10 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
         here, there = at_both(nodes, limits)
         handle = await here.keep(ANN, ABOUT, b"x" * PIECE_BYTES)
         await there.keep(ANN, ABOUT, b"y")
-        with pytest.raises(Full, match=r"answers\.caller_bytes is reached; again in \d+ s"):
+        with pytest.raises(StorageFull, match=r"answers\.caller_bytes is reached; again in \d+ s"):
             await here.keep(ANN, ABOUT, b"z")
         await there.keep(BOB, ABOUT, b"x")
-        with pytest.raises(Full, match=r"answers\.kept_bytes"):
+        with pytest.raises(StorageFull, match=r"answers\.kept_bytes"):
             await there.keep(BOB, ABOUT, b"x")
         assert await read(there, ANN, handle) == b"x" * PIECE_BYTES  # what is there stays
 
@@ -97,14 +97,14 @@ async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
         here, there = at_both(nodes, limits)
         await here.keep(ANN, ABOUT, b"x")
         await there.keep(BOB, ABOUT, b"x")
-        with pytest.raises(Full, match=r"answers\.tenant_share is reached"):
+        with pytest.raises(StorageFull, match=r"answers\.tenant_share is reached"):
             await here.keep(ANN, ABOUT, b"x")
         for _ in range(2):
             await there.keep(Principal("eve", "another tenant"), ABOUT, b"x")
 
 
 async def test_an_answer_is_forgotten_in_the_end(backend: Backend) -> None:
-    async with backend.nodes(Keep(1000, 300, answers_s=0.001)) as nodes:
+    async with backend.nodes(Retention(1000, 300, answers_s=0.001)) as nodes:
         here, there = at_both(nodes)
         await nodes.a.log.append("s/session/g", b"stays")
         handle = await here.keep(ANN, ABOUT, b"x")
@@ -115,7 +115,7 @@ async def test_an_answer_is_forgotten_in_the_end(backend: Backend) -> None:
 
 
 async def test_an_answer_outlives_the_streams_of_sessions(backend: Backend) -> None:
-    async with backend.nodes(Keep(1000, 0.001)) as nodes:
+    async with backend.nodes(Retention(1000, 0.001)) as nodes:
         here, there = at_both(nodes)
         handle = await here.keep(ANN, ABOUT, b"x")
         await nodes.a.log.append("s/session/g", b"goes")

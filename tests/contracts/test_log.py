@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from gateway.abc import Event, Log
 from gateway.state.bus import STREAM
-from gateway.state.stores import Keep
+from gateway.state.stores import Retention
 from gateway.state.streams import StreamPlace, event_id, place_of
 from schemas.errors import InvalidParams, Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
@@ -90,7 +90,7 @@ async def test_the_newest_event_is_known(nodes: Pair) -> None:
 
 
 async def test_only_so_many_events_are_kept(backend: Backend) -> None:
-    async with backend.nodes(Keep(3, 300)) as nodes:
+    async with backend.nodes(Retention(3, 300)) as nodes:
         ids = await fill(nodes.a.log, "s", 5)
         assert data(await nodes.b.log.read("s", "")) == [b"3", b"4", b"5"]
         # the second is forgotten too, but nothing that followed it is
@@ -101,20 +101,20 @@ async def test_only_so_many_events_are_kept(backend: Backend) -> None:
 async def test_what_nodes_tell_each_other_is_not_bounded_by_what_clients_replay(
     backend: Backend,
 ) -> None:
-    async with backend.nodes(Keep(3, 300)) as nodes:
+    async with backend.nodes(Retention(3, 300)) as nodes:
         ids = await fill(nodes.a.log, STREAM, 20)
         assert len(await nodes.b.log.read(STREAM, ids[0])) == 19
 
 
 async def test_a_gap_is_not_passed_over_in_silence(backend: Backend) -> None:
-    async with backend.nodes(Keep(3, 300)) as nodes:
+    async with backend.nodes(Retention(3, 300)) as nodes:
         ids = await fill(nodes.a.log, "s", 5)
         with pytest.raises(InvalidParams, match="no longer kept"):
             await nodes.b.log.read("s", ids[0])
 
 
 async def test_concurrent_appends_keep_the_bound(backend: Backend) -> None:
-    async with backend.nodes(Keep(3, 300)) as nodes:
+    async with backend.nodes(Retention(3, 300)) as nodes:
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(fill, nodes.a.log, "s", 3)
@@ -165,7 +165,7 @@ async def test_who_follows_a_stream_that_was_forgotten_sees_it_begin_again(nodes
 
 
 async def test_a_stream_that_is_silent_for_long_is_forgotten(backend: Backend) -> None:
-    async with backend.nodes(Keep(1000, 0.001)) as nodes:
+    async with backend.nodes(Retention(1000, 0.001)) as nodes:
         await nodes.a.log.append("s", b"1")
         with anyio.fail_after(DEADLINE_S):
             while await nodes.b.log.last("s"):

@@ -2,15 +2,17 @@
 
 from gateway.methods.answers import Answering, Mismatches
 from gateway.state.memory import MemoryCounter, MemoryLog
-from gateway.state.stored_answers import Kept, StoredAnswerLimits
+from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 
 ROOMY = StoredAnswerLimits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)
 
 
-def keeping(limits: StoredAnswerLimits = ROOMY) -> Kept:
+def keeping(limits: StoredAnswerLimits = ROOMY) -> StoredAnswers:
     log = MemoryLog(1_000_000, limits.keep_s, limits.kept_bytes)
-    return Kept(log, MemoryCounter(), limits)
+    return StoredAnswers(log, MemoryCounter(), limits)
 
 
-def answering(kept: Kept | None = None, tokens: int = 20_000, validates: bool = False) -> Answering:
+def answering(
+    kept: StoredAnswers | None = None, tokens: int = 20_000, validates: bool = False
+) -> Answering:
     return Answering(kept or keeping(), tokens, lambda _source: validates, Mismatches())

@@ -20,7 +20,7 @@ from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from gateway.upstreams.rest.bodies import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch
@@ -102,7 +102,7 @@ async def by_mcp_server(url: str) -> None:
     """An MCP server that a caller of the admin API names."""
     settings = limits(connect_timeout_s=60, retries=0)
     connections = Connections(settings, {})
-    servers = Servers(Ways(connections, settings, {}, {"name": "t"}), Audience(), settings)
+    servers = Servers(Transports(connections, settings, {}, {"name": "t"}), Audience(), settings)
     options = McpOptions(era="handshake", guarded=True)
     try:
         await Lister(servers, settings)(ImportSpec("theirs", url, kind="mcp", options=options))

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.audit.queries import AuditQuery, Recorded, search
+from gateway.audit.queries import AuditQuery, RecordedEntry, search
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
 from gateway.operations.operation import (
@@ -120,7 +120,7 @@ class AuditOperations:
             self._verifying = False
 
 
-def _view(one: Recorded, known: frozenset[str] | None) -> RecordView:
+def _view(one: RecordedEntry, known: frozenset[str] | None) -> RecordView:
     entry = one.entry
     if known is not None and entry.rule not in known:
         entry = msgspec.structs.replace(entry, rule=OF_OPERATOR)

@@ -16,8 +16,8 @@ from gateway.methods.server import SERVER
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
-from gateway.upstreams.remote_documents import Asking
+from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.remote_documents import RemoteDocuments
 
 
 class _NoAudience:
@@ -56,17 +56,17 @@ def _overhearing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[Asking]:
+async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[RemoteDocuments]:
     """A lister with the gateway's settings, open until the block ends. `stored`: credentials of the
     registry, by source."""
     connections = Connections(settings.upstream, settings.sources)
     connections.store(stored)
     client = msgspec.to_builtins(SERVER)
-    ways = Ways(connections, settings.upstream, settings.sources, client)
+    ways = Transports(connections, settings.upstream, settings.sources, client)
     servers = Servers(ways, _NoAudience(), settings.upstream)
     with _overhearing():
         try:
-            yield Asking(Lister(servers, settings.upstream), connections, settings.imports)
+            yield RemoteDocuments(Lister(servers, settings.upstream), connections, settings.imports)
         finally:
             await servers.close()
             await connections.close()
@@ -75,7 +75,7 @@ async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterato
 @asynccontextmanager
 async def open_asking(
     settings: Settings, act: Act | None = None
-) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
+) -> AsyncIterator[tuple[Registry, RemoteDocuments, Stored]]:
     """The registry, and a lister that uses the credentials stored in it."""
     async with open_registry(settings, act) as registry:
         stored = await stored_in(settings, registry)

@@ -28,7 +28,7 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Holder:
+class CallerHolder:
     """The owner of a session at a source: the last caller, if several share it."""
 
     caller: Caller | None = None  # None: the gateway itself

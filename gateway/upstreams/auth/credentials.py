@@ -16,7 +16,7 @@ from gateway.context import Context
 from gateway.upstreams.auth.delegation import on_behalf
 from gateway.upstreams.auth.tokens import (
     AccessToken,
-    Login,
+    ClientCredentials,
     TokenEndpoint,
     TokenFailed,
     basic,
@@ -271,7 +271,7 @@ async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings
     scheme, public = credential.scheme, pool.confines(entry)
 
     async def fetch() -> AccessToken:
-        login = Login(
+        login = ClientCredentials(
             entry.token_url or "",
             entry.client_id or "",
             entry.client_secret or "",

@@ -44,7 +44,7 @@ class TokenFailed(ToolgateError):
         self.refused = refused  # a definite refusal: a retry would fail too
 
 
-class Login(Struct, frozen=True):
+class ClientCredentials(Struct, frozen=True):
     """Client credentials and token_url. Without a secret the client is a public one."""
 
     token_url: str
@@ -70,7 +70,7 @@ class TokenEndpoint:
     """One `token_url`, and the requests to it."""
 
     def __init__(
-        self, login: Login, purpose: str, timeout_s: float, tls: ssl.SSLContext | bool
+        self, login: ClientCredentials, purpose: str, timeout_s: float, tls: ssl.SSLContext | bool
     ) -> None:
         """`purpose` names the tokens in errors; `tls`: True for the system's certificates."""
         self.login = login
@@ -184,7 +184,7 @@ class SourceExchange:
     ) -> None:
         self._settings = settings
         self._tokens = AccessTokens(settings.cached_bytes)
-        login = Login(
+        login = ClientCredentials(
             settings.token_url, settings.client_id, settings.client_secret, settings.client_auth
         )
         self._endpoint = TokenEndpoint(login, "this caller", timeout_s, tls)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import aiohttp
 
 from gateway.context import Principal
-from gateway.state.stored_answers import About, Full, Kept
+from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
 from gateway.upstreams.http.answers import charset_of, essence, is_textual
 from gateway.upstreams.http.client import Download
 from gateway.upstreams.http.connections import TooLarge, declared_within
@@ -28,7 +28,7 @@ class NoRoom(TooLarge):
 
 
 class Downloads:
-    def __init__(self, kept: Kept, inline_bytes: int, download_bytes: int) -> None:
+    def __init__(self, kept: StoredAnswers, inline_bytes: int, download_bytes: int) -> None:
         """Answers longer than `inline_bytes` are stored if they are neither JSON nor text, or
         declared as an attachment."""
         self._kept = kept
@@ -46,7 +46,12 @@ class Reading:
     __slots__ = ("_download_bytes", "_inline_bytes", "_kept", "_principal", "_tool")
 
     def __init__(
-        self, kept: Kept, inline_bytes: int, download_bytes: int, principal: Principal, tool: str
+        self,
+        kept: StoredAnswers,
+        inline_bytes: int,
+        download_bytes: int,
+        principal: Principal,
+        tool: str,
     ) -> None:
         self._kept = kept
         self._inline_bytes = inline_bytes
@@ -88,10 +93,10 @@ class Reading:
     ) -> Download:
         kind = essence(response.headers.get("Content-Type", "")) or "application/octet-stream"
         text = is_textual(kind) and charset_of(response.headers) in _UNICODE
-        about = About(kind, text, self._tool)
+        about = AnswerInfo(kind, text, self._tool)
         try:
             return await self._kept_while(response, chunks, arriving, most, about)
-        except Full as full:
+        except StorageFull as full:
             raise NoRoom(str(full)) from full
         except Unavailable as away:  # the service has already done its work: no "try again"
             raise NoRoom("what keeps answers is away") from away
@@ -102,7 +107,7 @@ class Reading:
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
         most: int,
-        about: About,
+        about: AnswerInfo,
     ) -> Download:
         writing = await self._kept.begin(self._principal, about)
         try:
@@ -113,7 +118,7 @@ class Reading:
                     raise TooLarge(most, _SETTING)
                 await writing.add(chunk)
             handle = await writing.end()
-        except (Full, TooLarge, aiohttp.ClientError):
+        except (StorageFull, TooLarge, aiohttp.ClientError):
             await writing.drop()
             raise
         return Download(handle, name_of(response), about.mime_type, writing.size)

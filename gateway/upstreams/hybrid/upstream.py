@@ -333,7 +333,7 @@ class _Batch:
                 future.set_exception(task.exception() or RuntimeError("a call was forgotten"))
 
 
-class Batching:
+class Batcher:
     """Gathers calls into batches."""
 
     def __init__(self, client: Client) -> None:
@@ -390,7 +390,7 @@ class Unsendable(ToolgateError):
 class HybridUpstream:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._batching = Batching(client)
+        self._batching = Batcher(client)
         # Not 1 each time: a response to another call would be taken for ours.
         self._ids = itertools.count(1)
 

@@ -9,7 +9,7 @@ from gateway.upstreams.http.connections import UpstreamFailed
 FIRST_PAUSE_S = 0.5
 
 
-class Respawn:
+class RestartBackoff:
     """Exponential backoff for restarts of one source's command: each pause is twice the one before,
     and is reset once a process has lived for longer than the longest pause."""
 
@@ -45,7 +45,7 @@ FIRST_S, LONGEST_S = 1.0, 60.0
 QUIET_S = 60.0  # without a change, after which the backoff is reset
 
 
-class Calm:
+class RefreshBackoff:
     """Backoff for list changes: the first few are read at once, later ones at growing intervals."""
 
     def __init__(self) -> None:

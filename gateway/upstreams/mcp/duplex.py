@@ -16,27 +16,27 @@ from msgspec import UNSET, Raw
 from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.exchanges import Aside, Exchange, Talk
+from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, TimedTasks
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts, with_envelope
 from gateway.upstreams.mcp.link import (
-    Hearer,
-    Hello,
+    ClientProfile,
     Mailbox,
+    MessageHandler,
     SessionLost,
-    StatelessWay,
+    SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import Garbage, Message
+from gateway.upstreams.mcp.wire import MalformedMessage, Message
 from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision
 
 LISTEN = "subscriptions/listen"
 
 
-class Acknowledged:
-    """A Hearer that sets an event on its first notification."""
+class AcknowledgementHandler:
+    """A MessageHandler that sets an event on its first notification."""
 
-    def __init__(self, hearer: Hearer) -> None:
+    def __init__(self, hearer: MessageHandler) -> None:
         self.event = asyncio.Event()
         self._hearer = hearer
 
@@ -50,7 +50,7 @@ class Acknowledged:
 
 @asynccontextmanager
 async def listening(
-    work: Coroutine[Any, Any, Any], told: Acknowledged, name: str, limit_s: float
+    work: Coroutine[Any, Any, Any], told: AcknowledgementHandler, name: str, limit_s: float
 ) -> AsyncIterator["asyncio.Future[Any]"]:
     """Run `work`, which reads the stream, in the background of the block. Raises what it raises
     before its first notification, and UpstreamFailed when that takes longer than `limit_s`."""
@@ -94,16 +94,18 @@ class Carrier(Protocol):
     async def close(self) -> None: ...
 
 
-class DuplexLink(StatelessWay):
+class DuplexLink(SubscribableLink):
     """One session, or the link to a stateless server, over one carrier."""
 
-    def __init__(self, background: Hearer, hello: Hello, name: str, asks_limit: int) -> None:
+    def __init__(
+        self, background: MessageHandler, hello: ClientProfile, name: str, asks_limit: int
+    ) -> None:
         """`carrier` has to be set next, and `facts` unless `begin` is called."""
         self.carrier: Carrier | None = None
         self._hello = hello
         self._name = name
-        self._talk = Talk(name, background, self._send, asks_limit)
-        self._aside = Aside(name)
+        self._talk = Exchanges(name, background, self._send, asks_limit)
+        self._aside = TimedTasks(name)
         self._boxes: dict[int, Mailbox] = {}
         self._background = Mailbox()
         self._hearing = asyncio.create_task(self._hear_background())
@@ -120,7 +122,7 @@ class DuplexLink(StatelessWay):
         )
         try:
             self.facts = read_facts(members)
-        except Garbage as error:
+        except MalformedMessage as error:
             raise UpstreamFailed(f"{self._name} {error}") from error
         await self.notify(INITIALIZED, {})
 
@@ -128,7 +130,7 @@ class DuplexLink(StatelessWay):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: Hearer | None,
+        hearer: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
     ) -> dict[str, Raw]:
@@ -141,10 +143,10 @@ class DuplexLink(StatelessWay):
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], hearer: Hearer
+        self, wanted: Mapping[str, Any], hearer: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
         params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = Acknowledged(hearer)
+        told = AcknowledgementHandler(hearer)
         exchange = self._talk.begin(LISTEN, params, told, FOR_EVER)
         exchange.endless = True
         async with listening(self._asked(exchange), told, self._name, ACKNOWLEDGED_S) as over:
@@ -163,7 +165,7 @@ class DuplexLink(StatelessWay):
         """Receive one JSON text from the server."""
         try:
             messages = wire.decode(text)
-        except Garbage as error:
+        except MalformedMessage as error:
             log.info("mcp_unreadable", extra={"source": self._name, "error": str(error)})
             return
         for message in messages:
@@ -220,7 +222,7 @@ class DuplexLink(StatelessWay):
             limit_s = exchange.patience.limit_s
             text = f"{self._name} did not answer within {limit_s:g} s"
             raise UpstreamFailed(text, late=True, down=True) from error
-        except Garbage as error:
+        except MalformedMessage as error:
             raise UpstreamFailed(f"{self._name} {error}") from error
         finally:
             del self._boxes[exchange.id]

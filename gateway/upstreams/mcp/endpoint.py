@@ -10,7 +10,7 @@ import aiohttp
 from msgspec import UNSET, Raw
 from yarl import URL
 
-from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, proof, refuted
 from gateway.upstreams.http.answers import AWAY
 from gateway.upstreams.http.client import LARGE_BODY_BYTES
@@ -18,8 +18,8 @@ from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFai
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.exchanges import Aside, Exchange, Patience, Talk
-from gateway.upstreams.mcp.wire import EventStream, Garbage, JsonText, Message
+from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
+from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage, Message
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
@@ -32,7 +32,7 @@ LINES = ("application/x-ndjson", "application/jsonl")
 SSE = "text/event-stream"
 HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {SSE}"}
 
-TROUBLE = (aiohttp.ClientError, OSError, TooLarge, Garbage)
+TROUBLE = (aiohttp.ClientError, OSError, TooLarge, MalformedMessage)
 
 
 class HttpRefused(UpstreamFailed):
@@ -58,7 +58,7 @@ class HttpFault(RelayedFault):
 class ServerEndpoint:
     """URL of one server and its connection pool, which is held until `close`."""
 
-    def __init__(self, pool: SourcePool, holder: Holder | None = None) -> None:
+    def __init__(self, pool: SourcePool, holder: CallerHolder | None = None) -> None:
         """`holder`: the caller to authenticate as, for requests without credentials of their own.
         Raises UpstreamFailed when the server has no address that may be called."""
         if pool.address is None:
@@ -67,9 +67,9 @@ class ServerEndpoint:
             )
         self.name = pool.source
         self.pool = pool
-        self._holder = holder or Holder()
+        self._holder = holder or CallerHolder()
         self.limit_bytes = pool.limits.response_limit_bytes
-        self.aside = Aside(pool.source)
+        self.aside = TimedTasks(pool.source)
         try:
             self.url = pool.url(pool.address)
         except (aiohttp.ClientError, OSError) as error:
@@ -87,10 +87,10 @@ class ServerEndpoint:
             self._holds = False
             self.pool.release()
 
-    def failure(self, error: Exception, patience: Patience | None = None) -> UpstreamFailed:
+    def failure(self, error: Exception, patience: IdleTimeout | None = None) -> UpstreamFailed:
         """The UpstreamFailed that callers get for `error`."""
         log.warning("upstream_failed", extra={"source": self.name, "error": type(error).__name__})
-        if isinstance(error, Garbage):
+        if isinstance(error, MalformedMessage):
             return UpstreamFailed(f"{self.name} {error}")
         timeout_s = patience.limit_s if patience is not None else self.pool.timeout_s
         late = type(error) is TimeoutError
@@ -174,7 +174,7 @@ class ServerEndpoint:
                 if message.error is not UNSET:
                     error = message.error
                     return HttpFault(error.code, error.message, error.data, status)
-        except (TooLarge, Garbage):
+        except (TooLarge, MalformedMessage):
             pass
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
@@ -193,7 +193,11 @@ class ServerEndpoint:
         )
 
     async def answer(
-        self, response: aiohttp.ClientResponse, exchange: Exchange, talk: Talk, events: EventStream
+        self,
+        response: aiohttp.ClientResponse,
+        exchange: Exchange,
+        talk: Exchanges,
+        events: EventStream,
     ) -> dict[str, Raw] | None:
         """The result in a 2xx answer; None for a stream of events that ended without one.
 
@@ -208,20 +212,22 @@ class ServerEndpoint:
         if kind == SSE:
             return await self._streamed(response, exchange, talk, events)
         if kind in (JSON, *LINES):
-            members = await self._streamed(response, exchange, talk, JsonText(self.limit_bytes))
+            members = await self._streamed(
+                response, exchange, talk, JsonTextParser(self.limit_bytes)
+            )
             if members is None:
-                raise Garbage("ended its answer before it was complete")
+                raise MalformedMessage("ended its answer before it was complete")
             return members
         if response.status == 202:
-            raise Garbage("accepted the request without answering it")
-        raise Garbage(f"answered with {_type(kind)}; expected {JSON} or {SSE}")
+            raise MalformedMessage("accepted the request without answering it")
+        raise MalformedMessage(f"answered with {_type(kind)}; expected {JSON} or {SSE}")
 
     async def _streamed(
         self,
         response: aiohttp.ClientResponse,
         exchange: Exchange,
-        talk: Talk,
-        events: EventStream | JsonText,
+        talk: Exchanges,
+        events: EventStream | JsonTextParser,
     ) -> dict[str, Raw] | None:
         async for chunk in response.content.iter_any():
             exchange.patience.heard()
@@ -240,13 +246,15 @@ class ServerEndpoint:
 
 
 def _own(message: Message, exchange: Exchange) -> Message:
-    """`message` as the answer to our request. Raises Garbage."""
+    """`message` as the answer to our request. Raises MalformedMessage."""
     if message.answers(exchange.id) or (message.id in (None, UNSET) and message.error is not UNSET):
         return message
-    raise Garbage("answered another request than it was asked")
+    raise MalformedMessage("answered another request than it was asked")
 
 
-async def _heard(messages: list[Message], exchange: Exchange, talk: Talk) -> dict[str, Raw] | None:
+async def _heard(
+    messages: list[Message], exchange: Exchange, talk: Exchanges
+) -> dict[str, Raw] | None:
     """Handle messages received for our request; returns its result, if that is among them."""
     members = None
     for message in messages:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.link import Hearer, Timeout
+from gateway.upstreams.mcp.link import MessageHandler, Timeout
 from gateway.upstreams.mcp.wire import Message
 from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
 from schemas.jsonrpc import RequestId
@@ -25,7 +25,7 @@ from schemas.mcp.messages import CANCELLED, PROGRESS
 CLOCK_S = 0.001  # timers may fire this much too early
 
 
-class Patience(Deadline):
+class IdleTimeout(Deadline):
     """Cancels the task that entered when the idle timeout or the deadline expires, and raises
     TimeoutError on exit."""
 
@@ -80,17 +80,17 @@ class Patience(Deadline):
 
 log = logging.getLogger("toolgate.upstream")
 
-ASIDE_S = 10.0
+TASK_LIMIT_S = 10.0
 
 
-class Aside:
+class TimedTasks:
     """Background tasks of one server, each with a time limit; `close` cancels them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = ASIDE_S) -> None:
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = TASK_LIMIT_S) -> None:
         async def run() -> None:
             try:
                 with Deadline(limit_s):
@@ -114,7 +114,9 @@ class Aside:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-FLOOD = 4  # multiple of the limit on concurrent requests of a server; the rest gets no answer
+REQUESTS_FACTOR = (
+    4  # multiple of the limit on concurrent requests of a server; the rest gets no answer
+)
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -139,12 +141,12 @@ class Exchange:
         id_: int,
         method: str,
         params: Mapping[str, Any],
-        hearer: Hearer | None,
+        hearer: MessageHandler | None,
         timeout: Timeout,
     ) -> None:
         self.id = id_
         self.hearer = hearer
-        self.patience = Patience(timeout)
+        self.patience = IdleTimeout(timeout)
         self.token, params = _with_token(params, id_)  # UNSET: no progress is wanted
         self.body = wire.call(id_, method, params)
         self.asks: set[asyncio.Task[None]] = set()
@@ -161,10 +163,12 @@ def _with_token(params: Mapping[str, Any], token: int) -> tuple[Any, Mapping[str
     return meta["progressToken"], {**params, "_meta": {**meta, "progressToken": token}}
 
 
-class Talk:
+class Exchanges:
     """The requests that run in one session, in both directions."""
 
-    def __init__(self, name: str, background: Hearer, send: Send | None, asks_limit: int) -> None:
+    def __init__(
+        self, name: str, background: MessageHandler, send: Send | None, asks_limit: int
+    ) -> None:
         """`send` takes our answers to the server; without it the server must not ask."""
         self.running: dict[int, Exchange] = {}
         self._name = name
@@ -176,7 +180,11 @@ class Talk:
         self._idle_asked = 0  # since the last call began, while none ran
 
     def begin(
-        self, method: str, params: Mapping[str, Any], hearer: Hearer | None, timeout: Timeout
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        hearer: MessageHandler | None,
+        timeout: Timeout,
     ) -> Exchange:
         exchange = Exchange(next(self._ids), method, params, hearer, timeout)
         self.running[exchange.id] = exchange
@@ -222,7 +230,11 @@ class Talk:
         await self._notify(owner.hearer, PROGRESS, params, exchange)
 
     async def _notify(
-        self, hearer: Hearer | None, method: str, params: dict[str, Any], exchange: Exchange | None
+        self,
+        hearer: MessageHandler | None,
+        method: str,
+        params: dict[str, Any],
+        exchange: Exchange | None,
     ) -> None:
         """Errors in a notification of no request are logged: the stream must be read on."""
         if hearer is None:
@@ -242,7 +254,11 @@ class Talk:
     def _ask(
         self, id_: RequestId, method: str, params: dict[str, Any], exchange: Exchange | None
     ) -> None:
-        if self._send is None or id_ in self._asks or len(self._asks) > FLOOD * self._asks_limit:
+        if (
+            self._send is None
+            or id_ in self._asks
+            or len(self._asks) > REQUESTS_FACTOR * self._asks_limit
+        ):
             log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
             return
         # a request outside all streams may be what any of ours waits for
@@ -279,7 +295,7 @@ class Talk:
         return payer.asked <= self._asks_limit
 
     async def _answer(
-        self, id_: RequestId, method: str, params: dict[str, Any], hearer: Hearer | None
+        self, id_: RequestId, method: str, params: dict[str, Any], hearer: MessageHandler | None
     ) -> None:
         try:
             answer = wire.answer(id_, await self._result(method, params, hearer))
@@ -295,7 +311,9 @@ class Talk:
         except ToolgateError as error:
             log.info("mcp_answer_lost", extra={"source": self._name, "error": str(error)})
 
-    async def _result(self, method: str, params: dict[str, Any], hearer: Hearer | None) -> Any:
+    async def _result(
+        self, method: str, params: dict[str, Any], hearer: MessageHandler | None
+    ) -> Any:
         if method == "ping":
             return {}
         if hearer is None:

@@ -24,8 +24,14 @@ from msgspec import Raw, Struct, field
 from gateway.context import Context
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpFault, HttpRefused
-from gateway.upstreams.mcp.link import Hearer, Hello, Link, LinkFacts, SessionLost
-from gateway.upstreams.mcp.wire import Garbage
+from gateway.upstreams.mcp.link import (
+    ClientProfile,
+    Link,
+    MessageHandler,
+    ServerDescription,
+    SessionLost,
+)
+from gateway.upstreams.mcp.wire import MalformedMessage
 from schemas.errors import (
     HeaderMismatch,
     MethodNotFound,
@@ -75,15 +81,15 @@ def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], LinkFacts]:
-    """Supported revisions and self-description from a DiscoverResult. Raises Garbage."""
+def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], ServerDescription]:
+    """Supported revisions and self-description from a DiscoverResult. Raises MalformedMessage."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Garbage("answered server/discover with what is no DiscoverResult") from error
+        raise MalformedMessage("answered server/discover with what is no DiscoverResult") from error
     info = said.meta.get(META_SERVER)
     server_info = info if isinstance(info, dict) else {}
-    facts = LinkFacts(V2026_07_28, said.capabilities, server_info, said.instructions or "")
+    facts = ServerDescription(V2026_07_28, said.capabilities, server_info, said.instructions or "")
     return said.supported_versions, facts
 
 
@@ -102,7 +108,7 @@ class _Initialized(Struct, rename="camel"):
     instructions: str | None = None
 
 
-def initialize(hello: Hello, revision: Revision) -> dict[str, Any]:
+def initialize(hello: ClientProfile, revision: Revision) -> dict[str, Any]:
     return {
         "protocolVersion": revision.name,
         "capabilities": dict(hello.capabilities),
@@ -110,19 +116,21 @@ def initialize(hello: Hello, revision: Revision) -> dict[str, Any]:
     }
 
 
-def read_facts(members: Mapping[str, Raw]) -> LinkFacts:
-    """Facts of an InitializeResult. Raises Garbage for an invalid one or an unknown revision."""
+def read_facts(members: Mapping[str, Raw]) -> ServerDescription:
+    """Facts of an InitializeResult. Raises MalformedMessage for an invalid or unknown revision."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Garbage("answered initialize with what is no InitializeResult") from error
+        raise MalformedMessage("answered initialize with what is no InitializeResult") from error
     revision = HANDSHAKE.get(said.protocol_version)
     if revision is None:
-        raise Garbage(f"wants the revision {said.protocol_version[:40]!r}, which is not known")
-    return LinkFacts(revision, said.capabilities, said.server_info, said.instructions or "")
+        raise MalformedMessage(
+            f"wants the revision {said.protocol_version[:40]!r}, which is not known"
+        )
+    return ServerDescription(revision, said.capabilities, said.server_info, said.instructions or "")
 
 
-async def missed(facts: LinkFacts, hearer: Hearer) -> None:
+async def notify_missed_changes(facts: ServerDescription, hearer: MessageHandler) -> None:
     """Notify `hearer` that lists may have changed: the stream was interrupted for a while."""
     for capability, method in LISTS.items():
         said = facts.capabilities.get(capability)
@@ -131,8 +139,10 @@ async def missed(facts: LinkFacts, hearer: Hearer) -> None:
 
 
 OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
-ROUNDS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
-ASKS: Mapping[str, frozenset[str]] = {  # client capabilities that a server may use, and their kinds
+RETRY_MEMBERS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
+ASKABLE: Mapping[
+    str, frozenset[str]
+] = {  # client capabilities that a server may use, and their kinds
     "sampling": frozenset({"context", "tools"}),
     "elicitation": frozenset({"form", "url"}),
     "roots": frozenset(),
@@ -156,7 +166,7 @@ def askable(context: Context) -> dict[str, Any]:
     said = context.capabilities
     return {
         name: {kind: {} for kind in sorted(kinds) if kind in _object(said[name])}
-        for name, kinds in ASKS.items()
+        for name, kinds in ASKABLE.items()
         if isinstance(said.get(name), dict) and (name != "elicitation" or context.revision.elicits)
     }
 
@@ -188,7 +198,7 @@ def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in params.items()
-        if name not in ROUNDS and (name != "task" or tasks)
+        if name not in RETRY_MEMBERS and (name != "task" or tasks)
     }
     meta = {name: said for name, said in _object(kept.pop("_meta", None)).items()
             if name not in OWN_META}  # fmt: skip
@@ -204,17 +214,19 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-Transport = Literal["streamable", "sse", "stdio"]
-UNKNOWN = LinkFacts(V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}})  # its lists decide
+TransportName = Literal["streamable", "sse", "stdio"]
+UNKNOWN = ServerDescription(
+    V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}}
+)  # its lists decide
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SupportedEras:
     """The eras that a server speaks; None for one that it does not."""
 
-    stateless: LinkFacts | None
-    handshake: LinkFacts | None
-    transport: Transport = "streamable"  # of its sessions
+    stateless: ServerDescription | None
+    handshake: ServerDescription | None
+    transport: TransportName = "streamable"  # of its sessions
 
     @property
     def eras(self) -> Mapping[str, bool]:
@@ -226,12 +238,12 @@ class Spoken:
 
 async def stateless_facts(
     name: str, discover: Awaitable[dict[str, Raw]], *, silent: bool = True
-) -> LinkFacts | None:
+) -> ServerDescription | None:
     """Facts from the answer to `server/discover`, None if not stateless. Raises UpstreamFailed when
     it is inconclusive, unless `silent` is False: processes of older eras may not answer at all."""
     try:
         versions, facts = read_discovered(await discover)
-    except Garbage:
+    except MalformedMessage:
         return None
     except RelayedFault as fault:
         return _facts_of_fault(name, fault)
@@ -243,8 +255,8 @@ async def stateless_facts(
 
 
 async def handshake_facts(
-    opening: Awaitable[Link], other: LinkFacts | None
-) -> LinkFacts | UpstreamFailed | None:
+    opening: Awaitable[Link], other: ServerDescription | None
+) -> ServerDescription | UpstreamFailed | None:
     """Facts of a session, which is closed at once; None or a reason for a server that has none.
 
     Raises UpstreamFailed when the probe is inconclusive; `other` is the result for the other era.
@@ -263,7 +275,7 @@ async def handshake_facts(
     return facts
 
 
-def _facts_of_fault(name: str, fault: RelayedFault) -> LinkFacts | None:
+def _facts_of_fault(name: str, fault: RelayedFault) -> ServerDescription | None:
     status = fault.http_status if isinstance(fault, HttpFault) else 200
     if fault.code in (HeaderMismatch.code, MissingClientCapability.code):
         return UNKNOWN
@@ -286,14 +298,14 @@ def _is_silent(error: UpstreamFailed) -> bool:
     if isinstance(error, HttpRefused):
         status = error.http_status
         return status in (401, 403, 429) or status >= 500 or 300 <= status < 400
-    return not isinstance(error, SessionLost) and not isinstance(error.__cause__, Garbage)
+    return not isinstance(error, SessionLost) and not isinstance(error.__cause__, MalformedMessage)
 
 
 def options_of(source: Source) -> McpOptions:
     return source.options if isinstance(source.options, McpOptions) else McpOptions()
 
 
-def demanded(source: Source, facts: LinkFacts | None) -> LinkFacts:
+def required_era(source: Source, facts: ServerDescription | None) -> ServerDescription:
     """Facts of the only era that is wanted. Raises UpstreamFailed."""
     if facts is None:
         raise UpstreamFailed(f"{source.name} does not speak 2026-07-28, as its `era` says it does")

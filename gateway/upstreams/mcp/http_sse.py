@@ -8,13 +8,13 @@ from typing import Any
 
 from yarl import URL
 
-from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
-from gateway.upstreams.mcp.link import Hearer, Hello, SessionLost, Timeout
-from gateway.upstreams.mcp.wire import EventStream, Garbage, ServerEvent
+from gateway.upstreams.mcp.link import ClientProfile, MessageHandler, SessionLost, Timeout
+from gateway.upstreams.mcp.wire import EventStream, MalformedMessage, ServerEvent
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
@@ -24,12 +24,12 @@ HEADERS = {"Content-Type": JSON}
 
 async def open_http_sse(
     pool: SourcePool,
-    hello: Hello,
-    background: Hearer,
+    hello: ClientProfile,
+    background: MessageHandler,
     timeout: Timeout,
     *,
     revision: Revision = V2025_11_25,  # servers agree to newer ones on this transport too
-    holder: Holder | None = None,
+    holder: CallerHolder | None = None,
 ) -> DuplexLink:
     """Begin a session. Raises RelayedFault and UpstreamFailed."""
     link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
@@ -64,7 +64,7 @@ class HttpSseCarrier:
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if not self._address.done():
                     self._reading.result()
-                    raise Garbage("closed the stream before it named its endpoint")
+                    raise MalformedMessage("closed the stream before it named its endpoint")
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
 
@@ -114,7 +114,7 @@ class HttpSseCarrier:
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             if response.content_type != SSE:
-                raise Garbage("answered GET with no stream of events")
+                raise MalformedMessage("answered GET with no stream of events")
             async for chunk in response.content.iter_any():
                 for event in events.feed(chunk):
                     self._event(event)
@@ -126,11 +126,11 @@ class HttpSseCarrier:
             self._address.set_result(self._own_address(event.data))
 
     def _own_address(self, data: bytes) -> URL:
-        """Raises Garbage for an address of another origin than the server's."""
+        """Raises MalformedMessage for an address of another origin than the server's."""
         try:
             url = self._endpoint.url.join(URL(data.decode().strip()))
             if url.origin() == self._endpoint.url.origin():
                 return url
         except ValueError as error:
-            raise Garbage("named an endpoint that is no address") from error
-        raise Garbage("named an endpoint at another server")
+            raise MalformedMessage("named an endpoint that is no address") from error
+        raise MalformedMessage("named an endpoint at another server")

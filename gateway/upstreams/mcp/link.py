@@ -27,7 +27,7 @@ from schemas.mcp.messages import (
 from schemas.mcp.revisions import Revision
 
 
-class Hearer(Protocol):
+class MessageHandler(Protocol):
     """Receives notifications and requests of a server while a request of ours runs."""
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class Timeout:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class ClientProfile:
     """How the gateway introduces itself to a server."""
 
     client: Mapping[str, Any]  # clientInfo
@@ -54,7 +54,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFacts:
+class ServerDescription:
     """Self-description of a server in one era."""
 
     revision: Revision
@@ -66,7 +66,7 @@ class LinkFacts:
 class Link(Protocol):
     """One session at a server of a handshake revision, or the link to a stateless one."""
 
-    facts: LinkFacts
+    facts: ServerDescription
 
     @property
     def revision(self) -> Revision:
@@ -89,7 +89,7 @@ class Link(Protocol):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: Hearer | None,
+        hearer: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
@@ -107,11 +107,11 @@ class Link(Protocol):
         """End the session; running requests fail."""
 
 
-class StatelessWay(Link, Protocol):
+class SubscribableLink(Link, Protocol):
     """Link to a server of 2026-07-28."""
 
     def listen(
-        self, wanted: Mapping[str, Any], hearer: Hearer
+        self, wanted: Mapping[str, Any], hearer: MessageHandler
     ) -> AbstractAsyncContextManager["asyncio.Future[Any]"]:
         """`subscriptions/listen` for the filter `wanted`. Inside, `hearer` is notified; the future
         is done when the server ends the stream, with UpstreamFailed if that was no regular end.
@@ -156,8 +156,8 @@ class Mailbox:
         return self._waiting.popleft()
 
 
-class Nobody:
-    """A Hearer that drops notifications and rejects requests."""
+class NullHandler:
+    """A MessageHandler that drops notifications and rejects requests."""
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
         pass
@@ -168,16 +168,16 @@ class Nobody:
 
 MESSAGE = "notifications/message"
 ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
-NEWS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+CHANGES = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
 
-News = Callable[[str, dict[str, Any]], None]
+OnChange = Callable[[str, dict[str, Any]], None]
 SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
 
 
-class ClientHearer:
-    """A Hearer that forwards to one client the messages for it, in the shape of its revision."""
+class ClientHandler:
+    """A MessageHandler that forwards to one client its messages, in the shape of its revision."""
 
-    def __init__(self, context: Context, news: News) -> None:
+    def __init__(self, context: Context, news: OnChange) -> None:
         """`news` gets changes of lists and resources, which concern more than this client."""
         self._context = context
         self._news = news
@@ -187,7 +187,7 @@ class ClientHearer:
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
         peer = self._context.peer
-        if method in NEWS:
+        if method in CHANGES:
             self._news(method, params)
         elif peer is None:
             return
@@ -215,12 +215,12 @@ class ClientHearer:
         return SEVERITY.get(level, 0) >= self._level if isinstance(level, str) else True
 
 
-class Translated:
-    """A Hearer that translates a server's requests for a client of another revision."""
+class TranslatingHandler:
+    """A MessageHandler that translates a server's requests for a client of another revision."""
 
     def __init__(
         self,
-        inner: Hearer,
+        inner: MessageHandler,
         client: Revision,
         capabilities: Mapping[str, Any],
         asker: str,

@@ -7,9 +7,9 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.handshake import Spoken
+from gateway.upstreams.mcp.handshake import SupportedEras
 from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.pool import PLAIN
+from gateway.upstreams.mcp.pool import SHARED
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.wire import first_members
@@ -85,7 +85,7 @@ class Lister:
         if spoken.eras["stateless"]:
             stateless = await self._lists(await server.stateless(), server, reading)
         if spoken.eras["handshake"]:
-            async with server.pool.lease(PLAIN, None) as link:
+            async with server.pool.lease(SHARED, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merged(method, stateless, handshake) for method in LISTS
@@ -150,7 +150,7 @@ def source_of(spec: ImportSpec) -> Source:
     )
 
 
-def _facts(spoken: Spoken) -> ServerFacts:
+def _facts(spoken: SupportedEras) -> ServerFacts:
     handshake, stateless = spoken.handshake, spoken.stateless
     newest = stateless or handshake
     return ServerFacts(

@@ -20,13 +20,13 @@ from gateway.abc import Log, RelayRequest, SessionStore
 from gateway.context import Context
 from gateway.protocol.sealed import Sealer
 from gateway.state.bus import Bus
-from gateway.upstreams.mcp.handshake import ROUNDS, canonical
-from gateway.upstreams.mcp.link import ClientHearer, Hearer, News
+from gateway.upstreams.mcp.handshake import RETRY_MEMBERS, canonical
+from gateway.upstreams.mcp.link import ClientHandler, MessageHandler, OnChange
 from schemas.errors import AskFailed, Fault, InternalError, InvalidParams, RelayedFault, Unreachable
 from schemas.jsonrpc import encode
 
 Members = dict[str, Raw]
-Work = Callable[[Hearer], Awaitable[Members]]
+Work = Callable[[MessageHandler], Awaitable[Members]]
 
 GATHER_S = 0.02
 GONE = "requestState names a call that waits no longer: send the request without it"
@@ -45,13 +45,13 @@ class Questions(Struct, frozen=True):
 
 
 class ParkedCall:
-    """One call at a server, and its open questions for the client. A Hearer."""
+    """One call at a server, and its open questions for the client. A MessageHandler."""
 
-    def __init__(self, owner: tuple[str, str], work: Work, hearer: Hearer) -> None:
+    def __init__(self, owner: tuple[str, str], work: Work, hearer: MessageHandler) -> None:
         """`hearer` belongs to the current request; the next request brings its own."""
         self.id = secrets.token_urlsafe(12)
         self.owner = owner
-        self.hearer: Hearer | None = hearer
+        self.hearer: MessageHandler | None = hearer
         self.round = 0
         self._count = 0
         self._open: dict[str, tuple[Question, asyncio.Future[Any]]] = {}
@@ -138,13 +138,17 @@ class Parking:
         share = max(1, self._limit // 2)
         return sum(call.owner == owner for call in self._calls.values()) >= share
 
-    def start(self, owner: tuple[str, str], work: Work, hearer: Hearer) -> ParkedCall:
+    def start(self, owner: tuple[str, str], work: Work, hearer: MessageHandler) -> ParkedCall:
         call = ParkedCall(owner, work, hearer)
         self._calls[call.id] = call
         return call
 
     def take_up(
-        self, call_id: str, owner: tuple[str, str], responses: Mapping[str, Any], hearer: Hearer
+        self,
+        call_id: str,
+        owner: tuple[str, str],
+        responses: Mapping[str, Any],
+        hearer: MessageHandler,
     ) -> ParkedCall:
         """Resume a parked call with the client's answers. Raises InvalidParams when it has ended,
         or belongs to another caller."""
@@ -220,7 +224,7 @@ TAKEN_UP_S = 10.0  # time limit for a node to confirm that the call is resumed
 LOOK_EVERY_S = 2.0  # interval of the liveness check of the other node
 
 
-class _Said(Struct, omit_defaults=True):
+class _RemoteEvent(Struct, omit_defaults=True):
     """One event of the stream: the confirmation, a notification on the way, or the outcome."""
 
     method: str = ""
@@ -235,7 +239,7 @@ class _Failed(Struct):
     data: Any = None
 
 
-_said = msgspec.json.Decoder(_Said).decode
+_said = msgspec.json.Decoder(_RemoteEvent).decode
 
 
 class RemoteParking:
@@ -248,7 +252,12 @@ class RemoteParking:
         bus.on(ABANDON, self._abandon)
 
     async def take_up(
-        self, node: str, call: str, answers: Mapping[str, Any], context: Context, hearer: Hearer
+        self,
+        node: str,
+        call: str,
+        answers: Mapping[str, Any],
+        context: Context,
+        hearer: MessageHandler,
     ) -> Members:
         """Resume a call of another node; the caller of this sets the requestState. Raises what the
         call raises, and Unreachable when that node is gone."""
@@ -269,7 +278,7 @@ class RemoteParking:
             if not ended:
                 await self._bus.say(ABANDON, to=node, call=call, owner=context.principal.key)
 
-    async def _outcome(self, node: str, stream: str, hearer: Hearer) -> Members:
+    async def _outcome(self, node: str, stream: str, hearer: MessageHandler) -> Members:
         wake, after = asyncio.Event(), ""
         taken_up_by = time.monotonic() + TAKEN_UP_S
         with self._log.watch(stream, wake.set):
@@ -302,16 +311,16 @@ class RemoteParking:
                 message["call"],
                 tuple(message["owner"]),
                 await self._answers(stream),
-                _Far(self._log, stream),
+                _RemoteHandler(self._log, stream),
             )
-            await self._log.append(stream, encode(_Said()))
+            await self._log.append(stream, encode(_RemoteEvent()))
             members = await self._parking.run(call, lambda _call: "")
-            said = _Said(members=members)
+            said = _RemoteEvent(members=members)
         except Fault as fault:
-            said = _Said(error=_Failed(fault.code, fault.message, fault.data))
+            said = _RemoteEvent(error=_Failed(fault.code, fault.message, fault.data))
         except Exception:
             unexpected = _Failed(InternalError.code, "Internal error")
-            await self._log.append(stream, encode(_Said(error=unexpected)))
+            await self._log.append(stream, encode(_RemoteEvent(error=unexpected)))
             raise
         await self._log.append(stream, encode(said))
 
@@ -327,15 +336,15 @@ class RemoteParking:
             self._parking.abandon(message["call"], tuple(message["owner"]))
 
 
-class _Far:
-    """A Hearer for a client of another node: appends notifications to the log stream."""
+class _RemoteHandler:
+    """A MessageHandler for a client of another node: appends notifications to the log stream."""
 
     def __init__(self, log: Log, stream: str) -> None:
         self._log = log
         self._stream = stream
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
-        await self._log.append(self._stream, encode(_Said(method, params)))
+        await self._log.append(self._stream, encode(_RemoteEvent(method, params)))
 
     async def asked(self, method: str, params: dict[str, Any]) -> Any:
         raise NotImplementedError  # questions of a parked call are returned in its result
@@ -356,7 +365,7 @@ class ParkedState(Struct, frozen=True, array_like=True):
     call: str
 
 
-class Deferred:
+class DeferredCalls:
     def __init__(
         self,
         parking: Parking,
@@ -377,11 +386,13 @@ class Deferred:
             return False
         return "requestState" in asked.params or not self._parking.full(context.principal.key)
 
-    async def run(self, asked: RelayRequest, context: Context, news: News, work: Work) -> Members:
+    async def run(
+        self, asked: RelayRequest, context: Context, news: OnChange, work: Work
+    ) -> Members:
         """The result of `work`, or an input_required result when its server asks the client."""
         bound = _bound(asked, context)
         sealer = await self._sealer()
-        hearer = ClientHearer(context, news)
+        hearer = ClientHandler(context, news)
 
         def state(parked: ParkedState) -> str:
             return sealer.seal(PURPOSE, parked, bound, self._parked_s)
@@ -413,6 +424,8 @@ def _answers_to(asked: RelayRequest) -> dict[str, Any]:
 
 def _bound(asked: RelayRequest, context: Context) -> bytes:
     """Digest that a requestState is bound to: this caller, and the same request repeated."""
-    same = {name: said for name, said in asked.params.items() if name not in {*ROUNDS, "_meta"}}
+    same = {
+        name: said for name, said in asked.params.items() if name not in {*RETRY_MEMBERS, "_meta"}
+    }
     text = canonical([context.principal.key, asked.source.name, asked.method, same])
     return hashlib.sha256(text.encode()).digest()

@@ -14,12 +14,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.upstreams.auth.caller import Caller, Holder
-from gateway.upstreams.mcp.link import Hearer, Link
+from gateway.upstreams.auth.caller import Caller, CallerHolder
+from gateway.upstreams.mcp.link import Link, MessageHandler
 from schemas.errors import RelayedFault, Unavailable
 
 
-class Terms(Struct, frozen=True):
+class SessionKey(Struct, frozen=True):
     """Key of a session in the pool; only calls with equal terms share one."""
 
     capabilities: str = "{}"  # canonical JSON of what the client can be asked
@@ -33,16 +33,16 @@ class Terms(Struct, frozen=True):
         return self.capabilities == "{}" and self.owner is None and self.alone_for is None
 
 
-PLAIN = Terms()
-Open = Callable[[Terms, Hearer, Holder], Awaitable[Link]]
+SHARED = SessionKey()
+Open = Callable[[SessionKey, MessageHandler, CallerHolder], Awaitable[Link]]
 
 
-class Desk:
+class CurrentCallHandler:
     """Routes a session's messages outside calls to the call that holds the session now."""
 
-    def __init__(self, otherwise: Hearer) -> None:
+    def __init__(self, otherwise: MessageHandler) -> None:
         self._otherwise = otherwise
-        self.hearer: Hearer | None = None
+        self.hearer: MessageHandler | None = None
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
         await (self.hearer or self._otherwise).notified(method, params)
@@ -56,7 +56,9 @@ class _Kept:
 
     __slots__ = ("calls", "desk", "holder", "idle_since", "link", "terms")
 
-    def __init__(self, terms: Terms, link: Link, desk: Desk, holder: Holder) -> None:
+    def __init__(
+        self, terms: SessionKey, link: Link, desk: CurrentCallHandler, holder: CallerHolder
+    ) -> None:
         self.terms = terms
         self.holder = holder
         self.link = link
@@ -71,7 +73,11 @@ class Lease:
     __slots__ = ("_caller", "_hearer", "_kept", "_pool", "_terms")
 
     def __init__(
-        self, pool: "SessionPool", terms: Terms, hearer: Hearer | None, caller: Caller | None
+        self,
+        pool: "SessionPool",
+        terms: SessionKey,
+        hearer: MessageHandler | None,
+        caller: Caller | None,
     ) -> None:
         self._caller = caller
         self._pool = pool
@@ -93,7 +99,7 @@ class SessionPool:
     """The sessions at one server."""
 
     def __init__(
-        self, open_: Open, background: Hearer, limit: int, idle_s: float, wait_s: float
+        self, open_: Open, background: MessageHandler, limit: int, idle_s: float, wait_s: float
     ) -> None:
         """At most `limit` sessions, for one of which a call waits at most `wait_s`; `background`
         gets the messages that belong to no call."""
@@ -104,7 +110,7 @@ class SessionPool:
         self._wait_s = wait_s
         self._closing: set[asyncio.Task[None]] = set()
         self._kept: list[_Kept] = []
-        self._opening: defaultdict[Terms, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._opening: defaultdict[SessionKey, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._places = 0  # open sessions and those being opened
         self._callers: Counter[tuple[str, str]] = Counter()  # of those, by owner
         self._share = max(1, limit * 3 // 4)  # quota of one caller
@@ -117,12 +123,16 @@ class SessionPool:
     def busy(self) -> bool:
         return any(kept.calls for kept in self._kept)
 
-    def lease(self, terms: Terms, hearer: Hearer | None, caller: Caller | None = None) -> "Lease":
+    def lease(
+        self, terms: SessionKey, hearer: MessageHandler | None, caller: Caller | None = None
+    ) -> "Lease":
         """A session on these terms, opened if need be. Raises what opening raises, and
         Unavailable when all are in use for too long."""
         return Lease(self, terms, hearer, caller)
 
-    async def take(self, terms: Terms, hearer: Hearer | None, caller: Caller | None) -> _Kept:
+    async def take(
+        self, terms: SessionKey, hearer: MessageHandler | None, caller: Caller | None
+    ) -> _Kept:
         kept = self._find(terms) or await self._opened(terms, caller)
         kept.calls += 1
         kept.holder.caller = caller
@@ -144,13 +154,13 @@ class SessionPool:
             closing.add_done_callback(self._closing.discard)
         self._freed.set()
 
-    def _find(self, terms: Terms) -> _Kept | None:
+    def _find(self, terms: SessionKey) -> _Kept | None:
         for kept in self._kept:
             if kept.terms == terms and kept.link.alive and not (terms.alone_for and kept.calls):
                 return kept
         return None
 
-    async def _opened(self, terms: Terms, caller: Caller | None) -> _Kept:
+    async def _opened(self, terms: SessionKey, caller: Caller | None) -> _Kept:
         if terms.alone_for is not None:
             return await self._new(terms, caller)
         lock = self._opening[terms]
@@ -161,9 +171,9 @@ class SessionPool:
             if not lock.locked():
                 self._opening.pop(terms, None)
 
-    async def _new(self, terms: Terms, caller: Caller | None) -> _Kept:
+    async def _new(self, terms: SessionKey, caller: Caller | None) -> _Kept:
         await self._place(terms)
-        desk, holder = Desk(self._background), Holder(caller)
+        desk, holder = CurrentCallHandler(self._background), CallerHolder(caller)
         try:
             kept = _Kept(terms, await self._open(terms, desk, holder), desk, holder)
         except BaseException:
@@ -172,7 +182,7 @@ class SessionPool:
         self._kept.append(kept)
         return kept
 
-    async def _place(self, terms: Terms) -> None:
+    async def _place(self, terms: SessionKey) -> None:
         """Wait for a free slot, evicting the longest idle session; callers have a quota."""
         caller = terms.alone_for
         while self._places >= self._limit or (caller and self._callers[caller] >= self._share):
@@ -195,7 +205,7 @@ class SessionPool:
         if caller:
             self._callers[caller] += 1
 
-    def _leave(self, terms: Terms) -> None:
+    def _leave(self, terms: SessionKey) -> None:
         self._places -= 1
         if caller := terms.alone_for:
             self._callers[caller] -= 1
@@ -207,7 +217,7 @@ class SessionPool:
         """Close idle sessions after the idle timeout, except for the one that all share."""
         before = time.monotonic() - self._idle_s
         for kept in list(self._kept):
-            idle = kept.calls == 0 and kept.idle_since < before and kept.terms != PLAIN
+            idle = kept.calls == 0 and kept.idle_since < before and kept.terms != SHARED
             if idle or not kept.link.alive:
                 await self._close(kept)
 

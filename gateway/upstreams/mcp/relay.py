@@ -21,7 +21,7 @@ from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.handshake import (
-    ROUNDS,
+    RETRY_MEMBERS,
     askable,
     canonical,
     era_for,
@@ -29,16 +29,16 @@ from gateway.upstreams.mcp.handshake import (
     stateless_params,
 )
 from gateway.upstreams.mcp.link import (
-    ClientHearer,
-    Hearer,
+    ClientHandler,
     Link,
+    MessageHandler,
     SessionLost,
     Timeout,
-    Translated,
+    TranslatingHandler,
     wanted_level,
 )
-from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Deferred, Members, answer_of
-from gateway.upstreams.mcp.pool import PLAIN, Terms
+from gateway.upstreams.mcp.parking import INPUT_REQUIRED, DeferredCalls, Members, answer_of
+from gateway.upstreams.mcp.pool import SHARED, SessionKey
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from schemas.binding import McpBinding
@@ -70,7 +70,7 @@ class _Asked(Struct):
 class McpRelay:
     """Implements `Relay`."""
 
-    def __init__(self, servers: Servers, deferred: Deferred, asks_limit: int) -> None:
+    def __init__(self, servers: Servers, deferred: DeferredCalls, asks_limit: int) -> None:
         """A client is asked at most `asks_limit` times within one call."""
         self._servers = servers
         self._deferred = deferred
@@ -107,8 +107,8 @@ class McpRelay:
     async def _stateless(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         params = stateless_params(asked.params, context, capabilities)
-        inner, revision = ClientHearer(context, server.news), context.revision
-        hearer = Translated(inner, revision, capabilities, self._asker(server), V2026_07_28)
+        inner, revision = ClientHandler(context, server.news), context.revision
+        hearer = TranslatingHandler(inner, revision, capabilities, self._asker(server), V2026_07_28)
         link, caller = await server.stateless(), server.caller(context)
 
         async def send(headers: Headers) -> Members:
@@ -134,13 +134,13 @@ class McpRelay:
     async def _handshake(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         if context.session is not None or not capabilities:
-            hearer = ClientHearer(context, server.news)
+            hearer = ClientHandler(context, server.news)
             return await self._in_session(server, asked, context, capabilities, hearer)
         if not self._deferred.possible(asked, context):  # try without questions
-            hearer = ClientHearer(context, server.news)
+            hearer = ClientHandler(context, server.news)
             return await self._in_session(server, asked, context, {}, hearer)
 
-        async def work(asker: Hearer) -> Members:
+        async def work(asker: MessageHandler) -> Members:
             return await self._in_session(server, asked, context, capabilities, asker)
 
         return await self._deferred.run(asked, context, server.news, work)
@@ -151,12 +151,12 @@ class McpRelay:
         asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
-        inner: Hearer,
+        inner: MessageHandler,
     ) -> Members:
         """Raises MissingClientCapability, which 2026-07-28 alone knows, for a call that failed
         after its server had asked for what the client cannot do."""
         asker = self._asker(server)
-        hearer = Translated(inner, context.revision, capabilities, asker, server.revision)
+        hearer = TranslatingHandler(inner, context.revision, capabilities, asker, server.revision)
         try:
             members = await self._again_if_lost(server, asked, context, capabilities, hearer)
         except RelayedFault as fault:
@@ -173,7 +173,7 @@ class McpRelay:
         asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
-        hearer: Hearer,
+        hearer: MessageHandler,
     ) -> Members:
         caller = server.caller(context)
         terms = self._terms(server, asked, context, capabilities, caller)
@@ -203,18 +203,18 @@ class McpRelay:
         context: Context,
         capabilities: Mapping[str, Any],
         caller: Caller | None,
-    ) -> Terms:
+    ) -> SessionKey:
         """Callers that the server distinguishes share no session, whatever token they have. A
         client's own session outlives its tokens."""
         options = server.source.options
         alone = options.own_sessions
         if context.session and (alone or _is_task(asked)):
-            return Terms(canonical(capabilities), context.session.id)
+            return SessionKey(canonical(capabilities), context.session.id)
         loud = server.one_stream and _asked_for_logs(context)
         who = "" if caller is None else caller.digest
         if not capabilities and not loud:
-            return Terms(caller=who) if who else PLAIN
-        return Terms(canonical(capabilities), alone_for=context.principal.key, caller=who)
+            return SessionKey(caller=who) if who else SHARED
+        return SessionKey(canonical(capabilities), alone_for=context.principal.key, caller=who)
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
@@ -241,10 +241,10 @@ def _wanted(members: Members, name: str) -> _InputRequired:
 
 
 async def _with_answers(
-    params: dict[str, Any], wanted: _InputRequired, hearer: Hearer
+    params: dict[str, Any], wanted: _InputRequired, hearer: MessageHandler
 ) -> dict[str, Any]:
     """The request to send again, with the client's answers (MRTR)."""
-    again = {name: value for name, value in params.items() if name not in ROUNDS}
+    again = {name: value for name, value in params.items() if name not in RETRY_MEMBERS}
     if wanted.request_state is not UNSET:
         again["requestState"] = wanted.request_state
     again["inputResponses"] = {
@@ -253,14 +253,14 @@ async def _with_answers(
     return again
 
 
-async def _answered(hearer: Hearer, question: _Asked) -> Any:
+async def _answered(hearer: MessageHandler, question: _Asked) -> Any:
     try:
         return await hearer.asked(question.method, question.params)
     except AskFailed as failed:
         return answer_of(question.method, failed)
 
 
-def _incapable(hearer: Translated) -> MissingClientCapability:
+def _incapable(hearer: TranslatingHandler) -> MissingClientCapability:
     named = ", ".join(sorted(hearer.missing))
     data = {"requiredCapabilities": hearer.missing}
     return MissingClientCapability(f"This needs a client that can do {named}", data)

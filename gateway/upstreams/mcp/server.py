@@ -15,15 +15,15 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
-from gateway.upstreams.auth.caller import Caller, Holder
+from gateway.upstreams.auth.caller import Caller, CallerHolder
 from gateway.upstreams.auth.delegation import NONE, Headers, on_behalf, proof, refuted
 from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.backoff import Calm
+from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.endpoint import HttpRefused
-from gateway.upstreams.mcp.handshake import DISCOVER, Spoken
-from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
-from gateway.upstreams.mcp.pool import PLAIN, SessionPool, Terms
+from gateway.upstreams.mcp.handshake import DISCOVER, SupportedEras
+from gateway.upstreams.mcp.link import Link, MessageHandler, SubscribableLink, Timeout
+from gateway.upstreams.mcp.pool import SHARED, SessionKey, SessionPool
 from schemas.errors import Fault, MethodNotFound, RelayedFault
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,
@@ -43,7 +43,7 @@ LOOK_EVERY_S = 1.0  # polling interval for a session that ended silently
 GATHER_S = 0.02  # debounce: a server that adds ten tools sends ten notifications
 
 
-class Audience(Protocol):
+class ChangeSubscriber(Protocol):
     """Subscriber to the changes of all servers."""
 
     async def lists_changed(self, source: str) -> None:
@@ -56,13 +56,13 @@ class Audience(Protocol):
 
 
 class Watcher:
-    def __init__(self, server: "McpServer", audience: Audience, refresh_s: float) -> None:
+    def __init__(self, server: "McpServer", audience: ChangeSubscriber, refresh_s: float) -> None:
         self._server = server
         self._audience = audience
         self._refresh_s = refresh_s
         self._uris: Counter[str] = Counter()
         self._link: Link | None = None  # of a handshake revision, while connected
-        self._calm = Calm()
+        self._calm = RefreshBackoff()
         self._dirty = asyncio.Event()  # lists may have changed
         self._doubted = asyncio.Event()
         self._regroup = asyncio.Event()  # the set of watched resources has changed
@@ -143,7 +143,7 @@ class Watcher:
         if spoken.stateless is not None:
             await self._listen(spoken.stateless.capabilities)
         else:
-            async with self._server.pool.lease(PLAIN, None) as link:
+            async with self._server.pool.lease(SHARED, None) as link:
                 await self._stay(link)
 
     async def _stay(self, link: Link) -> None:
@@ -269,7 +269,7 @@ FAILED_FOR_S = 1.0
 Members = dict[str, Raw]  # of a result
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """Transport of one source."""
 
     one_stream: bool  # messages outside answers come on a stream that all calls of a session share
@@ -277,7 +277,7 @@ class Way(Protocol):
     @property
     def timeout(self) -> Timeout: ...
 
-    async def probe(self) -> Spoken: ...
+    async def probe(self) -> SupportedEras: ...
 
     @property
     def pool(self) -> Connected | None:
@@ -285,22 +285,24 @@ class Way(Protocol):
 
     async def open(
         self,
-        spoken: Spoken,
+        spoken: SupportedEras,
         capabilities: Mapping[str, Any],
-        background: Hearer,
-        holder: Holder | None = None,
+        background: MessageHandler,
+        holder: CallerHolder | None = None,
     ) -> Link:
         """A session at a server of a handshake revision; `holder` is its owner."""
 
-    async def stateless(self, spoken: Spoken) -> StatelessWay: ...
+    async def stateless(self, spoken: SupportedEras) -> SubscribableLink: ...
 
     async def close(self) -> None: ...
 
 
 class McpServer:
-    """One server. A Hearer of messages that belong to no call."""
+    """One server. A MessageHandler of messages that belong to no call."""
 
-    def __init__(self, source: Source, way: Way, audience: Audience, limits: Limits) -> None:
+    def __init__(
+        self, source: Source, way: Transport, audience: ChangeSubscriber, limits: Limits
+    ) -> None:
         self.source = source
         self.levels: WeakKeyDictionary[Link, int] = WeakKeyDictionary()
         sessions = limits.mcp_sessions
@@ -316,11 +318,11 @@ class McpServer:
         self._way = way
         self._limits = limits
         self._probing = asyncio.Lock()
-        self._spoken: Spoken | None = None
+        self._spoken: SupportedEras | None = None
         self._until = 0.0
         self._failure: UpstreamFailed | None = None
         self._failed_at = 0.0
-        self._stateless: StatelessWay | None = None
+        self._stateless: SubscribableLink | None = None
 
     @property
     def timeout(self) -> Timeout:
@@ -350,7 +352,7 @@ class McpServer:
         told = bool(there) and all(said.get("listChanged") for said in there)
         return told and self.watcher.hears
 
-    async def spoken(self) -> Spoken:
+    async def spoken(self) -> SupportedEras:
         """The eras that it speaks, cached for `mcp_probe_s`. Raises UpstreamFailed if unknown."""
         asked = time.monotonic()
         if self._spoken is not None and asked < self._until:
@@ -363,7 +365,7 @@ class McpServer:
                 return self._spoken
             return await self._probe()
 
-    async def _probe(self) -> Spoken:
+    async def _probe(self) -> SupportedEras:
         began = time.monotonic()
         try:
             spoken = await self._way.probe()
@@ -381,7 +383,7 @@ class McpServer:
         """Invalidate the cached probe: the server did not behave as probed."""
         self._until = 0.0
 
-    async def stateless(self) -> StatelessWay:
+    async def stateless(self) -> SubscribableLink:
         """Raises UpstreamFailed."""
         if self._stateless is None or not self._stateless.alive:
             await self._new_stateless(await self.spoken())
@@ -389,7 +391,7 @@ class McpServer:
             raise UpstreamFailed(f"{self.source.name} does not speak 2026-07-28 any more")
         return self._stateless
 
-    async def _new_stateless(self, spoken: Spoken) -> None:
+    async def _new_stateless(self, spoken: SupportedEras) -> None:
         before = self._stateless
         if before is not None and before.alive and spoken.stateless:
             return
@@ -418,7 +420,9 @@ class McpServer:
                 raise
         return await send(await proof(pool, caller))
 
-    async def _open(self, terms: Terms, background: Hearer, holder: Holder) -> Link:
+    async def _open(
+        self, terms: SessionKey, background: MessageHandler, holder: CallerHolder
+    ) -> Link:
         capabilities = msgspec.json.decode(terms.capabilities)
         return await self._way.open(await self.spoken(), capabilities, background, holder)
 

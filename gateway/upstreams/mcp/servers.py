@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from config.settings import UpstreamSettings as Limits
-from gateway.upstreams.mcp.server import Audience, McpServer, Way
+from gateway.upstreams.mcp.server import ChangeSubscriber, McpServer, Transport
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")
@@ -20,7 +20,9 @@ LOOK_EVERY_S = 0.5
 
 
 class Servers:
-    def __init__(self, way: Callable[[Source], Way], audience: Audience, limits: Limits) -> None:
+    def __init__(
+        self, way: Callable[[Source], Transport], audience: ChangeSubscriber, limits: Limits
+    ) -> None:
         """`way` returns the transport of a source."""
         self._way = way
         self._audience = audience

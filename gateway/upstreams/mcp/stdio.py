@@ -20,10 +20,16 @@ from typing import cast
 
 from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
 from gateway.upstreams.mcp import launcher
-from gateway.upstreams.mcp.backoff import Respawn
+from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex import DuplexLink
-from gateway.upstreams.mcp.link import Hearer, Hello, LinkFacts, SessionLost, Timeout
-from gateway.upstreams.mcp.wire import Lines
+from gateway.upstreams.mcp.link import (
+    ClientProfile,
+    MessageHandler,
+    ServerDescription,
+    SessionLost,
+    Timeout,
+)
+from gateway.upstreams.mcp.wire import LineSplitter
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
@@ -65,8 +71,8 @@ class LineProcess(asyncio.SubprocessProtocol):
         self._exited = asyncio.Event()
         self._silent = False
         self._why = "has ended"
-        self._out = Lines(command.line_limit_bytes)
-        self._err = Lines(LOGGED_BYTES, cut=True)
+        self._out = LineSplitter(command.line_limit_bytes)
+        self._err = LineSplitter(LOGGED_BYTES, cut=True)
         self._read = _Rate(command.line_limit_bytes, 1.0)
         self._logged = _Rate(LOGGED_LINES, 60.0)
 
@@ -216,10 +222,10 @@ def environment(configured: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **configured}
 
 
-class Stdio:
+class StdioCarrier:
     """A Carrier: one process of a source's command."""
 
-    def __init__(self, command: ProcessCommand, link: DuplexLink, respawn: Respawn) -> None:
+    def __init__(self, command: ProcessCommand, link: DuplexLink, respawn: RestartBackoff) -> None:
         self.name = command.name
         self.limit_bytes = command.line_limit_bytes
         self._command = command
@@ -259,9 +265,9 @@ class Stdio:
 
 async def open_stdio(
     command: ProcessCommand,
-    respawn: Respawn,
-    hello: Hello,
-    background: Hearer,
+    respawn: RestartBackoff,
+    hello: ClientProfile,
+    background: MessageHandler,
     timeout: Timeout,
     *,
     asks_limit: int,
@@ -269,7 +275,7 @@ async def open_stdio(
 ) -> DuplexLink:
     """Start a process and begin its session. Raises RelayedFault and UpstreamFailed."""
     link = DuplexLink(background, hello, command.name, asks_limit)
-    link.carrier = carrier = Stdio(command, link, respawn)
+    link.carrier = carrier = StdioCarrier(command, link, respawn)
     try:
         await carrier.start()
         await link.begin(revision, timeout)
@@ -286,12 +292,16 @@ async def open_stdio(
 
 
 async def open_stdio_stateless(
-    command: ProcessCommand, respawn: Respawn, hello: Hello, background: Hearer, facts: LinkFacts
+    command: ProcessCommand,
+    respawn: RestartBackoff,
+    hello: ClientProfile,
+    background: MessageHandler,
+    facts: ServerDescription,
 ) -> DuplexLink:
     """Start a process that is known to speak 2026-07-28. Raises UpstreamFailed."""
     link = DuplexLink(background, hello, command.name, 0)
     link.facts = facts
-    link.carrier = carrier = Stdio(command, link, respawn)
+    link.carrier = carrier = StdioCarrier(command, link, respawn)
     try:
         await carrier.start()
     except BaseException:

@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
-from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.duplex import LISTEN, Acknowledged, listening
+from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,
     SSE,
@@ -20,26 +20,26 @@ from gateway.upstreams.mcp.endpoint import (
     HttpRefused,
     ServerEndpoint,
 )
-from gateway.upstreams.mcp.exchanges import Exchange, Talk
+from gateway.upstreams.mcp.exchanges import Exchange, Exchanges
 from gateway.upstreams.mcp.handshake import (
     INITIALIZED,
     initialize,
-    missed,
+    notify_missed_changes,
     read_facts,
     routing_headers,
     with_envelope,
 )
 from gateway.upstreams.mcp.link import (
-    Hearer,
-    Hello,
+    ClientProfile,
     Link,
-    LinkFacts,
-    Nobody,
+    MessageHandler,
+    NullHandler,
+    ServerDescription,
     SessionLost,
-    StatelessWay,
+    SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import EventStream, Garbage, JsonText
+from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage
 from schemas.errors import RelayedFault
 from schemas.mcp.messages import CANCELLED
 from schemas.mcp.revisions import V2025_11_25, Revision
@@ -52,10 +52,12 @@ LISTEN_S = 1.0  # to wait for a stream to begin
 class HttpLink(Link):
     """One session."""
 
-    def __init__(self, pool: SourcePool, background: Hearer, holder: Holder | None = None) -> None:
+    def __init__(
+        self, pool: SourcePool, background: MessageHandler, holder: CallerHolder | None = None
+    ) -> None:
         self._endpoint = ServerEndpoint(pool, holder)
         self._background = background
-        self._talk = Talk(pool.source, background, self._post, pool.limits.mcp_asks)
+        self._talk = Exchanges(pool.source, background, self._post, pool.limits.mcp_asks)
         self._headers: dict[str, str] = dict(HEADERS)
         self._session: str | None = None
         self._lost = False
@@ -66,13 +68,13 @@ class HttpLink(Link):
     async def open(
         cls,
         pool: SourcePool,
-        hello: Hello,
-        background: Hearer,
+        hello: ClientProfile,
+        background: MessageHandler,
         timeout: Timeout,
         *,
         revision: Revision = V2025_11_25,
         listen: bool = False,
-        holder: Holder | None = None,
+        holder: CallerHolder | None = None,
     ) -> "HttpLink":
         """Begin a session, offering `revision`. `listen` also opens the GET stream for messages
         outside our requests; `holder` is its owner. Raises RelayedFault and UpstreamFailed."""
@@ -98,7 +100,7 @@ class HttpLink(Link):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: Hearer | None,
+        hearer: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
@@ -139,7 +141,7 @@ class HttpLink(Link):
         self._lost = True
         await self._endpoint.close()
 
-    async def _begin(self, hello: Hello, revision: Revision, timeout: Timeout) -> None:
+    async def _begin(self, hello: ClientProfile, revision: Revision, timeout: Timeout) -> None:
         exchange = self._talk.begin("initialize", initialize(hello, revision), None, timeout)
         try:
             with exchange.patience:
@@ -177,7 +179,7 @@ class HttpLink(Link):
         while True:
             last_id = events.last_id
             if not last_id:
-                raise Garbage("closed the stream before it answered")
+                raise MalformedMessage("closed the stream before it answered")
             exchange.patience.stop()  # the pause is the one that the server asked for
             try:
                 await asyncio.sleep(events.pause_s(rounds))
@@ -253,7 +255,7 @@ class HttpLink(Link):
                     if response.content_type != SSE:
                         return
                     if rounds and not events.last_id:
-                        await missed(self.facts, self._background)
+                        await notify_missed_changes(self.facts, self._background)
                     rounds = 0 if await self._overheard(response, events) else rounds
             except (UpstreamFailed, RelayedFault) as error:
                 # 405: the server offers no stream (2025-03-26 to 2025-11-25, transports)
@@ -281,15 +283,15 @@ class HttpLink(Link):
         return came
 
 
-class StatelessLink(StatelessWay):
+class StatelessLink(SubscribableLink):
     """Link to one server; opening it sends no request."""
 
-    def __init__(self, pool: SourcePool, hello: Hello, facts: LinkFacts) -> None:
+    def __init__(self, pool: SourcePool, hello: ClientProfile, facts: ServerDescription) -> None:
         """Raises UpstreamFailed when the server has no address that may be called."""
         self.facts = facts
         self._endpoint = ServerEndpoint(pool)
         self._hello = hello
-        self._talk = Talk(pool.source, Nobody(), None, 0)
+        self._talk = Exchanges(pool.source, NullHandler(), None, 0)
         self._closed = False
 
     @property
@@ -300,7 +302,7 @@ class StatelessLink(StatelessWay):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: Hearer | None,
+        hearer: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
@@ -327,10 +329,10 @@ class StatelessLink(StatelessWay):
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], hearer: Hearer
+        self, wanted: Mapping[str, Any], hearer: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
         params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = Acknowledged(hearer)
+        told = AcknowledgementHandler(hearer)
         limit_s = self._endpoint.pool.timeout_s
         exchange = self._talk.begin(LISTEN, params, told, Timeout(limit_s, limit_s))
         async with listening(self._follow(exchange), told, self._endpoint.name, limit_s) as over:
@@ -357,7 +359,7 @@ class StatelessLink(StatelessWay):
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes
         sse = response.content_type == SSE
-        events = EventStream(limit_bytes) if sse else JsonText(limit_bytes)
+        events = EventStream(limit_bytes) if sse else JsonTextParser(limit_bytes)
         async for chunk in response.content.iter_any():
             for event in events.feed(chunk):
                 if await self._is_over(event.data, exchange):
@@ -365,7 +367,7 @@ class StatelessLink(StatelessWay):
         for event in events.end():
             if await self._is_over(event.data, exchange):
                 return
-        raise Garbage("closed the stream of notifications")
+        raise MalformedMessage("closed the stream of notifications")
 
     async def _is_over(self, text: bytes, exchange: Exchange) -> bool:
         """Handle messages; True if the stream has ended. Raises the error that ends it."""
@@ -384,7 +386,7 @@ class StatelessLink(StatelessWay):
             events = EventStream(self._endpoint.limit_bytes)
             members = await self._endpoint.answer(response, exchange, self._talk, events)
             if members is None:
-                raise Garbage("closed the stream before it answered")
+                raise MalformedMessage("closed the stream before it answered")
         except BaseException:
             response.close()
             raise

@@ -5,21 +5,29 @@ from typing import Any
 
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
-from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
-from gateway.upstreams.mcp.backoff import Respawn
+from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.handshake import (
     DISCOVER,
     UNKNOWN,
-    Spoken,
-    demanded,
+    SupportedEras,
     handshake_facts,
     options_of,
+    required_era,
     stateless_facts,
 )
 from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.link import Hearer, Hello, Link, LinkFacts, Nobody, StatelessWay, Timeout
+from gateway.upstreams.mcp.link import (
+    ClientProfile,
+    Link,
+    MessageHandler,
+    NullHandler,
+    ServerDescription,
+    SubscribableLink,
+    Timeout,
+)
 from gateway.upstreams.mcp.stdio import (
     NOT_STARTED,
     ProcessCommand,
@@ -31,7 +39,7 @@ from schemas.errors import Unavailable
 from schemas.source import Source
 
 
-class HttpWay:
+class HttpTransport:
     """Transport of a server with an address."""
 
     def __init__(self, source: Source, connections: Connections, client: Mapping[str, Any]) -> None:
@@ -46,45 +54,45 @@ class HttpWay:
         pool = self.pool
         return Timeout(pool.timeout_s, max(pool.timeout_s, pool.limits.mcp_call_max_s))
 
-    async def probe(self) -> Spoken:
+    async def probe(self) -> SupportedEras:
         """Raises UpstreamFailed."""
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
-            return Spoken(demanded(self._source, stateless), None)
-        hello, timeout = Hello(self._client), self._patience()
-        opening = HttpLink.open(self.pool, hello, Nobody(), timeout)
+            return SupportedEras(required_era(self._source, stateless), None)
+        hello, timeout = ClientProfile(self._client), self._patience()
+        opening = HttpLink.open(self.pool, hello, NullHandler(), timeout)
         handshake = await handshake_facts(opening, stateless)
-        if isinstance(handshake, LinkFacts):
-            return self._found(Spoken(stateless, handshake))
+        if isinstance(handshake, ServerDescription):
+            return self._found(SupportedEras(stateless, handshake))
         if stateless is not None:
-            return self._found(Spoken(stateless, None))
-        opening_sse = open_http_sse(self.pool, hello, Nobody(), timeout)
+            return self._found(SupportedEras(stateless, None))
+        opening_sse = open_http_sse(self.pool, hello, NullHandler(), timeout)
         older = await handshake_facts(opening_sse, None)
-        if isinstance(older, LinkFacts):
-            return self._found(Spoken(None, older, "sse"))
+        if isinstance(older, ServerDescription):
+            return self._found(SupportedEras(None, older, "sse"))
         raise UpstreamFailed(
             f"{self._source.name} does not answer as an MCP server of any revision: {handshake}"
         )
 
     async def open(
         self,
-        spoken: Spoken,
+        spoken: SupportedEras,
         capabilities: Mapping[str, Any],
-        background: Hearer,
-        holder: Holder | None = None,
+        background: MessageHandler,
+        holder: CallerHolder | None = None,
     ) -> Link:
         """A session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
-        hello, timeout = Hello(self._client, capabilities), self._patience()
+        hello, timeout = ClientProfile(self._client, capabilities), self._patience()
         if spoken.transport == "sse":
             return await open_http_sse(self.pool, hello, background, timeout, holder=holder)
         return await HttpLink.open(
             self.pool, hello, background, timeout, listen=True, holder=holder
         )
 
-    async def stateless(self, spoken: Spoken) -> StatelessWay:
-        return StatelessLink(self.pool, Hello(self._client), spoken.stateless or UNKNOWN)
+    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:
+        return StatelessLink(self.pool, ClientProfile(self._client), spoken.stateless or UNKNOWN)
 
     async def close(self) -> None:
         """No-op: the connections belong to `Connections`."""
@@ -96,12 +104,12 @@ class HttpWay:
     def _patience(self) -> Timeout:
         return Timeout(self.pool.timeout_s, self.pool.timeout_s)
 
-    def _found(self, spoken: Spoken) -> Spoken:
+    def _found(self, spoken: SupportedEras) -> SupportedEras:
         self.one_stream = spoken.transport == "sse"
         return spoken
 
-    async def _discovered(self) -> LinkFacts | None:
-        link = StatelessLink(self.pool, Hello(self._client), UNKNOWN)
+    async def _discovered(self) -> ServerDescription | None:
+        link = StatelessLink(self.pool, ClientProfile(self._client), UNKNOWN)
         try:
             return await stateless_facts(
                 self._source.name, link.request(DISCOVER, {}, None, self._patience())
@@ -113,7 +121,7 @@ class HttpWay:
 DISCOVER_S = 10.0  # a process that has not answered server/discover by then never will
 
 
-class StdioWay:
+class StdioTransport:
     """Transport of a server that is a command."""
 
     one_stream = True
@@ -127,7 +135,7 @@ class StdioWay:
         self._client = client
         self._links: set[DuplexLink] = set()
         self._opening = 0
-        self._respawn = Respawn(source.name, limits.stdio_restart_max_s)
+        self._respawn = RestartBackoff(source.name, limits.stdio_restart_max_s)
         self._command = ProcessCommand(
             source.name,
             options_of(source).command,
@@ -138,38 +146,40 @@ class StdioWay:
         timeout_s = settings.timeout_s or limits.timeout_s
         self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))
 
-    async def probe(self) -> Spoken:
+    async def probe(self) -> SupportedEras:
         """Raises UpstreamFailed. Probes each era in a process of its own: one probed in one era may
         not answer in the other."""
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
-            return Spoken(demanded(self._source, stateless), None, "stdio")
-        handshake = await handshake_facts(self._session(Hello(self._client), Nobody()), stateless)
-        if isinstance(handshake, LinkFacts):
-            return Spoken(stateless, handshake, "stdio")
+            return SupportedEras(required_era(self._source, stateless), None, "stdio")
+        handshake = await handshake_facts(
+            self._session(ClientProfile(self._client), NullHandler()), stateless
+        )
+        if isinstance(handshake, ServerDescription):
+            return SupportedEras(stateless, handshake, "stdio")
         if stateless is not None:
-            return Spoken(stateless, None, "stdio")
+            return SupportedEras(stateless, None, "stdio")
         raise UpstreamFailed(f"{self._source.name} does not answer as an MCP server: {handshake}")
 
     async def open(
         self,
-        spoken: Spoken,  # noqa: ARG002
+        spoken: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],
-        background: Hearer,
-        holder: Holder | None = None,  # noqa: ARG002 - a command has its credentials already
+        background: MessageHandler,
+        holder: CallerHolder | None = None,  # noqa: ARG002 - a command has its credentials already
     ) -> Link:
         """Raises RelayedFault and UpstreamFailed, and Unavailable at the limit of processes."""
-        return await self._session(Hello(self._client, capabilities), background)
+        return await self._session(ClientProfile(self._client, capabilities), background)
 
-    async def stateless(self, spoken: Spoken) -> StatelessWay:
+    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:
         return await self._process(spoken.stateless or UNKNOWN, self._respawn)
 
     async def close(self) -> None:
         for link in list(self._links):
             await link.close()
 
-    async def _session(self, hello: Hello, background: Hearer) -> Link:
+    async def _session(self, hello: ClientProfile, background: MessageHandler) -> Link:
         timeout = Timeout(self.timeout.idle_s, self.timeout.idle_s)
         return await self._counted(
             open_stdio(
@@ -182,9 +192,9 @@ class StdioWay:
             )
         )
 
-    async def _process(self, facts: LinkFacts, respawn: Respawn) -> StatelessWay:
-        hello = Hello(self._client)
-        opening = open_stdio_stateless(self._command, respawn, hello, Nobody(), facts)
+    async def _process(self, facts: ServerDescription, respawn: RestartBackoff) -> SubscribableLink:
+        hello = ClientProfile(self._client)
+        opening = open_stdio_stateless(self._command, respawn, hello, NullHandler(), facts)
         return await self._counted(opening)
 
     async def _counted(self, opening: Coroutine[Any, Any, DuplexLink]) -> DuplexLink:
@@ -201,10 +211,10 @@ class StdioWay:
         self._links.add(link)
         return link
 
-    async def _discovered(self) -> LinkFacts | None:
+    async def _discovered(self) -> ServerDescription | None:
         self._respawn.check()
         # a process that exits on a request of the newer era may serve the older ones well
-        trial = Respawn(self._source.name, 1.0)
+        trial = RestartBackoff(self._source.name, 1.0)
         link = await self._process(UNKNOWN, trial)
         try:
             limit_s = min(DISCOVER_S, self.timeout.idle_s)
@@ -219,7 +229,7 @@ class StdioWay:
         return found
 
 
-class Ways:
+class Transports:
     """Factory of the transports of sources, by the current settings."""
 
     def __init__(
@@ -239,16 +249,18 @@ class Ways:
         self._limits = limits
         self._sources = sources
 
-    def __call__(self, source: Source) -> "HttpWay | StdioWay | NoWay":
+    def __call__(self, source: Source) -> "HttpTransport | StdioTransport | DisabledTransport":
         if not options_of(source).command:
-            return HttpWay(source, self._connections, self._client)
+            return HttpTransport(source, self._connections, self._client)
         if not self._limits.stdio:
-            return NoWay(f"{source.name} is a command, and commands are off (upstream.stdio)")
+            return DisabledTransport(
+                f"{source.name} is a command, and commands are off (upstream.stdio)"
+            )
         settings = self._sources.get(source.place, SourceSettings())
-        return StdioWay(source, settings, self._limits, self._client)
+        return StdioTransport(source, settings, self._limits, self._client)
 
 
-class NoWay:
+class DisabledTransport:
     """Transport of a server that must not be called: all operations fail."""
 
     one_stream = False
@@ -258,19 +270,19 @@ class NoWay:
     def __init__(self, why: str) -> None:
         self._why = why
 
-    async def probe(self) -> Spoken:
+    async def probe(self) -> SupportedEras:
         raise UpstreamFailed(self._why)
 
     async def open(
         self,
-        spoken: Spoken,  # noqa: ARG002
+        spoken: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],  # noqa: ARG002
-        background: Hearer,  # noqa: ARG002
-        holder: Holder | None = None,  # noqa: ARG002
+        background: MessageHandler,  # noqa: ARG002
+        holder: CallerHolder | None = None,  # noqa: ARG002
     ) -> Link:
         raise UpstreamFailed(self._why)
 
-    async def stateless(self, spoken: Spoken) -> StatelessWay:  # noqa: ARG002
+    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:  # noqa: ARG002
         raise UpstreamFailed(self._why)
 
     async def close(self) -> None:

@@ -141,7 +141,7 @@ class EventStream:
         self._pending_bytes = 0
 
 
-class JsonText:
+class JsonTextParser:
     """Parser of a JSON body that comes in chunks: one text, or one on each line."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -176,7 +176,7 @@ class JsonText:
         return [ServerEvent(text)] if text.strip() else []
 
 
-class Lines:
+class LineSplitter:
     """Splitter of chunks into lines, without line ends."""
 
     def __init__(self, limit_bytes: int, cut: bool = False) -> None:
@@ -221,7 +221,7 @@ UNREADABLE = "sent an answer that is no JSON-RPC message"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-class Garbage(Exception):
+class MalformedMessage(Exception):
     """Bytes that are no message; the text follows the server's name in errors."""
 
 
@@ -245,21 +245,21 @@ class Message(Struct):
         return self.method is UNSET and self.id == id_
 
     def members(self) -> dict[str, Raw]:
-        """The result. Raises RelayedFault, and Garbage for an invalid response."""
+        """The result. Raises RelayedFault, and MalformedMessage for an invalid response."""
         if self.error is not UNSET:
             raise RelayedFault(self.error.code, self.error.message, self.error.data)
         if self.result is UNSET:
-            raise Garbage("answered with neither a result nor an error")
+            raise MalformedMessage("answered with neither a result nor an error")
         return self.result
 
 
-class Flawed(Message):
+class InvalidMessage(Message):
     """A message with members of the wrong types."""
 
     def members(self) -> dict[str, Raw]:
         if self.result is UNSET:
-            raise Garbage(UNREADABLE)
-        raise Garbage("answered with a result that is no object")
+            raise MalformedMessage(UNREADABLE)
+        raise MalformedMessage("answered with a result that is no object")
 
 
 class _Loose(Struct):
@@ -307,19 +307,19 @@ def refusal(id_: RequestId, fault: Fault) -> bytes:
 
 
 def decode(text: bytes) -> list[Message]:
-    """The messages in one JSON text; 2025-03-26 has arrays of them. Raises Garbage."""
+    """The messages in one JSON text; 2025-03-26 has arrays of them. Raises MalformedMessage."""
     try:
         _check_strings(text)
         if text.lstrip()[:1] == b"[":
             members = first_members(text, BATCH)
             if len(members) > BATCH:
-                raise Garbage(f"sent more than {BATCH} messages at once")
+                raise MalformedMessage(f"sent more than {BATCH} messages at once")
             return [_message(bytes(member)) for member in members]
         return [_message(text)]
     except RecursionError as error:
-        raise Garbage("sent an answer that is nested too deeply") from error
+        raise MalformedMessage("sent an answer that is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Garbage(UNREADABLE) from error
+        raise MalformedMessage(UNREADABLE) from error
 
 
 def _message(text: bytes) -> Message:
@@ -331,11 +331,11 @@ def _message(text: bytes) -> Message:
 
 def _flawed(loose: _Loose | list[Any]) -> Message:
     if isinstance(loose, list) or loose.method is not UNSET:
-        return Flawed()  # not for any request of ours
+        return InvalidMessage()  # not for any request of ours
     legible = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)
     id_ = loose.id if legible else None
     no_object = loose.result is not UNSET and not isinstance(loose.result, dict)
-    return Flawed(id_, result={} if no_object else UNSET)
+    return InvalidMessage(id_, result={} if no_object else UNSET)
 
 
 def _check_strings(text: bytes) -> None:

@@ -19,7 +19,7 @@ from gateway.guards.authentication import Authenticator
 from gateway.policy.engine import Engine
 from gateway.state.memory import MemorySessions
 from gateway.upstreams.http.connections import Connections
-from gateway.upstreams.remote_documents import Asking
+from gateway.upstreams.remote_documents import RemoteDocuments
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
 from registry.database.postgres import Database
@@ -73,7 +73,7 @@ async def parts(
         settings=settings,
         pool=lambda: database.pool,
         sources=lambda: settings.sources,
-        lister=Asking(lists_nothing, Connections(settings.upstream, {}), settings.imports),
+        lister=RemoteDocuments(lists_nothing, Connections(settings.upstream, {}), settings.imports),
         identify=Authenticator(settings.auth, HOST).identify,
         health=Health(FeedState(loaded=True, database="ok")),
         catalogs=catalogs,

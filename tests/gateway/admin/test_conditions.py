@@ -9,7 +9,7 @@ import pytest
 from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails
 from gateway.operations.serving import Done, OperationResponse, Repeats
-from gateway.state.idempotency import Once
+from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database
 from registry.embedding.models import register
 from registry.embedding.population import backfill
@@ -135,7 +135,7 @@ async def test_a_secret_is_told_once(api: Admin, database: Database) -> None:
 
 @pytest.fixture
 def repeats(database: Database) -> Repeats:
-    return Repeats(Once(lambda: database.pool, 60))
+    return Repeats(IdempotencyKeys(lambda: database.pool, 60))
 
 
 async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) -> None:

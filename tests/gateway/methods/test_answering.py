@@ -12,7 +12,7 @@ from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
 from gateway.methods.answers import NOTHING_ASKED, Answering, ReservedArguments
 from gateway.state.memory import MemoryLog
-from gateway.state.stored_answers import Kept
+from gateway.state.stored_answers import StoredAnswers
 from schemas.binding import McpBinding, OpenAPIBinding
 from schemas.errors import Unavailable
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, Revision
@@ -105,7 +105,7 @@ class Away(Counter):
 
 
 async def test_what_cannot_be_kept_is_cut_with_a_word() -> None:
-    fits = answering(Kept(MemoryLog(100, 900, 10_000), Away(), ROOMY), tokens=5)
+    fits = answering(StoredAnswers(MemoryLog(100, 900, 10_000), Away(), ROOMY), tokens=5)
     cut = await fits.fitted(ToolResult((TextContent("word " * 100),)), "t", "id", context())
     assert handle_in(cut) is None
     [_, notice] = cut.content

@@ -11,7 +11,7 @@ from config.access import Rule
 from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.policy import Judging, shown_to_people
-from gateway.policy.approvals import Approving
+from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.access.approvals import Approvals
 from registry.database.postgres import Database
@@ -53,7 +53,7 @@ def call(arguments: Any = None, one: Tool = PAY, note: AuditDraft | None = None)
 
 def judging(pool: Any, **rules: Rule) -> Judging:
     policy = replace(usual(), rules=rules)
-    return Judging(PolicyView(policy, 50), Approving(policy, lambda: pool, shown_to_people))
+    return Judging(PolicyView(policy, 50), ApprovalGate(policy, lambda: pool, shown_to_people))
 
 
 WAITS = {"sums": Rule("approve", tools=("pay",))}

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.parity.judge import judge
 from gateway.parity.report import compare
-from gateway.parity.runner import Played, VectorOutcome
+from gateway.parity.runner import PlayedStep, VectorOutcome
 from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Vector, VectorRun
 
@@ -31,7 +31,7 @@ def outcome(
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = VectorAnswer(status, {"content-type": media} if media else {}, content)
     findings = tuple(judge(step.expect, answer))
-    played = Played(answer, None, as_legacy=status == 500)
+    played = PlayedStep(answer, None, as_legacy=status == 500)
     return VectorOutcome(VectorRun(one.id, one, one.all_steps), (played,), findings, mark)
 
 

@@ -23,7 +23,7 @@ from gateway.policy.engine import (
     Values,
 )
 from gateway.policy.explain import explain
-from gateway.policy.visibility import PolicyView, Reach, flags
+from gateway.policy.visibility import PolicyView, RuleIndex, flags
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
@@ -96,7 +96,7 @@ def test_what_is_hidden_is_what_each_verdict_says(
     engine, catalog = Engine(policy, {}), Catalog(tools, items=items)
     standing = engine.standing(principal, None)
     subjects = [*map(Subject.of, catalog.tools), *map(Subject.of_item, catalog.items)]
-    hidden = flags(Reach(engine, catalog).hidden(standing), len(subjects))
+    hidden = flags(RuleIndex(engine, catalog).hidden(standing), len(subjects))
     assert hidden == [engine.verdict(standing, one).hidden for one in subjects]
 
 
@@ -119,7 +119,7 @@ def test_what_looks_the_same_to_an_expression_is_asked_about_once(
         claims = {"team": team, "since": mark}
         return engine.standing(Principal("ada", TENANT, claims=claims, mark=mark), None)
 
-    Reach(engine, catalog).hidden(standing("bank", "m1"))
+    RuleIndex(engine, catalog).hidden(standing("bank", "m1"))
     assert len(asked) == 1
     assert standing("bank", "m1").key == standing("bank", "m2").key != standing("pets", "m3").key
 

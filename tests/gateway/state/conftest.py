@@ -12,7 +12,7 @@ from gateway.context import Principal, Session
 from gateway.events import Events
 from gateway.state import open_sessions, sessions
 from gateway.state.bus import Bus
-from gateway.state.client_requests import Asks, ClientAnswers
+from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.hub import Hub
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.open_sessions import SessionLimits
@@ -82,8 +82,8 @@ class Node:
         )
         later = self.sessions.later
         self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)
-        answers = ClientAnswers(stores.log, shared, later, keep_s)
-        self.asks = Asks(self.bus.node, answers, timeout_s, asks)
+        answers = RemoteAnswers(stores.log, shared, later, keep_s)
+        self.asks = ClientRequests(self.bus.node, answers, timeout_s, asks)
 
     def version_of(self, _tenant, _toolset):
         return self.version

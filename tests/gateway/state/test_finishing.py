@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from gateway.state.background_tasks import Finishing
+from gateway.state.background_tasks import ShieldedTasks
 from schemas.hybrid import StatusFault
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ def soon() -> float:
     return time.monotonic() + 30
 
 
-async def abandoned(finishing: Finishing, work: Work) -> None:
+async def abandoned(finishing: ShieldedTasks, work: Work) -> None:
     """Begin the work, and go away."""
     client = asyncio.create_task(finishing.run(work()))
     await work.begun.wait()
@@ -52,18 +52,18 @@ async def abandoned(finishing: Finishing, work: Work) -> None:
 
 async def test_who_waits_gets_the_result(work: Work) -> None:
     work.release.set()
-    assert await Finishing(1).run(work()) == "done"
+    assert await ShieldedTasks(1).run(work()) == "done"
 
 
 async def test_who_waits_gets_the_failure(work: Work) -> None:
     work.release.set()
     work.failure = ValueError("bad")
     with pytest.raises(ValueError, match="bad"):
-        await Finishing(1).run(work())
+        await ShieldedTasks(1).run(work())
 
 
 async def test_work_ends_although_who_asked_has_gone(work: Work) -> None:
-    finishing = Finishing(1)
+    finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
         await abandoned(finishing, work)
         work.release.set()
@@ -72,7 +72,7 @@ async def test_work_ends_although_who_asked_has_gone(work: Work) -> None:
 
 
 async def test_one_piece_too_much_is_refused_and_not_begun(work: Work) -> None:
-    finishing, other = Finishing(1), Work()
+    finishing, other = ShieldedTasks(1), Work()
     with anyio.fail_after(30):
         await abandoned(finishing, work)  # it counts although nobody waits
         with pytest.raises(StatusFault, match="1 actions run already") as refused:
@@ -86,7 +86,7 @@ async def test_one_piece_too_much_is_refused_and_not_begun(work: Work) -> None:
 
 
 async def test_it_waits_for_work_no_longer_than_it_is_told(work: Work) -> None:
-    finishing = Finishing(1)
+    finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
         await abandoned(finishing, work)
         await finishing.settle(time.monotonic() - 1)
@@ -99,13 +99,13 @@ async def test_it_waits_for_work_no_longer_than_it_is_told(work: Work) -> None:
 
 async def test_nothing_is_waited_for_when_nothing_runs() -> None:
     with anyio.fail_after(30):
-        await Finishing(1).settle(time.monotonic() + 600)
+        await ShieldedTasks(1).settle(time.monotonic() + 600)
 
 
 async def test_a_failure_that_nobody_waits_for_is_no_complaint_of_the_event_loop(
     work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
-    finishing = Finishing(1)
+    finishing = ShieldedTasks(1)
     work.failure = ValueError("bad")
     with anyio.fail_after(30):
         await abandoned(finishing, work)

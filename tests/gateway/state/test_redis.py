@@ -12,7 +12,7 @@ from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Principal
 from gateway.state import redis
 from gateway.state.redis import RedisLog, connect
-from gateway.state.stores import Keep
+from gateway.state.stores import Retention
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis, open_stores
 from tests.fixtures_redis import RedisServer
@@ -209,7 +209,7 @@ async def test_a_given_secret_is_the_same_everywhere(backend: str) -> None:
         if backend == "redis":
             env["TOOLGATE_STATE__REDIS_URL"] = "redis://127.0.0.1:1"  # nobody is asked
         state = load(None, env).state
-        async with open_stores(state, Keep(1, 1), lambda: None) as stores:
+        async with open_stores(state, Retention(1, 1), lambda: None) as stores:
             assert not text or text not in repr(stores)
             return await stores.secret()
 
@@ -220,7 +220,7 @@ async def test_a_given_secret_is_the_same_everywhere(backend: str) -> None:
 
 async def test_a_random_secret_is_another_one_in_each_process() -> None:
     async def secret() -> bytes:
-        async with open_stores(load(None, {}).state, Keep(1, 1), lambda: None) as stores:
+        async with open_stores(load(None, {}).state, Retention(1, 1), lambda: None) as stores:
             assert await stores.secret() == await stores.secret()
             return await stores.secret()
 

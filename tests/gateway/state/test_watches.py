@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.hub import Watches
+from gateway.state.hub import ResourceWatches
 from schemas.errors import RelayedFault
 from tests.gateway.state.conftest import until
 
@@ -45,7 +45,7 @@ async def upstream(anyio_backend):
 
 @pytest.fixture
 def watches(upstream):
-    return Watches(upstream.connect)
+    return ResourceWatches(upstream.connect)
 
 
 async def test_the_first_listener_begins_and_the_last_ends(watches, upstream):

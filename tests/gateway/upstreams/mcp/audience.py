@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Audience:
-    """Implements `Audience`."""
+    """Implements `ChangeSubscriber`."""
 
     def __init__(self) -> None:
         self.read: list[str] = []  # sources whose lists changed

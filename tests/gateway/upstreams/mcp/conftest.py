@@ -10,20 +10,20 @@ import pytest
 from config.sources import SourceSettings
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.handshake import UNKNOWN
-from gateway.upstreams.mcp.link import Hello, Timeout
+from gateway.upstreams.mcp.link import ClientProfile, Timeout
 from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.errors import MethodNotFound
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 
 PATIENT = Timeout(5, 5)
-HELLO = Hello({"name": "toolgate", "version": "1"}, {"sampling": {}})
+HELLO = ClientProfile({"name": "toolgate", "version": "1"}, {"sampling": {}})
 LIMIT_BYTES = 20_000
 
 
 @dataclass
 class Ears:
-    """A Hearer: remembers, and answers what it is asked by `answer`."""
+    """A MessageHandler: remembers, and answers what it is asked by `answer`."""
 
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     asked_for: list[tuple[str, dict[str, Any]]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected, Unreachable
 from schemas.mcp.revisions import V2025_11_25
@@ -116,7 +116,7 @@ async def behind(serve: Any) -> AsyncIterator[Any]:
         sources = {"things": changed(settings, mcp=url)}
         values = limits()
         client = Client(values, sources)
-        ways = Ways(client.connections, values, sources, {"name": "toolgate", "version": "1"})
+        ways = Transports(client.connections, values, sources, {"name": "toolgate", "version": "1"})
         servers = Servers(ways, Audience(), values)
         relay = McpRelay(servers, cast("Any", None), 3)
         of = Source("id", "things", "mcp", url, None, True, options=McpOptions(**options))

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.mcp.wire import EventStream, JsonText, Lines, ServerEvent
+from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, LineSplitter, ServerEvent
 
 LIMIT = 1000
 
 
-def feed_on(body: EventStream | JsonText, piece: bytes) -> None:
+def feed_on(body: EventStream | JsonTextParser, piece: bytes) -> None:
     for _ in range(LIMIT):
         body.feed(piece)
 
@@ -102,7 +102,7 @@ def test_many_small_events_are_not_too_large():
 
 
 def texts(*chunks: bytes) -> list[bytes]:
-    body = JsonText(LIMIT)
+    body = JsonTextParser(LIMIT)
     events = [event for chunk in chunks for event in body.feed(chunk)] + body.end()
     return [event.data for event in events]
 
@@ -124,29 +124,29 @@ def test_json_is_one_text_or_one_on_each_line(chunks, expected):
 
 
 def test_a_line_is_there_before_the_next_one_is():
-    body = JsonText(LIMIT)
+    body = JsonTextParser(LIMIT)
     assert [event.data for event in body.feed(b'{"a":1}\n{"b"')] == [b'{"a":1}']
 
 
 def test_json_that_does_not_end_is_too_large_at_some_time():
-    body = JsonText(LIMIT)
+    body = JsonTextParser(LIMIT)
     with pytest.raises(TooLarge):
         feed_on(body, b'{"a":\n')
 
 
 def test_lines_are_cut_or_refused_where_they_are_too_long():
-    cut = Lines(4, cut=True)
+    cut = LineSplitter(4, cut=True)
     assert cut.feed(b"abc") == []
     assert cut.feed(b"defg\nhi\n\n  \njk") == [b"abcd", b"hi"]
     assert cut.feed(b"\n") == [b"jk"]
-    strict = Lines(4)
+    strict = LineSplitter(4)
     assert strict.feed(b"abcd\n") == [b"abcd"]
     with pytest.raises(TooLarge):
         strict.feed(b"abcde")
 
 
 def test_blank_lines_do_not_count_however_many_come():
-    stream, text = EventStream(LIMIT), JsonText(LIMIT)
+    stream, text = EventStream(LIMIT), JsonTextParser(LIMIT)
     for body in (stream, text):
         for _ in range(3):
             assert body.feed(b"\r\n" * (LIMIT // 4)) == []

@@ -11,7 +11,7 @@ import pytest
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import Snapshot, decode_snapshot
@@ -29,7 +29,7 @@ Play = Callable[[Turn], Awaitable[None]]
 async def listing(url: str, **changes: Any) -> AsyncIterator[tuple[Lister, ImportSpec]]:
     settings = limits(response_limit_bytes=2**22, **changes)
     connections = Connections(settings, {})
-    servers = Servers(Ways(connections, settings, {}, {"name": "t"}), Audience(), settings)
+    servers = Servers(Transports(connections, settings, {}, {"name": "t"}), Audience(), settings)
     spec = ImportSpec("things", f"{url}/mcp", kind="mcp", options=McpOptions(era="handshake"))
     try:
         yield Lister(servers, settings), spec

@@ -13,7 +13,7 @@ from anyio.streams.text import TextReceiveStream
 
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.conftest import Ears
@@ -52,7 +52,7 @@ async def reached(anyio_backend: str) -> AsyncIterator[Any]:
 
     def reach(source: Source) -> Any:
         ways.append(
-            Ways(client.connections, values, {}, {"name": "toolgate", "version": "1"})(source)
+            Transports(client.connections, values, {}, {"name": "toolgate", "version": "1"})(source)
         )
         return ways[-1]
 

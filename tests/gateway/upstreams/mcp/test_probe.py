@@ -13,8 +13,8 @@ from gateway.upstreams.http.client import Client
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.handshake import UNKNOWN
-from gateway.upstreams.mcp.link import Link, Nobody
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.link import Link, NullHandler
+from gateway.upstreams.mcp.transports import Transports
 from schemas.errors import Unavailable
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
@@ -37,7 +37,7 @@ async def ways(anyio_backend: str) -> AsyncIterator[Any]:
     def of(sources: Any = None, **changes: Any) -> Any:
         values = limits(**changes)
         clients.append(Client(values, sources or {}))
-        made = Ways(clients[-1].connections, values, sources or {}, CLIENT)
+        made = Transports(clients[-1].connections, values, sources or {}, CLIENT)
 
         def way(source: Source) -> Any:
             opened.append(made(source))
@@ -169,7 +169,7 @@ async def test_a_server_with_two_endpoints_is_found_last(serve, ways):
     assert spoken.eras == {"stateless": False, "handshake": True}
     assert spoken.transport == "sse"
     assert way.one_stream
-    link = await way.open(spoken, {}, Nobody())
+    link = await way.open(spoken, {}, NullHandler())
     assert link.revision.name == "2024-11-05"
     await link.close()
 
@@ -213,7 +213,7 @@ async def test_what_was_found_can_be_used(serve, ways):
     asked = server(server_discover=discover, tools_call=done)
     way = ways()(mcp_source(await serve(asked)))
     spoken = await way.probe()
-    session = await way.open(spoken, {"sampling": {}}, Nobody())
+    session = await way.open(spoken, {"sampling": {}}, NullHandler())
     link = await way.stateless(spoken)
     for one in (session, link):
         assert one.alive
@@ -232,7 +232,7 @@ async def test_new_settings_retire_links_and_leave_their_calls_alone(serve):
         await turn.result()
 
     asked = server(tools_call=later)
-    way = Ways(connections, limits(), {}, CLIENT)(mcp_source(await serve(asked)))
+    way = Transports(connections, limits(), {}, CLIENT)(mcp_source(await serve(asked)))
     link = await way.stateless(await way.probe())
     async with anyio.create_task_group() as calls:
 
@@ -292,17 +292,17 @@ async def test_no_more_processes_than_allowed(ways, monkeypatch):
     monkeypatch.setattr(stdio, "GRACE_S", 0.2)
     way = ways(timeout_s=20, stdio_processes=2)(of_command("handshake"))
     spoken = await way.probe()
-    links: list[Link] = [await way.open(spoken, {}, Nobody()) for _ in range(2)]
+    links: list[Link] = [await way.open(spoken, {}, NullHandler()) for _ in range(2)]
     with pytest.raises(Unavailable, match="has 2 processes already"):
-        await way.open(spoken, {}, Nobody())
+        await way.open(spoken, {}, NullHandler())
     await links[0].close()
-    await way.open(spoken, {}, Nobody())
+    await way.open(spoken, {}, NullHandler())
 
 
 async def test_the_environment_that_is_configured_is_given(ways):
     sources = {"things": SourceSettings(env={"TOKEN": "t"})}
     way = ways(sources, timeout_s=20)(of_command("handshake"))
-    link = await way.open(await way.probe(), {}, Nobody())
+    link = await way.open(await way.probe(), {}, NullHandler())
     members = await link.request("tools/call", {"name": "environment"}, None, way.timeout)
     assert b'"TOKEN": "t"' in bytes(members["environment"])
 

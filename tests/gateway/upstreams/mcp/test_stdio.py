@@ -17,7 +17,7 @@ import pytest
 
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import stdio
-from gateway.upstreams.mcp.backoff import Respawn
+from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import SessionLost, Timeout
@@ -53,7 +53,7 @@ async def opened(anyio_backend: Any) -> AsyncIterator[Any]:
     async def open_(
         started: ProcessCommand | None = None, background: Ears | None = None, **options: Any
     ) -> DuplexLink:
-        respawn = options.pop("respawn", Respawn("things", 60))
+        respawn = options.pop("respawn", RestartBackoff("things", 60))
         timeout = options.pop("timeout", PATIENT)
         ears = background or Ears()
         link = await open_stdio(
@@ -199,7 +199,7 @@ async def test_a_process_gets_no_more_memory_than_it_may(opened):
 
 async def test_a_process_that_does_not_read_is_sent_no_more(anyio_backend):
     link = await open_stdio_stateless(
-        command("deaf"), Respawn("things", 60), HELLO, Ears(), UNKNOWN
+        command("deaf"), RestartBackoff("things", 60), HELLO, Ears(), UNKNOWN
     )
     texts = []
     while len(texts) < 50 and not (texts and "read" in texts[-1]):
@@ -265,7 +265,7 @@ async def test_a_command_that_is_not_there(opened):
 
 
 async def test_a_process_that_ends_at_once_is_not_started_again_at_once(opened):
-    respawn = Respawn("things", 60)
+    respawn = RestartBackoff("things", 60)
     with pytest.raises(UpstreamFailed, match="things has ended"):
         await opened(command("exits"), respawn=respawn)
     with pytest.raises(
@@ -275,7 +275,7 @@ async def test_a_process_that_ends_at_once_is_not_started_again_at_once(opened):
 
 
 async def test_a_process_that_never_answers_is_ended_and_not_started_again_at_once(opened):
-    respawn = Respawn("things", 60)
+    respawn = RestartBackoff("things", 60)
     with pytest.raises(UpstreamFailed, match=r"did not answer within 0\.3 s"):
         await opened(command("deaf"), respawn=respawn, timeout=Timeout(0.3, 0.3))
     with pytest.raises(UpstreamFailed, match="was started and did not begin a session"):
@@ -284,7 +284,7 @@ async def test_a_process_that_never_answers_is_ended_and_not_started_again_at_on
 
 async def test_a_stateless_process_is_told_all_with_every_request(anyio_backend):
     link = await open_stdio_stateless(
-        command("modern"), Respawn("things", 60), HELLO, Ears(), UNKNOWN
+        command("modern"), RestartBackoff("things", 60), HELLO, Ears(), UNKNOWN
     )
     meta = (await call(link, "x"))["echo"]["_meta"]
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
@@ -303,11 +303,11 @@ async def test_a_stateless_process_is_told_all_with_every_request(anyio_backend)
 ORPHAN = """
 import asyncio, sys
 from tests.gateway.upstreams.mcp.test_stdio import PATIENT, command, Ears, HELLO
-from gateway.upstreams.mcp.backoff import Respawn
+from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.stdio import open_stdio
 
 async def main():
-    respawn = Respawn("t", 1)
+    respawn = RestartBackoff("t", 1)
     link = await open_stdio(command("stubborn"), respawn, HELLO, Ears(), PATIENT, asks_limit=1)
     members = await link.request("tools/call", {"name": "environment"}, None, PATIENT)
     print(bytes(members["pid"]).decode(), flush=True)
@@ -330,7 +330,7 @@ async def test_a_gateway_that_is_killed_leaves_no_process_behind(anyio_backend):
 
 def test_pauses_double_until_a_process_has_lived_long_enough():
     now = 0.0
-    respawn = Respawn("things", 4, clock=lambda: now)
+    respawn = RestartBackoff("things", 4, clock=lambda: now)
     respawn.check()
     pauses = []
     for _ in range(5):

@@ -11,10 +11,10 @@ import pytest
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp import backoff
 from gateway.upstreams.mcp import server as mcp_server
-from gateway.upstreams.mcp.backoff import Calm
+from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.mcp.transports import Transports
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.gateway.upstreams.mcp.conftest import mcp_source
@@ -51,7 +51,7 @@ class Telling:
 @asynccontextmanager
 async def followed(url: str, audience: Audience) -> AsyncIterator[McpServer]:
     connections = Connections(limits(), {})
-    ways = Ways(connections, limits(), {}, {"name": "t"})
+    ways = Transports(connections, limits(), {}, {"name": "t"})
     servers = Servers(ways, audience, limits())
     source = mcp_source(f"{url}/mcp", era="handshake")
     servers.follow([source])
@@ -67,7 +67,7 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
     telling, audience = Telling(), Audience()
     pauses: list[float] = []
 
-    class Noted(Calm):
+    class Noted(RefreshBackoff):
         """Its clock stands still, and nobody waits."""
 
         def wait_s(self, now: float) -> float:
@@ -77,7 +77,7 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
         def read(self, now: float) -> None:
             super().read(0.0)
 
-    monkeypatch.setattr(mcp_server, "Calm", Noted)
+    monkeypatch.setattr(mcp_server, "RefreshBackoff", Noted)
     monkeypatch.setattr(backoff, "AT_ONCE", 0)
     async with followed(await serve(telling.server), audience):
         for count in range(1, 9):
@@ -102,7 +102,7 @@ async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
 
 
 def test_a_few_changes_are_read_at_once():
-    paced, waits = Calm(), []
+    paced, waits = RefreshBackoff(), []
     for _ in range(backoff.AT_ONCE + 3):
         waits.append(paced.wait_s(0.0))
         paced.read(0.0)
@@ -111,7 +111,7 @@ def test_a_few_changes_are_read_at_once():
 
 def test_a_change_after_a_minute_of_quiet_is_the_first_again(monkeypatch):
     monkeypatch.setattr("gateway.upstreams.mcp.backoff.AT_ONCE", 0)
-    calm = Calm()
+    calm = RefreshBackoff()
     now, waits = 0.0, []
     for _ in range(4):  # a change comes with each reading
         waits.append(calm.wait_s(now))

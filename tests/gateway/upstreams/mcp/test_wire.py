@@ -4,7 +4,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.wire import Garbage
+from gateway.upstreams.mcp.wire import MalformedMessage
 from schemas.errors import InvalidParams, RelayedFault
 
 
@@ -41,7 +41,7 @@ def test_an_array_is_as_many_messages():
     ],
 )
 def test_what_is_no_message_is_garbage(text):
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedMessage):
         wire.decode(text)
 
 
@@ -64,7 +64,7 @@ def test_a_whole_surrogate_pair_is_a_character():
 def test_an_answer_that_is_none_is_still_known_by_its_id(text):
     [message] = wire.decode(text)
     assert message.answers(1)
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedMessage):
         message.members()
 
 
@@ -86,11 +86,11 @@ def test_a_refusal_says_what_the_fault_says():
 
 def test_an_array_has_so_many_messages_and_no_more():
     assert len(wire.decode(b"[" + b"{}," * (wire.BATCH - 1) + b"{}]")) == wire.BATCH
-    with pytest.raises(Garbage, match=f"sent more than {wire.BATCH} messages at once"):
+    with pytest.raises(MalformedMessage, match=f"sent more than {wire.BATCH} messages at once"):
         wire.decode(b"[" + b"{}," * wire.BATCH + b"{}]")
 
 
 @pytest.mark.parametrize("text", [b"[{},", b"[{}]x", b"[" + b"{}," * wire.BATCH, b"[,]"])
 def test_an_array_that_is_none_is_refused(text):
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedMessage):
         wire.decode(text)
