@@ -1,12 +1,12 @@
-"""`python -m benchmarks.ways`: how many of our modules one request enters, and how often it
-re-enters one.
+"""`python -m benchmarks.ways`: how many functions of ours one request calls, how many modules it
+enters, and how often it re-enters one.
 
 Counted are calls of Python functions of the four packages, in call order, on any thread, with the
-gateway in this process and warm. A module is entered once, the first time that one of its functions
-is called. It is re-entered whenever a function of it is called after one of another module: in
-A B A C A it is re-entered twice. Not counted: returns, resumed awaits, comprehensions, imports, and
-third-party modules. The gateway's own tasks may run in between, hence the minimum of several
-requests. Its upstream is a service of the example `petshop`, as a separate process.
+gateway in this process and warm, by the request itself and by no other task. A module is entered
+once, the first time that one of its functions is called. It is re-entered whenever a function of it
+is called after one of another module: in A B A C A it is re-entered twice. Not counted: returns,
+resumed awaits, comprehensions, lambdas, imports, and third-party modules. The upstream is a service
+of the example `petshop`, as a separate process.
 """
 
 import asyncio
@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
@@ -55,9 +57,18 @@ Walk = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Modules, in the order in which a request came to them; neighbours differ."""
+    """Functions in the order in which a request called them, each as (module, name)."""
 
-    modules: tuple[str, ...]
+    functions: tuple[tuple[str, str], ...]
+
+    @property
+    def calls(self) -> int:
+        return len(self.functions)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules in the order in which the request came to them; neighbours differ."""
+        return tuple(module for module, _ in groupby(self.functions, key=lambda one: one[0]))
 
     @property
     def entered(self) -> int:
@@ -69,17 +80,18 @@ class Way:
 
 
 @click.command()
-@click.option("--list", "listed", is_flag=True, help="Print the way of each request as well.")
+@click.option("--list", "listed", is_flag=True, help="Print the functions of each request.")
 def main(listed: bool) -> None:
-    """Modules that a request enters and re-enters."""
+    """Functions that a request calls, and modules that it enters and re-enters."""
     ways = asyncio.run(measure())
-    table = Table("request", "modules entered", "re-entered", title="Ways through the modules")
+    table = Table("request", "calls", "modules entered", "re-entered", title="Ways of requests")
     for name, way in ways.items():
-        table.add_row(name, str(way.entered), str(way.reentered))
+        table.add_row(name, str(way.calls), str(way.entered), str(way.reentered))
     Console().print(table)
     if listed:
         for name, way in ways.items():
-            click.echo(f"\n{name}\n  " + "\n  ".join(way.modules))
+            lines = (f"{module}.{function}" for module, function in way.functions)
+            click.echo(f"\n{name}\n  " + "\n  ".join(lines))
 
 
 async def measure() -> dict[str, Way]:
@@ -90,31 +102,39 @@ async def measure() -> dict[str, Way]:
             settings = _settings(directory, url)
             async with _gateway(settings) as app:
                 walks = {
-                    "tools/call": _called(app, "listPets", {"species": "cat"}),
+                    "session": _posted(app, "/mcp", _CALL, await _session_headers(app)),
+                    "stateless": _called(app, "listPets", {"species": "cat"}),
+                    "tools/list": _posted(app, "/mcp", _LIST, await _session_headers(app)),
+                    "/rpc": _posted(app, "/rpc", msgspec.json.encode(_by_name(1)), _JSON),
                     "search_tools": _called(app, "search_tools", {"query": "cats for sale"}),
-                    "legacy call": _posted(app, "/portal/query", _LEGACY, _JSON),
-                    "batch of two": _posted(app, "/rpc", _BATCH, _JSON),
+                    "legacy": _posted(app, "/portal/query", _LEGACY, _JSON),
+                    **{
+                        f"batch of {size}": _posted(app, "/rpc", _batch(size), _JSON)
+                        for size in BATCHES
+                    },
                 }
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
             async with Database.open(settings.database) as database:
                 walk = _imported(settings, database, directory / "one.json")
-                ways["import of one operation"] = await recorder.least(walk)
+                ways["import"] = await recorder.least(walk)
             return ways
     finally:
         recorder.uninstall()
 
 
+_measured = ContextVar("_measured", default=False)  # true in the tasks of the measured request
+
+
 class Recorder:
-    """Hears each call of a Python function, on every thread that is started after `install`."""
+    """Records each call of a Python function, on every thread that is started after `install`."""
 
     def __init__(self) -> None:
-        self._heard: list[str] = []
+        self._functions: list[tuple[str, str]] = []
         self._begun: set[FrameType] = set()  # coroutines, which an await leaves and comes back to
-        self._recording = False
 
     def install(self) -> None:
-        threading.setprofile(self._hear)
-        sys.setprofile(self._hear)
+        threading.setprofile(self._record)
+        sys.setprofile(self._record)
 
     def uninstall(self) -> None:
         sys.setprofile(None)
@@ -123,20 +143,20 @@ class Recorder:
     async def least(self, walk: Walk) -> Way:
         """The shortest of some, the first of which only warms up."""
         await walk()
-        return min(
-            [await self._way(walk) for _ in range(REPEATED)], key=lambda way: len(way.modules)
-        )
+        return min([await self._way(walk) for _ in range(REPEATED)], key=lambda way: way.calls)
 
     async def _way(self, walk: Walk) -> Way:
-        self._heard.clear()
+        self._functions.clear()
         self._begun.clear()
-        self._recording = True
-        await walk()
-        self._recording = False
-        return Way(tuple(self._heard))
+        token = _measured.set(True)
+        try:
+            await walk()
+        finally:
+            _measured.reset(token)
+        return Way(tuple(self._functions))
 
-    def _hear(self, frame: FrameType, event: str, _argument: object) -> None:
-        if not self._recording or event != "call":
+    def _record(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event != "call" or not _measured.get():
             return
         code = frame.f_code
         if not code.co_filename.startswith(PACKAGES) or code.co_name in PASSED_OVER:
@@ -145,9 +165,7 @@ class Recorder:
             if frame in self._begun:
                 return
             self._begun.add(frame)
-        module = frame.f_globals["__name__"]
-        if not self._heard or self._heard[-1] != module:
-            self._heard.append(module)
+        self._functions.append((frame.f_globals["__name__"], code.co_qualname))
 
 
 def _called(app: ASGIApp, name: str, arguments: Mapping[str, object]) -> Walk:
@@ -163,19 +181,65 @@ _MCP = {
     "mcp-protocol-version": "2026-07-28",
     "mcp-method": "tools/call",
 }
-_BATCH = msgspec.json.encode(
-    [
-        {"jsonrpc": "2.0", "id": number, "method": "listPets", "params": {"species": "cat"}}
-        for number in range(2)
-    ]
+BATCHES = (10, 30)
+_CALL = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "listPets", "arguments": {"species": "cat"}},
+    }
+)
+_LIST = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+_INITIALIZE = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "ways", "version": "1"},
+        },
+    }
 )
 _LEGACY = msgspec.json.encode(
     {"host": "lightapi.net", "service": "rule", "action": "getRuleCount", "version": "0.1.0"}
 )
 
 
+def _by_name(id_: int) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id_, "method": "listPets", "params": {"species": "cat"}}
+
+
+def _batch(size: int) -> bytes:
+    return msgspec.json.encode([_by_name(number) for number in range(size)])
+
+
+async def _session_headers(app: ASGIApp) -> dict[str, str]:
+    """The headers of requests in a new session."""
+    headers = {**_JSON, "accept": _MCP["accept"]}
+    start, *_ = await _sent(app, "/mcp", _INITIALIZE, headers)
+    session = dict(start["headers"])[b"mcp-session-id"].decode()
+    return {**headers, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+
+
 def _posted(app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]) -> Walk:
-    """A POST from loopback to the application, without a server; it must be answered with 200."""
+    """A POST to the application; it must be answered with 200 and no error."""
+
+    async def walk() -> None:
+        start, *parts = await _sent(app, path, body, headers)
+        answer = b"".join(message.get("body", b"") for message in parts)
+        if start["status"] != 200 or b'"error"' in answer or b'"isError":true' in answer:
+            raise click.ClickException(f"{path}: {start['status']} {answer.decode()}")
+
+    return walk
+
+
+async def _sent(
+    app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]
+) -> Sequence[Message]:
+    """The answer to a POST from loopback to the application, without a server."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -193,27 +257,22 @@ def _posted(app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]) ->
         ],
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 8765),
+        "state": {},
     }
+    sent: list[Message] = []
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def walk() -> None:
-        sent: list[Message] = []
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
+    async def receive() -> Message:
+        if not messages:
+            await anyio.sleep_forever()  # the client stays
+        return messages.pop()
 
-        async def receive() -> Message:
-            if not messages:
-                await anyio.sleep_forever()  # the client stays
-            return messages.pop()
+    async def send(message: Message) -> None:
+        sent.append(message)
 
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        with anyio.fail_after(START_S):
-            await app({**scope, "state": {}}, receive, send)
-        answer = b"".join(message.get("body", b"") for message in sent)
-        if sent[0]["status"] != 200 or b'"error"' in answer or b'"isError":true' in answer:
-            raise click.ClickException(f"{path}: {sent[0]['status']} {answer.decode()}")
-
-    return walk
+    with anyio.fail_after(START_S):
+        await app(scope, receive, send)
+    return sent
 
 
 def _imported(settings: Settings, database: Database, file: Path) -> Walk:
@@ -230,7 +289,7 @@ def _imported(settings: Settings, database: Database, file: Path) -> Walk:
     sources = Sources(ToolStore(database.pool), settings.tenant.host_id, settings.imports)
 
     async def walk() -> None:
-        await sources.import_(ImportSpec("imported", str(file)), anew=True)
+        await sources.import_(ImportSpec("imported", str(file)), force=True)
 
     return walk
 

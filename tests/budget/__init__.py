@@ -1,0 +1,1 @@
+"""Budgets of the hot path: what one request may cost, free of noise."""
