@@ -32,7 +32,7 @@ class ListGauges(Collector):
         self._catalog = catalog
 
     def collect(self) -> Iterator[Metric]:
-        lists = self._catalog().tool_lists
+        lists = self._catalog().lists.made
         for name, text, read in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("profile",))
             for one in lists:

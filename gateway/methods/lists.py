@@ -165,7 +165,7 @@ class Lists:
         revision, limit = context.revision, self._page_size
         if params.texts:
             await self._prepare(catalog, chosen)
-            many = catalog.tool_list(chosen)
+            many = catalog.lists.tools(chosen)
             page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
             nothing = after is None and bytes(page.entries) == b"[]"
             if nothing and params.intent and mean is not None:
@@ -175,7 +175,7 @@ class Lists:
             page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
         else:
             await self._prepare(catalog, chosen)
-            page = catalog.page(revision, after, limit, chosen)
+            page = catalog.lists.page(revision, after, limit, chosen)
         return self._result(context, "tool", page)
 
     async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
@@ -207,19 +207,19 @@ class Lists:
             *(SKILL_TOOLS if self._agents.has_skills(context, catalog) else ()),
         )
         if context.session is None or not context.session.skills:
-            return catalog.short_list(own, chosen=chosen)
+            return catalog.lists.short(own, chosen=chosen)
         names = sorted(context.session.skills)
         _, used = await to_thread.run_sync(self.fitting, names, catalog, chosen)
-        return await to_thread.run_sync(catalog.short_list, own, used, chosen)
+        return await to_thread.run_sync(catalog.lists.short, own, used, chosen)
 
     def _is_long(self, catalog: Catalog, chosen: Chosen) -> bool:
-        return catalog.tool_list(chosen).tokens > self._modes.list_tokens
+        return catalog.lists.tools(chosen).tokens > self._modes.list_tokens
 
     async def _prepare(self, catalog: Catalog, chosen: Chosen) -> None:
         """Warm the cache of a tool list: the first encoding takes time linear in its tools."""
-        if not catalog.is_made(chosen):
+        if not catalog.lists.is_made(chosen):
             async with self._preparing:
-                await to_thread.run_sync(catalog.prepare, [chosen])
+                await to_thread.run_sync(catalog.lists.prepare, [chosen])
 
     def ttl_ms(self, context: Context) -> int:
         """Time to live of a list in milliseconds: 0 while it may be stale already."""
@@ -232,7 +232,9 @@ class Lists:
         names the servers at fault."""
         after = cursors.unseal(read(request.params, ListParams).cursor)
         catalog = self.visible(context)  # without skills that grant no callable tool
-        page = catalog.item_page(kind, context.revision, after, self._page_size, agent)
+        page = catalog.lists.item_page(
+            kind, context.revision, after=after, limit=self._page_size, agent=agent
+        )
         return self._result(context, kind, page)
 
     def _result(self, context: Context, kind: str, page: Page) -> Raw:

@@ -68,9 +68,7 @@ class OperationCatalogs:
         return not scopes.isdisjoint(self._opened_by[tool.name])
 
     def _catalog(self, tools: Iterable[Tool]) -> Catalog:
-        made = Catalog(tools, shaping=self._shaping)
-        made.own = {}  # no search here: lists are complete
-        return made
+        return Catalog(tools, shaping=self._shaping, searchable=False)  # lists are complete
 
 
 def tool_of(operation: Operation) -> Tool:

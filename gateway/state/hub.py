@@ -49,7 +49,7 @@ def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
 
     Short, because it is part of event ids: two versions collide once in 16 million times.
     """
-    digests = [catalog.digests[kind] for kind in LIST_KINDS]
+    digests = [catalog.lists.digests[kind] for kind in LIST_KINDS]
     if rules:
         digests = [hashlib.sha256(digest + rules).digest() for digest in digests]
     return "".join(base64.urlsafe_b64encode(digest).decode()[:_DIGITS] for digest in digests)

@@ -5,32 +5,24 @@ An immutable snapshot: a request keeps the one that it began with. `registry.cat
 the current one of each tenant.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Final
 
 from config.settings import Toolset
-from registry.catalog.lists import Listing, Page, ShortList, ToolList, encode_item, relays_tasks
+from registry.catalog.lists import CatalogLists, Page
 from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, Located
-from registry.catalog.toolsets import narrowed
-from registry.display.disclosure import DESCRIBER, own_tools
+from registry.catalog.toolsets import members
+from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import Chosen
 from registry.display.shapes import Shaping
 from registry.names.tool_names import is_reserved
-from registry.skills.snapshot import (
-    NO_SKILLS,
-    Agent,
-    SkillSnapshot,
-    prefixed_items,
-    prompts_of,
-    resources_of,
-)
+from registry.skills.snapshot import NO_SKILLS, SkillSnapshot, prefixed_items
 from schemas.binding import Does
 from schemas.jsonschema import Checker
 from schemas.mcp.messages import ListKind
-from schemas.mcp.revisions import Revision
-from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
+from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import Tool
@@ -39,49 +31,71 @@ __all__ = ["Catalog", "Located", "Page"]
 
 
 VIEWS_LIMIT = 64  # per catalog, by callers' permissions
-SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
-LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
 
 
 class Catalog:
     """Snapshot of one tenant, ordered by name; `services` are the tools that call hybrid actions,
-    one for each id, ordered by id."""
+    one for each id, ordered by id. Complete when made; what it computes later are results of pure
+    functions, cached."""
 
     def __init__(
         self,
         tools: Iterable[Tool] = (),
         sources: Iterable[Source] = (),
-        before: "Catalog | None" = None,
+        *,
         items: Iterable[SnapshotItem] = (),
         shaping: Shaping | None = None,
         skills: SkillSnapshot = NO_SKILLS,
+        denied: frozenset[str] = frozenset(),
+        searchable: bool = True,
+        checkers: dict[str, Checker] | None = None,
+        view_of: "Catalog | None" = None,
     ) -> None:
-        """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
-        `shaping` rewrites tools for lists; without it they are listed as they are."""
-        self._shaping = shaping or Shaping()
-        self.skills = skills
-        self.tools: tuple[Tool, ...] = tuple(sorted(tools, key=lambda tool: tool.name))
-        self.sources: Mapping[str, Source] = {source.name: source for source in sources}
-        self.servers: Mapping[str, ServerFacts] = {
+        """`shaping` rewrites tools for lists; without it they are listed as they are. `denied` are
+        ids of tools that are hidden from this view. `searchable`: the gateway's own tools for
+        finding others are part of it. `checkers` are compiled schemas by the name of a tool, shared
+        with another catalog. `view_of`: the ids of hybrid actions and the URIs of resources lead
+        where they lead in that one, or nowhere."""
+        self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
+        self.sources: Final = {source.name: source for source in sources}
+        self.servers: Final = {
             name: source.server for name, source in self.sources.items() if source.server
         }
-        items = prefixed_items(items, skills)
-        self.items: tuple[SnapshotItem, ...] = tuple(sorted(items, key=lambda item: item.name))
-        self.denied: frozenset[str] = frozenset()  # ids of tools hidden from this view
-        self.prompts: tuple[SnapshotItem, ...] = self._of_kind("prompt")
-        self.resources: tuple[SnapshotItem, ...] = self._of_kind("resource")
-        self.templates: tuple[SnapshotItem, ...] = self._of_kind("template")
-        self._lookup = Lookup(self.tools, self._shaping.profiles)
+        self.skills: Final = skills
+        self.items: Final = tuple(sorted(prefixed_items(items, skills), key=lambda item: item.name))
+        self.denied: Final = denied
+        self.shaping: Final = shaping or Shaping()
+        self._searchable = searchable
+        self._lookup = Lookup(self.tools, self.shaping.profiles)
+        self.lists: Final = CatalogLists(
+            self.tools,
+            self.items,
+            servers=self.servers,
+            skills=skills,
+            shaping=self.shaping,
+            lookup=self._lookup,
+            searchable=searchable,
+        )
+        self.prompts: Final = self.lists.of_kind("prompt")
+        self.resources: Final = self.lists.of_kind("resource")
+        self.templates: Final = self.lists.of_kind("template")
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
         self._by_service = {
-            id_: tool for id_, tool in by_service(self.tools).items() if self._is_free(id_, tool)
+            id_: tool
+            for id_, tool in by_service(self.tools).items()
+            if self._is_free(id_, tool) and (view_of is None or view_of.service(id_) is tool)
         }
-        self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
-        self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
-        self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
-        self._item_lists: dict[tuple[ItemKind, str | None], Listing] = {}
-        self._toolsets: dict[str, Catalog] = {}
+        self.routes: Final[CatalogResources] = (
+            CatalogResources(self.items, self.sources) if view_of is None else view_of.routes
+        )
+        self._checkers = {} if checkers is None else checkers
+        self._toolsets: dict[str, Catalog] = {}  # as many as the settings have
         self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
+
+    @property
+    def own(self) -> Mapping[Does, Tool]:
+        """The gateway's own tools for finding the others, by function."""
+        return self.lists.own
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name; else the one that formerly had it, or the gateway's own."""
@@ -113,11 +127,11 @@ class Catalog:
 
     def locate(self, uri: str) -> Located | None:
         """The server and URI of a resource; see `Resources.locate`."""
-        return self._routes.locate(uri)
+        return self.routes.locate(uri)
 
     def expose(self, source: str, uri: str) -> str:
         """The URI under which clients see the resource `uri` of the source of this name."""
-        return self._routes.expose(source, uri)
+        return self.routes.expose(source, uri)
 
     def checker(self, tool: Tool) -> Checker:
         """The argument checker of `tool`: its input schema, compiled lazily."""
@@ -128,109 +142,62 @@ class Catalog:
             checker = self._checkers[key] = Checker(bytes(tool.input_schema))
         return checker
 
-    def page(
-        self, revision: Revision, after: str | None, limit: int, chosen: Chosen | None = None
-    ) -> Page:
-        """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
-        return self.tool_list(chosen).page(revision, after, limit)
+    def checkers_for(self, tools: Iterable[Tool]) -> dict[str, Checker]:
+        """The compiled schemas of those `tools` that are in this catalog unchanged."""
+        digests = {tool.name: tool.digest for tool in tools}
+        here = self._lookup.by_name
+        return {
+            name: checker
+            for name, checker in self._checkers.items()
+            if name in here and digests.get(name) == here[name].digest
+        }
 
-    def tool_list(self, chosen: Chosen | None = None) -> ToolList:
-        """The tools as a profile shows them; None: the profile of the settings."""
-        chosen = chosen or self._shaping.profiles.default
-        made = self._tool_lists.get(chosen.name)
-        if made is None:
-            made = ToolList(self.tools, self._shaping, chosen, self._relays_tasks)
-            self._tool_lists.put(chosen.name, made)
-        return made
-
-    @cached_property
-    def own(self) -> Mapping[Does, Tool]:
-        """The gateway's own tools for finding the others, by function."""
-        sources = {tool.source for tool in self.tools if tool.source}
-        most = self._shaping.search_limit
-        return own_tools(sources, skills=bool(self.skills), limit_maximum=most)
-
-    def short_list(
-        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
-    ) -> ShortList:
-        """The gateway's own tools for `does`, and `more`, which are of this catalog."""
-        chosen = chosen or self._shaping.profiles.default
-        key = (chosen.name, *does, *(tool.id for tool in more))
-        made = self._short_lists.get(key)
-        if made is None:
-            own = [self.own[one] for one in does if one in self.own]
-            called = {tool.name: self.called(tool, chosen) for tool in more}
-            made = ShortList([*own, *more], called, self._shaping, chosen, self._relays_tasks)
-            self._short_lists.put(key, made)
-        return made
-
-    @property
-    def tool_lists(self) -> list[ToolList]:
-        """The lists made so far."""
-        return self._tool_lists.values()
-
-    def is_made(self, chosen: Chosen) -> bool:
-        """Whether `tool_list` is cached."""
-        return self._tool_lists.get(chosen.name) is not None or not self.tools
-
-    def prepare(self, profiles: Iterable[Chosen]) -> None:
-        """Build lists ahead; in a thread, as it takes time proportional to the tools."""
-        for chosen in profiles:
-            self.tool_list(chosen)
-
-    def item_page(
+    def narrowed(
         self,
-        kind: ItemKind,
-        revision: Revision,
-        after: str | None,
-        limit: int,
-        agent: Agent | None = None,
-    ) -> Page:
-        """One page of prompts, resources or templates, the skills of `agent` included."""
-        key = (kind, agent.name if agent else None)
-        if key not in self._item_lists:
-            own = {item.name: item for item in self.own_items(kind, agent)}
-            theirs = [item for item in self._of_kind(kind) if item.name not in own]
-            both = sorted([*theirs, *own.values()], key=lambda item: item.name)
-            self._item_lists[key] = _listing(both)
-        return self._item_lists[key].page(revision, after, limit)
-
-    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[SnapshotItem]:
-        """The skills of `agent` as prompts or as resources."""
-        skills = self.skills.of(agent).values() if self.skills.listed else ()
-        if kind == "prompt":
-            return prompts_of(skills)
-        return resources_of(skills) if kind == "resource" else []
+        tools: Iterable[Tool],
+        *,
+        sources: Iterable[Source] | None = None,
+        items: Iterable[SnapshotItem] | None = None,
+        denied: frozenset[str] | None = None,
+        shaping: Shaping | None = None,
+        is_view: bool = True,
+    ) -> "Catalog":
+        """The part of this catalog with `tools` alone, and with their skills; what is None stays.
+        `is_view`: it is what some caller sees of this catalog, not an endpoint of its own."""
+        tools = tuple(tools)
+        return Catalog(
+            tools,
+            self.sources.values() if sources is None else sources,
+            items=self.items if items is None else items,
+            shaping=shaping or self.shaping,
+            skills=self.skills.within({tool.id for tool in tools}),
+            denied=self.denied if denied is None else denied,
+            searchable=self._searchable,
+            checkers=self._checkers,
+            view_of=self if is_view else None,
+        )
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":
         """The subset of this catalog in the toolset of this name, built on first use."""
         if name not in self._toolsets:
-            tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self.items)
-            skills = self.skills.within({tool.id for tool in tools})
-            shaping = self._shaping.limited(toolset.tool_tokens)
-            part = Catalog(tools, sources, items=items, shaping=shaping, skills=skills)
-            part._checkers = self._checkers
-            self._toolsets[name] = part
+            tools, sources, items = members(
+                name, toolset, tools=self.tools, sources=self.sources, items=self.items
+            )
+            shaping = self.shaping.limited(toolset.tool_tokens)
+            self._toolsets[name] = self.narrowed(
+                tools, sources=sources, items=items, shaping=shaping, is_view=False
+            )
         return self._toolsets[name]
 
     def visible_to(self, scopes: frozenset[str]) -> "Catalog":
         """This catalog without the hybrid actions that the scopes of a caller do not permit."""
-        telling = scopes & self._scopes  # few combinations, whatever else is in the tokens
-        if telling == self._scopes:
+        deciding = scopes & self._scopes  # few combinations, whatever else is in the tokens
+        if deciding == self._scopes:
             return self
-        part = self._visible.get(telling)
+        part = self._visible.get(deciding)
         if part is None:
-            tools = [tool for tool in self.tools if _is_open_to(tool, telling)]
-            part = Catalog(
-                tools,
-                tuple(self.sources.values()),
-                items=self.items,
-                shaping=self._shaping,
-                skills=self.skills.within({tool.id for tool in tools}),
-            )
-            part.denied = self.denied
-            part._serve_as(self)
-            self._visible.put(telling, part)
+            part = self.narrowed(tool for tool in self.tools if _is_open_to(tool, deciding))
+            self._visible.put(deciding, part)
         return part
 
     def without(
@@ -247,18 +214,8 @@ class Catalog:
         here = [item for item in self.items if (item.kind, item.name) not in items]
         lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
         lost -= {tool.source for tool in left} | {item.source for item in here}
-        part = Catalog(
-            left,
-            [source for source in self.sources.values() if source.name not in lost],
-            items=here,
-            shaping=self._shaping,
-            skills=self.skills.within({tool.id for tool in left}),
-        )
-        part._checkers = self._checkers
-        part._routes = self._routes
-        part.denied = denied
-        part._serve_as(self)
-        return part
+        sources = [source for source in self.sources.values() if source.name not in lost]
+        return self.narrowed(left, sources=sources, items=here, denied=denied)
 
     @cached_property
     def without_scripts(self) -> "Catalog":
@@ -266,72 +223,27 @@ class Catalog:
         scripts = {tool.id for tool in self.tools if tool.binding.language is not None}
         return self.without(scripts, (), self.denied | scripts) if scripts else self
 
+    def changed(self, before: "Catalog") -> frozenset[ListKind]:
+        """The kinds of lists that differ from those of `before`."""
+        then = before.lists.digests
+        return frozenset(kind for kind, one in self.lists.digests.items() if one != then[kind])
+
     @cached_property
     def _scopes(self) -> frozenset[str]:
         """All scopes that decide whether a caller may call some tool."""
-        return frozenset(scope for tool in self.tools for scope in _wanted(tool))
-
-    def changed(self, before: "Catalog") -> frozenset[ListKind]:
-        """The kinds of lists that differ from those of `before`."""
-        return frozenset(kind for kind, one in self.digests.items() if one != before.digests[kind])
-
-    @cached_property
-    def digests(self) -> Mapping[ListKind, bytes]:
-        """A digest of each list, equal for equal lists."""
-        return {
-            "tools": _digest([*map(self._shown, self.tools), *map(str.encode, sorted(self.own))]),
-            "prompts": _digest([*map(_item_shown, self.prompts), self.skills.digest]),
-            "resources": _digest(
-                [*map(_item_shown, (*self.resources, *self.templates)), self.skills.digest]
-            ),
-        }
-
-    @property
-    def digest(self) -> bytes:
-        """A digest of all lists together."""
-        return _digest(self.digests.values())
-
-    def surviving_checkers(self, tools: Mapping[str, Tool]) -> dict[str, Checker]:
-        return {
-            name: checker
-            for name, checker in self._checkers.items()
-            if name in tools and tools[name].digest == self._lookup.by_name[name].digest
-        }
+        return frozenset(scope for tool in self.tools for scope in _required_scopes(tool))
 
     @cached_property
     def _own_by_name(self) -> Mapping[str, Tool]:
         return {tool.name: tool for tool in (*self.own.values(), DESCRIBER)}
-
-    @cached_property
-    def _routes(self) -> CatalogResources:
-        return CatalogResources(self.items, self.sources)
-
-    def _serve_as(self, whole: "Catalog") -> None:
-        """Keep only ids that the same tool serves in `whole`; the others stay unserved here."""
-        self._by_service = {
-            id_: tool for id_, tool in self._by_service.items() if whole.service(id_) is tool
-        }
 
     def _is_free(self, id_: str, tool: Tool) -> bool:
         """Whether the id of a hybrid action is free, that is no other tool's name: `/rpc` takes
         both."""
         return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
 
-    def _of_kind(self, kind: ItemKind) -> tuple[SnapshotItem, ...]:
-        return tuple(item for item in self.items if item.kind == kind)
 
-    def _relays_tasks(self, tool: Tool) -> bool:
-        return tool.definition is not None and relays_tasks(self.servers.get(tool.source))
-
-    def _shown(self, tool: Tool) -> bytes:
-        action = tool.binding.action
-        service = action.service if action is not None else ""
-        # policy rules may read them
-        facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
-        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
-
-
-def _wanted(tool: Tool) -> Sequence[str]:
+def _required_scopes(tool: Tool) -> Sequence[str]:
     """The scopes of which a caller of the tool needs one; empty: public."""
     action = tool.binding.action
     if action is None or action.skip_auth or not action.scope:
@@ -340,20 +252,5 @@ def _wanted(tool: Tool) -> Sequence[str]:
 
 
 def _is_open_to(tool: Tool, scopes: frozenset[str]) -> bool:
-    wanted = _wanted(tool)
-    return not wanted or not scopes.isdisjoint(wanted)
-
-
-def _listing(items: Sequence[SnapshotItem]) -> Listing:
-    return Listing(
-        [item.name for item in items],
-        lambda revision: [encode_item(item, revision) for item in items],
-    )
-
-
-def _item_shown(item: SnapshotItem) -> bytes:
-    return b"%s %s" % (item.name.encode(), item.definition)
-
-
-def _digest(parts: Iterable[bytes]) -> bytes:
-    return hashlib.sha256(b"\n".join(parts)).digest()
+    required = _required_scopes(tool)
+    return not required or not scopes.isdisjoint(required)

@@ -111,12 +111,18 @@ class Catalogs:
             if tenant != (self._own or tenant):
                 sources = [replace(one, foreign=tenant) for one in sources]
             skills = await store.skills(tenant)
-            skills.listed = self._lists_skills
             before = self._current.get(tenant)
-            after = Catalog(tools, sources, before, items, self.shaping, skills)
-            made = before.tool_lists if before else ()
+            after = Catalog(
+                tools,
+                sources,
+                items=items,
+                shaping=self.shaping,
+                skills=skills if self._lists_skills else skills.unlisted(),
+                checkers=before.checkers_for(tools) if before else None,
+            )
+            made = before.lists.made if before else ()
             profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
-            await to_thread.run_sync(after.prepare, profiles)
+            await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
         self._events.catalog_loaded.publish(tenant)
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
@@ -153,9 +159,16 @@ class Catalogs:
 
 
 def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
-    tools, sources = catalog.tools, catalog.sources.values()
-    anew = Catalog(tools, sources, catalog, catalog.items, shaping, catalog.skills)
-    anew.prepare([shaping.profiles.default])
+    tools = catalog.tools
+    anew = Catalog(
+        tools,
+        catalog.sources.values(),
+        items=catalog.items,
+        shaping=shaping,
+        skills=catalog.skills,
+        checkers=catalog.checkers_for(tools),
+    )
+    anew.lists.prepare([shaping.profiles.default])
     return anew
 
 

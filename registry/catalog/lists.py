@@ -4,7 +4,8 @@ A definition of another server is patched, never rebuilt: members unknown to the
 """
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as default
 from functools import cached_property
@@ -13,12 +14,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from registry.catalog.lookup import Lookup
 from registry.display.budgets import LEVELS, tokens
-from registry.display.disclosure import DESCRIBER, DESCRIBES
+from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
 from registry.display.profiles import Chosen
 from registry.display.shapes import Shaping, Shown, for_objects, shown_names
+from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
+from schemas.binding import Does
+from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
+from schemas.memo import Memo
 from schemas.tool import Annotations, Tool
 
 SERVICE = "toolgate/service"  # in `_meta` of a tool: the id of the hybrid action that it calls
@@ -189,6 +195,7 @@ class ToolList:
         self,
         tools: Sequence[Tool],
         shaping: Shaping,
+        *,
         chosen: Chosen,
         relays_tasks: RelaysTasks,
     ) -> None:
@@ -295,6 +302,7 @@ class ShortList:
         tools: Sequence[Tool],
         called: Mapping[str, str],
         shaping: Shaping,
+        *,
         chosen: Chosen,
         relays_tasks: RelaysTasks,
     ) -> None:
@@ -319,3 +327,165 @@ class ShortList:
             )
             for tool in self._listed
         ]
+
+
+SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
+LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
+ITEM_LISTS_LIMIT = 64  # per catalog, by kind and by agent
+
+
+class CatalogLists:
+    """The tools, prompts and resources of one catalog as clients of a profile list them."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        items: Sequence[SnapshotItem],
+        *,
+        servers: Mapping[str, ServerFacts],
+        skills: SkillSnapshot,
+        shaping: Shaping,
+        lookup: Lookup,
+        searchable: bool,
+    ) -> None:
+        """`tools` and `items` are ordered by name. `searchable`: the gateway's own tools for
+        finding others are listed, too."""
+        self._tools = tools
+        self._items = items
+        self._servers = servers
+        self._skills = skills
+        self._shaping = shaping
+        self._lookup = lookup
+        self._searchable = searchable
+        self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
+        self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
+        self._item_lists: Memo[tuple[ItemKind, str | None], Listing] = Memo(ITEM_LISTS_LIMIT)
+
+    @cached_property
+    def own(self) -> Mapping[Does, Tool]:
+        """The gateway's own tools for finding the others, by function."""
+        if not self._searchable:
+            return {}
+        sources = {tool.source for tool in self._tools if tool.source}
+        return own_tools(
+            sources, skills=bool(self._skills), limit_maximum=self._shaping.search_limit
+        )
+
+    def page(
+        self, revision: Revision, after: str | None, limit: int, chosen: Chosen | None = None
+    ) -> Page:
+        """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
+        return self.tools(chosen).page(revision, after, limit)
+
+    def tools(self, chosen: Chosen | None = None) -> ToolList:
+        """The tools as a profile shows them; None: the profile of the settings."""
+        chosen = chosen or self._shaping.profiles.default
+        made = self._tool_lists.get(chosen.name)
+        if made is None:
+            made = ToolList(
+                self._tools, self._shaping, chosen=chosen, relays_tasks=self._relays_tasks
+            )
+            self._tool_lists.put(chosen.name, made)
+        return made
+
+    def short(
+        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
+    ) -> ShortList:
+        """The gateway's own tools for `does`, and `more`, which are of this catalog."""
+        chosen = chosen or self._shaping.profiles.default
+        key = (chosen.name, *does, *(tool.id for tool in more))
+        made = self._short_lists.get(key)
+        if made is None:
+            own = [self.own[one] for one in does if one in self.own]
+            made = ShortList(
+                [*own, *more],
+                {tool.name: self._lookup.called(tool, chosen) for tool in more},
+                self._shaping,
+                chosen=chosen,
+                relays_tasks=self._relays_tasks,
+            )
+            self._short_lists.put(key, made)
+        return made
+
+    @property
+    def made(self) -> list[ToolList]:
+        """The lists of tools made so far."""
+        return self._tool_lists.values()
+
+    def is_made(self, chosen: Chosen) -> bool:
+        """Whether the list of a profile is cached."""
+        return self._tool_lists.get(chosen.name) is not None or not self._tools
+
+    def prepare(self, profiles: Iterable[Chosen]) -> None:
+        """Build lists ahead; in a thread, as it takes time proportional to the tools."""
+        for chosen in profiles:
+            self.tools(chosen)
+
+    def item_page(
+        self,
+        kind: ItemKind,
+        revision: Revision,
+        *,
+        after: str | None,
+        limit: int,
+        agent: Agent | None = None,
+    ) -> Page:
+        """One page of prompts, resources or templates, the skills of `agent` included."""
+        return self._of_agent(kind, agent).page(revision, after, limit)
+
+    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[SnapshotItem]:
+        """The skills of `agent` as prompts or as resources."""
+        skills = self._skills.of(agent).values() if self._skills.listed else ()
+        if kind == "prompt":
+            return prompts_of(skills)
+        return resources_of(skills) if kind == "resource" else []
+
+    def of_kind(self, kind: ItemKind) -> tuple[SnapshotItem, ...]:
+        """The prompts, resources or templates of servers."""
+        return tuple(item for item in self._items if item.kind == kind)
+
+    @cached_property
+    def digests(self) -> Mapping[ListKind, bytes]:
+        """A digest of each list, equal for equal lists."""
+        skills, of = self._skills.digest, self.of_kind
+        resources = map(_item_facts, (*of("resource"), *of("template")))
+        return {
+            "tools": _digest([*map(self._facts, self._tools), *map(str.encode, sorted(self.own))]),
+            "prompts": _digest([*map(_item_facts, of("prompt")), skills]),
+            "resources": _digest([*resources, skills]),
+        }
+
+    def _of_agent(self, kind: ItemKind, agent: Agent | None) -> Listing:
+        key = (kind, agent.name if agent else None)
+        made = self._item_lists.get(key)
+        if made is None:
+            own = {item.name: item for item in self.own_items(kind, agent)}
+            theirs = [item for item in self.of_kind(kind) if item.name not in own]
+            both = sorted([*theirs, *own.values()], key=lambda item: item.name)
+            made = self._item_lists.put(key, _listing(both))
+        return made
+
+    def _relays_tasks(self, tool: Tool) -> bool:
+        return tool.definition is not None and relays_tasks(self._servers.get(tool.source))
+
+    def _facts(self, tool: Tool) -> bytes:
+        action = tool.binding.action
+        service = action.service if action is not None else ""
+        # policy rules may read them
+        facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
+        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
+
+
+def _listing(items: Sequence[SnapshotItem]) -> Listing:
+    return Listing(
+        [item.name for item in items],
+        lambda revision: [encode_item(item, revision) for item in items],
+    )
+
+
+def _item_facts(item: SnapshotItem) -> bytes:
+    return b"%s %s" % (item.name.encode(), item.definition)
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(b"\n".join(parts)).digest()

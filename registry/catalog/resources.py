@@ -8,6 +8,7 @@ are. Listed resources take precedence over templates: their names are unique.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from registry.names.uris import URI_LIMIT, Template, UriBits, unwrapped, wrapped
 from schemas.mcp.snapshot import Eras, SnapshotItem
@@ -36,7 +37,7 @@ class CatalogResources:
         resources = [item for item in of_servers if item.kind == "resource"]
         self._by_name = {item.name: item for item in resources}
         self._by_key = {(item.source, item.key): item for item in resources}
-        self._templates = _Templates([item for item in of_servers if item.kind == "template"])
+        self._of_servers = of_servers
         self._only = _only(of_servers, sources)
 
     def locate(self, uri: str) -> Located | None:
@@ -63,6 +64,10 @@ class CatalogResources:
         if located is not None and located.source.name == source:
             return uri
         return wrapped(source, uri)
+
+    @cached_property
+    def _templates(self) -> "_Templates":
+        return _Templates([item for item in self._of_servers if item.kind == "template"])
 
     def _at(self, item: SnapshotItem, uri: str) -> Located:
         return Located(self._sources[item.source], uri, item.eras, item)

@@ -1,7 +1,7 @@
 """Toolsets: subsets of a catalog with an endpoint of their own. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from config.settings import Toolset
 from schemas.globs import ToolGlobs
@@ -10,9 +10,10 @@ from schemas.source import Source
 from schemas.tool import Tool
 
 
-def narrowed(
+def members(
     name: str,
     toolset: Toolset,
+    *,
     tools: Sequence[Tool],
     sources: Mapping[str, Source],
     items: Sequence[SnapshotItem],
@@ -23,8 +24,8 @@ def narrowed(
     `exclude` removes it. Prompts and resources are those of the toolset's sources; where it names
     none, of all sources of a selected tool.
     """
-    include, exclude = ToolGlobs(toolset.include), ToolGlobs(toolset.exclude)
-    picked = [tool for tool in tools if _has(name, toolset, tool, include, exclude)]
+    has = _membership(name, toolset)
+    picked = [tool for tool in tools if has(tool)]
     whose = set(toolset.sources)
     if not whose:
         patterns = toolset.include or toolset.exclude
@@ -43,11 +44,16 @@ def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -
     return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
 
 
-def _has(name: str, toolset: Toolset, tool: Tool, include: ToolGlobs, exclude: ToolGlobs) -> bool:
-    if exclude.match((tool.name,), tool.tags, tool.domain):
-        return False
-    if name in tool.toolsets:
-        return True
-    if toolset.sources and tool.source not in toolset.sources:
-        return False
-    return not include or include.match((tool.name,), tool.tags, tool.domain)
+def _membership(name: str, toolset: Toolset) -> Callable[[Tool], bool]:
+    include, exclude = ToolGlobs(toolset.include), ToolGlobs(toolset.exclude)
+
+    def has(tool: Tool) -> bool:
+        if exclude.match((tool.name,), tool.tags, tool.domain):
+            return False
+        if name in tool.toolsets:
+            return True
+        if toolset.sources and tool.source not in toolset.sources:
+            return False
+        return not include or include.match((tool.name,), tool.tags, tool.domain)
+
+    return has

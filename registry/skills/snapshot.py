@@ -144,9 +144,12 @@ class SkillSnapshot:
         skills: Iterable[Skill] = (),
         agents: Iterable[Agent] = (),
         shown: Container[str] | None = None,
+        *,
+        listed: bool = True,
     ) -> None:
-        """`shown`: the names that clients can request; the others exist as dependencies."""
-        self.listed = True  # as prompts and resources, too
+        """`shown`: the names that clients can request; the others exist as dependencies. `listed`:
+        they are prompts and resources, too."""
+        self.listed = listed
         self._shown = shown
         self._skills = {skill.name: skill for skill in sorted(skills, key=lambda one: one.name)}
         self._agents = {agent.name: agent for agent in agents}
@@ -199,9 +202,15 @@ class SkillSnapshot:
             for skill in self._skills.values()
             if not skill.tools or any(tool.id in tools for tool in skill.tools)
         }
-        part = SkillSnapshot(self._skills.values(), self._agents.values(), shown)
-        part.listed = self.listed
-        return part
+        return SkillSnapshot(
+            self._skills.values(), self._agents.values(), shown, listed=self.listed
+        )
+
+    def unlisted(self) -> "SkillSnapshot":
+        """These skills, which are neither prompts nor resources."""
+        return SkillSnapshot(
+            self._skills.values(), self._agents.values(), self._shown, listed=False
+        )
 
     def children(self, name: str) -> list[Skill]:
         return [self._skills[one] for one in self._children.get(name, ()) if one in self.of(None)]

@@ -117,7 +117,7 @@ async def test_auto_searches_where_the_list_would_be_long(settings: Settings) ->
     async with running(disclosing(settings, mode="auto", list_tokens=2000)) as client:
         assert await names(client, "/mcp") == OWN
         assert await names(client, "/mcp?scope=two&mode=auto") == ["deletePet", "getPet"]
-        cost = client.gateway.catalogs.of(client.gateway.principal.tenant).tool_list().tokens
+        cost = client.gateway.catalogs.of(client.gateway.principal.tenant).lists.tools().tokens
     for limit, searches in ((cost, False), (cost - 1, True)):
         async with running(disclosing(settings, mode="auto", list_tokens=limit)) as client:
             assert (await names(client, "/mcp") == OWN) == searches

@@ -47,5 +47,5 @@ def shaping(**budgets: Any) -> Shaping:
 def listed(catalog: Catalog, profile: str = "plain", rules: Shaping | None = None) -> list[Json]:
     """What a client of the profile sees."""
     chosen = (rules or shaping()).profiles.named(profile)
-    entries: list[Json] = decode(catalog.page(V2026_07_28, None, 1000, chosen).entries)
+    entries: list[Json] = decode(catalog.lists.page(V2026_07_28, None, 1000, chosen).entries)
     return entries

@@ -123,9 +123,9 @@ def test_a_catalog_over_its_budget_is_shortened_evenly(caplog: pytest.LogCapture
     tools = [
         described(f"tool_{n:02}", DEEP, description=f"{n}. {SENTENCE * 20}") for n in range(20)
     ]
-    whole = Catalog(tools, shaping=shaping(tool_tokens=2000)).tool_list()
+    whole = Catalog(tools, shaping=shaping(tool_tokens=2000)).lists.tools()
     rules = shaping(tool_tokens=2000, catalog_tokens=whole.tokens // 3)
-    made = Catalog(tools, shaping=rules).tool_list()
+    made = Catalog(tools, shaping=rules).lists.tools()
     assert made.tokens <= whole.tokens // 3
     assert made.level > 0
     assert max(made.costs.values()) - min(made.costs.values()) < 20
@@ -138,7 +138,7 @@ def test_a_catalog_that_cannot_be_shortened_enough_is_listed_all_the_same(
     tools = [described(f"tool_{n:03}", DEEP) for n in range(50)]
     rules = shaping(catalog_tokens=100)
     assert len(listed(Catalog(tools, shaping=rules))) == 51
-    Catalog(tools, shaping=rules).tool_list()
+    Catalog(tools, shaping=rules).lists.tools()
     assert [record.msg for record in caplog.records] == ["catalog_over_budget"]
 
 
@@ -146,13 +146,13 @@ def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
     tools = [described(f"tool_{n}", DEEP, description=SENTENCE * n) for n in range(9)]
     rules = shaping(tool_tokens=400, catalog_tokens=3000)
     catalogs = [Catalog(order, shaping=rules) for order in (tools, tools[::-1])]
-    first, second = (bytes(one.page(V2026_07_28, None, 99).entries) for one in catalogs)
+    first, second = (bytes(one.lists.page(V2026_07_28, None, 99).entries) for one in catalogs)
     assert first == second
 
 
 def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
     rules, tools = shaping(tool_tokens=300), [described("large", DEEP)]
-    first, second = (Catalog(tools, shaping=rules).tool_list() for _ in range(2))
+    first, second = (Catalog(tools, shaping=rules).lists.tools() for _ in range(2))
     shown = [rules.shown(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
     assert shown[0] is shown[1]
 
@@ -176,7 +176,7 @@ def test_pages_go_on_behind_the_gateways_own_tool() -> None:
     names: list[str] = []
     after = None
     while True:
-        page = catalog.page(V2025_06_18, after, 2)
+        page = catalog.lists.page(V2025_06_18, after, 2)
         names += [entry["name"] for entry in decode(page.entries)]
         if page.last is None:
             break

@@ -87,7 +87,7 @@ def test_nobody_is_told_about_services_of_their_own(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("revision", [*HANDSHAKE.values(), *STATELESS.values()])
 def test_a_list_gives_the_id_of_a_service_where_tools_have_titles(revision: Revision) -> None:
-    listed = decode(Catalog([hybrid("a", "h/s/a/1"), REST]).page(revision, None, 9).entries)
+    listed = decode(Catalog([hybrid("a", "h/s/a/1"), REST]).lists.page(revision, None, 9).entries)
     meta = {"toolgate/service": "h/s/a/1"} if revision.titles else None
     assert [one.get("_meta") for one in listed] == [meta, None]
 

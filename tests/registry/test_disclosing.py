@@ -1,12 +1,14 @@
 """The gateway's own tools with which the others are found."""
 
 import pytest
+from msgspec import Raw
 from msgspec.json import decode
 
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
 from registry.display.disclosure import own_tools
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
+from registry.skills.snapshot import Skill, SkillSnapshot
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
 from tests.registry.shown import described, shaping
@@ -64,12 +66,12 @@ def test_a_list_of_them_costs_little_for_every_profile() -> None:
     catalog = Catalog([described(f"t{n}") for n in range(50)], shaping=rules)
     for chosen in rules.profiles:
         for revision in (V2024_11_05, V2026_07_28):
-            page = catalog.short_list(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100)
+            page = catalog.lists.short(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100)
             listed = decode(page.entries)
             assert [one["name"] for one in listed] == sorted(DISCLOSURE_TOOLS)
             assert tokens(bytes(page.entries)) < 700
             assert (
-                catalog.short_list(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100) is page
+                catalog.lists.short(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100) is page
             )
 
 
@@ -88,13 +90,13 @@ def test_a_list_of_them_costs_little_for_every_profile() -> None:
     ids=str,
 )
 def test_a_list_is_filtered_by_texts_that_tools_contain(texts: list[str], found: list[str]) -> None:
-    tools = Catalog(SHOP, shaping=shaping()).tool_list()
+    tools = Catalog(SHOP, shaping=shaping()).lists.tools()
     page = tools.matching(texts, V2026_07_28, None, 100)
     assert [one["name"] for one in decode(page.entries)] == found
 
 
 def test_a_filtered_list_goes_on_where_a_page_ended() -> None:
-    tools = Catalog(SHOP, shaping=shaping()).tool_list()
+    tools = Catalog(SHOP, shaping=shaping()).lists.tools()
     seen, after = [], None
     for _ in SHOP:
         page = tools.matching(["api"], V2026_07_28, after, 1)
@@ -105,7 +107,10 @@ def test_a_filtered_list_goes_on_where_a_page_ended() -> None:
 
 
 def test_that_skills_come_is_a_change_of_the_list() -> None:
-    before, after = Catalog(SHOP), Catalog(SHOP)
-    after.own = own_tools([], skills=True)
+    one = Skill(
+        id="s", name="sell", description="", front_matter="", instructions="",
+        metadata=Raw(b"{}"), number=1, version="1", digest="d",
+    )  # fmt: skip
+    before, after = Catalog(SHOP), Catalog(SHOP, skills=SkillSnapshot([one]))
     assert "tools" in after.changed(before)
     assert not Catalog(SHOP).changed(before)

@@ -28,7 +28,7 @@ FULL = listed_tool(
 
 def shown(revision: Revision, **capabilities: Any) -> dict[str, Any]:
     catalog = Catalog([FULL], [source("up", **capabilities)])
-    [listed] = decode(catalog.page(revision, None, 9).entries)
+    [listed] = decode(catalog.lists.page(revision, None, 9).entries)
     return dict(listed)
 
 
@@ -62,7 +62,9 @@ def test_an_item_has_its_own_name_and_the_members_that_a_revision_knows(
     revision: Revision, kind: Any, member: str
 ) -> None:
     one = item(kind, "x:y", "up", "known", title="T", icons=[], _meta={}, later=[1.5, None])
-    [listed] = decode(Catalog(items=[one]).item_page(kind, revision, None, 9).entries)
+    [listed] = decode(
+        Catalog(items=[one]).lists.item_page(kind, revision, after=None, limit=9).entries
+    )
     assert listed[member] == "known"
     assert ("title" in listed) == (revision.name >= "2025-06-18")
     assert ("icons" in listed) == (revision.name >= "2025-11-25")
@@ -71,17 +73,20 @@ def test_an_item_has_its_own_name_and_the_members_that_a_revision_knows(
 
 def test_items_are_listed_page_by_page_in_the_order_of_their_names() -> None:
     catalog = Catalog(items=[item("prompt", name) for name in "dbca"])
-    first = catalog.item_page("prompt", V2026_07_28, None, 3)
+    first = catalog.lists.item_page("prompt", V2026_07_28, after=None, limit=3)
     assert [one["name"] for one in decode(first.entries)] == ["a", "b", "c"]
     assert first.last == "c"
-    rest = catalog.item_page("prompt", V2026_07_28, first.last, 3)
+    rest = catalog.lists.item_page("prompt", V2026_07_28, after=first.last, limit=3)
     assert (bytes(rest.entries), rest.last) == (b'[{"name":"d"}]', None)
-    assert catalog.item_page("prompt", V2026_07_28, "c", 3) is rest
-    assert bytes(catalog.item_page("resource", V2026_07_28, None, 3).entries) == b"[]"
+    assert catalog.lists.item_page("prompt", V2026_07_28, after="c", limit=3) is rest
+    assert (
+        bytes(catalog.lists.item_page("resource", V2026_07_28, after=None, limit=3).entries)
+        == b"[]"
+    )
 
 
 def test_a_page_after_a_name_that_nothing_has_is_not_kept() -> None:
     catalog = Catalog(items=[item("prompt", name) for name in "ac"])
-    page = catalog.item_page("prompt", V2024_11_05, "b", 3)
+    page = catalog.lists.item_page("prompt", V2024_11_05, after="b", limit=3)
     assert bytes(page.entries) == b'[{"name":"c"}]'
-    assert catalog.item_page("prompt", V2024_11_05, "b", 3) is not page
+    assert catalog.lists.item_page("prompt", V2024_11_05, after="b", limit=3) is not page

@@ -265,7 +265,7 @@ async def test_what_two_servers_call_alike_has_the_second_ones_name_in_front(
         "toolgate://two/x:{y}",
     ]
     found = await catalog(store)
-    listed = bytes(found.item_page("resource", V2026_07_28, None, 9).entries)
+    listed = bytes(found.lists.item_page("resource", V2026_07_28, after=None, limit=9).entries)
     assert b'"uri":"toolgate://two/x:y"' in listed
     for uri, source in (("x:y", "one"), ("toolgate://two/x:y", "two"), ("x:z", "one")):
         located = found.locate(uri)

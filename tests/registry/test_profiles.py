@@ -294,7 +294,7 @@ def test_names_begin_with_a_letter_where_they_must() -> None:
 def test_a_list_for_a_profile_is_written_once() -> None:
     catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaping=shaping())
     assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
-    assert [one.chosen.name for one in catalog.tool_lists] == ["gemini"]
+    assert [one.chosen.name for one in catalog.lists.made] == ["gemini"]
 
 
 def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -> None:

@@ -133,8 +133,8 @@ async def test_sources_of_other_tenants_are_told_apart_from_those_of_the_gateway
 
 def test_its_lists_are_its_own() -> None:
     part = WHOLE.toolset("listed", Toolset(include=("set_*",)))
-    assert b"get_a" not in bytes(part.page(V2026_07_28, None, 9).entries)
-    assert b"get_a" in bytes(WHOLE.page(V2026_07_28, None, 9).entries)
+    assert b"get_a" not in bytes(part.lists.page(V2026_07_28, None, 9).entries)
+    assert b"get_a" in bytes(WHOLE.lists.page(V2026_07_28, None, 9).entries)
 
 
 @pytest.mark.parametrize(

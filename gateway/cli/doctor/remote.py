@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from config.settings import EmbeddingSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.checks import TIMEOUT_S, Check, CheckStatus
-from registry.catalog.toolsets import narrowed
+from registry.catalog.toolsets import members
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models
 from registry.embedding.providers import embedder_for, make_embedder
@@ -135,7 +135,7 @@ async def toolsets(
     for name, toolset in settings.toolsets.items():
         if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
             yield Check("toolset", "warning", f"{name}: no source {', '.join(missing)}")
-        picked, whose, _ = narrowed(name, toolset, tools, known, ())
+        picked, whose, _ = members(name, toolset, tools=tools, sources=known, items=())
         status: CheckStatus = "ok" if picked or whose else "warning"
         yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 

@@ -23,7 +23,7 @@ LARGE = 100_000  # tokens of a list; half of the largest context windows in 2026
 def listed(settings: Settings, tools: Sequence[Tool], profile: str | None = None) -> ToolList:
     """The tool list as clients of the profile get it."""
     shaping = Shaping(settings.budgets, Profiles(settings.profiles))
-    return Catalog(tools, shaping=shaping).tool_list(_chosen(shaping.profiles, profile))
+    return Catalog(tools, shaping=shaping).lists.tools(_chosen(shaping.profiles, profile))
 
 
 def print_costs(

@@ -93,7 +93,7 @@ class SkillFiles:
         """The result of prompts/get for a skill; None: no skill has this name."""
         catalog = self._lists.visible(context)
         agent = self.agents.agent(context, catalog)
-        items = {item.name: item for item in catalog.own_items("prompt", agent)}
+        items = {item.name: item for item in catalog.lists.own_items("prompt", agent)}
         skill = catalog.skills.of(agent).get(items[name].key) if name in items else None
         if skill is None:
             return None

@@ -562,7 +562,9 @@ async def test_no_prompt_of_a_server_stands_in_for_a_skill() -> None:
     catalog = Catalog(TOOLS, [source("one")], items=items, skills=SkillSnapshot(SKILLS, AGENTS))
     rig = Rig(catalog)
     here = stateless("keeper")
-    listed = catalog.item_page("prompt", V2026_07_28, None, 10, catalog.skills.agent("keeper"))
+    listed = catalog.lists.item_page(
+        "prompt", V2026_07_28, after=None, limit=10, agent=catalog.skills.agent("keeper")
+    )
     names = [one["name"] for one in shown(listed.entries)]
     renamed = [name for name in names if name.startswith("one_care_")]
     assert names == ["care", "care-fish", "one_TRADE", "one_care", *renamed, "other", "trade"]
