@@ -19,7 +19,7 @@ from config.access import (
     Rule,
 )
 from config.document import KeyPath, Problem, Where, dotted
-from config.networks import in_the_clear
+from config.networks import is_unencrypted
 from config.settings import Settings
 from config.sources import SchemeSettings, SourceSettings
 from schemas.expressions import InvalidExpression, compile_expression
@@ -28,7 +28,7 @@ from schemas.validators import ValidationError, compiled
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
 
-Found = Iterator[tuple[KeyPath, str]]
+Conflicts = Iterator[tuple[KeyPath, str]]
 
 
 def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -36,21 +36,21 @@ def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     auth = settings.auth
     found: list[tuple[KeyPath, str]] = []
     if auth.mode == "keys":
-        found += _no_keys(auth)
+        found += _missing_api_keys(auth)
     elif auth.mode == "jwt":
-        found += [*_key_sources(auth), *_names(auth), *_tenants(auth), *_times(auth)]
+        found += [*_key_sources(auth), *_issuer_names(auth), *_tenants(auth), *_cache_times(auth)]
         found += _audiences(settings)
-    for below, text in found:
-        key = ("auth", *below)
+    for subpath, text in found:
+        key = ("auth", *subpath)
         yield Problem(where(key, ("auth", "mode")), dotted(key), text)
 
 
-def _no_keys(auth: Auth) -> Found:
+def _missing_api_keys(auth: Auth) -> Conflicts:
     if not auth.api_keys:
         yield ("mode",), "expected auth.api_keys with it, or nobody could come in"
 
 
-def _key_sources(auth: Auth) -> Found:
+def _key_sources(auth: Auth) -> Conflicts:
     """Each issuer needs exactly one key source."""
     given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
     wanted = ", ".join(f"auth.{key}" for key in KEYS)
@@ -64,23 +64,23 @@ def _key_sources(auth: Auth) -> Found:
     for name, issuer in auth.issuers.items():
         given = [key for key in KEYS if getattr(issuer, key)]
         if len(given) != 1:
-            told = " and ".join(given) or "none of them"
-            yield ("issuers", name), f"expected one of {', '.join(KEYS)}, found {told}"
+            found_keys = " and ".join(given) or "none of them"
+            yield ("issuers", name), f"expected one of {', '.join(KEYS)}, found {found_keys}"
     for path, url in _jwks_urls(auth):
-        if in_the_clear(url):
+        if is_unencrypted(url):
             yield path, f"expected an https:// URL, but for a server on loopback, found {url}"
 
 
 def _jwks_urls(auth: Auth) -> Iterator[tuple[KeyPath, str]]:
-    for path, issuer in _all(auth):
+    for path, issuer in _keyed_issuers(auth):
         if issuer.jwks_url:
             yield (*path, "jwks_url"), issuer.jwks_url
 
 
-def _names(auth: Auth) -> Found:
+def _issuer_names(auth: Auth) -> Conflicts:
     """The `iss` of a token has to identify its issuer before any key is tried."""
     seen: dict[str, str] = {DEVELOPMENT_ISSUER: "`toolgate token mint`"}
-    for path, issuer in _all(auth):
+    for path, issuer in _keyed_issuers(auth):
         if not issuer.issuer:
             if path or auth.issuers:
                 text = "expected the `iss` of its tokens: there are several issuers"
@@ -94,35 +94,35 @@ def _names(auth: Auth) -> Found:
         yield ("issuers", RESERVED_ISSUER), text
 
 
-def _tenants(auth: Auth) -> Found:
-    for path, issuer in _all(auth):
+def _tenants(auth: Auth) -> Conflicts:
+    for path, issuer in _keyed_issuers(auth):
         if issuer.tenants and not issuer.tenant_claim:
             yield (*path, "tenants"), "expected tenant_claim beside it, whose values these are"
         if isinstance(issuer, IssuerSettings) and issuer.tenant and issuer.tenant_claim:
             yield (*path, "tenant"), "expected tenant or tenant_claim, found both"
 
 
-def _audiences(settings: Settings) -> Found:
+def _audiences(settings: Settings) -> Conflicts:
     auth = settings.auth
     if auth.bind_audience == "off":
         return
     if not settings.server.public_url:
         yield ("bind_audience",), "expected server.public_url with it, which tokens have to name"
     if auth.bind_audience == "endpoint":
-        for path, issuer in (((), auth), *_all(auth)):
+        for path, issuer in (((), auth), *_keyed_issuers(auth)):
             if issuer.audience:
                 text = "expected none with auth.bind_audience: endpoint, which says what `aud` is"
                 yield (*path, "audience"), text
                 return
 
 
-def _times(auth: Auth) -> Found:
+def _cache_times(auth: Auth) -> Conflicts:
     if auth.jwks_stale_s < auth.jwks_ttl_s:
         text = f"expected at least auth.jwks_ttl_s ({auth.jwks_ttl_s:g}), after which keys are"
         yield ("jwks_stale_s",), f"{text} fetched again, found {auth.jwks_stale_s:g}"
 
 
-def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
+def _keyed_issuers(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
     """Every issuer with a key, and its key path below `auth`."""
     if any(getattr(auth, key) for key in KEYS):
         yield (), auth
@@ -130,22 +130,22 @@ def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
         yield ("issuers", name), issuer
 
 
-NEEDS = {
+PROVIDER_KEYS = {
     "sentence-transformers": {"model": "the name of a model or a directory"},
     "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
     "local-http": {"url": "the URL of a service"},
 }
-OF_OTHERS = ("model", "url", "api_key")  # than the bundled model
+OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # than the bundled model
 
 
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """`where` returns the location of the first of some key paths that is not at its default."""
     found, provider = settings.embedding, ("embedding", "provider")
-    for key, text in NEEDS.get(found.provider, {}).items():
+    for key, text in PROVIDER_KEYS.get(found.provider, {}).items():
         if not getattr(found, key):
-            said = f"expected {text}: {found.provider} needs it"
-            yield Problem(where(provider), dotted(("embedding", key)), said)
-    for key in OF_OTHERS if found.provider == "bundled" else ():
+            problem = f"expected {text}: {found.provider} needs it"
+            yield Problem(where(provider), dotted(("embedding", key)), problem)
+    for key in OTHER_PROVIDERS_KEYS if found.provider == "bundled" else ():
         if getattr(found, key):
             path = ("embedding", key)
             text = "expected nothing, the bundled model has none; for another set"
@@ -159,12 +159,12 @@ def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     guardrails = settings.guardrails
     for name, rule in guardrails.rules.items():
-        for key, text in _wrong(rule, guardrails.expression_steps):
+        for key, text in _guardrail_problems(rule, guardrails.expression_steps):
             path: KeyPath = ("guardrails", "rules", name, key)
             yield Problem(where(path), dotted(path), text)
 
 
-def _wrong(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
+def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
     if not (rule.fields or rule.pattern or rule.when):
         yield "effect", "expected fields, pattern or when beside it: the rule looks for nothing"
     elif rule.effect == "redact" and not (rule.fields or rule.pattern):
@@ -184,7 +184,7 @@ def _wrong(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
             yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
 
 
-LEAST_BYTES = 128 << 20  # used by the gateway itself
+MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 
 def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -205,8 +205,8 @@ def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     if breaker.longest_s < breaker.open_s:
         text = f"expected at least breaker.open_s, {breaker.open_s:g}, found {breaker.longest_s:g}"
         yield problem(text, "breaker", "longest_s")
-    if 0 < limits.memory_bytes < LEAST_BYTES:
-        text = f"expected 0, or at least the {LEAST_BYTES} that the gateway takes by itself"
+    if 0 < limits.memory_bytes < MINIMUM_BYTES:
+        text = f"expected 0, or at least the {MINIMUM_BYTES} that the gateway takes by itself"
         yield problem(f"{text}, found {limits.memory_bytes}", "limits", "memory_bytes")
 
 
@@ -229,7 +229,7 @@ def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _open_servers(oauth: OAuth) -> Iterator[tuple[str, str]]:
     """Servers without https, which carry logins (RFC 8414, section 2; RFC 9728, section 2)."""
-    for url in filter(in_the_clear, oauth.authorization_servers):
+    for url in filter(is_unencrypted, oauth.authorization_servers):
         yield (
             "authorization_servers",
             f"expected https:// URLs, but for servers on loopback, found {url}",
@@ -248,8 +248,8 @@ def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, rule in policy.rules.items():
         problems = rule_problems(rule, policy, _toolsets(settings))
         found += [(("rules", name, member), text) for member, text in problems]
-    for below, text in found:
-        key = ("policy", *below)
+    for subpath, text in found:
+        key = ("policy", *subpath)
         yield Problem(where(key), dotted(key), text)
 
 
@@ -272,11 +272,11 @@ def rule_problems(
             yield "tiers", _no_tier(policy, tier)
     for toolset in rule.toolsets:
         if toolset not in toolsets:
-            there = ", ".join(toolsets) or "none"
-            yield "toolsets", f"expected names of toolsets ({there}), found {toolset}"
+            known = ", ".join(toolsets) or "none"
+            yield "toolsets", f"expected names of toolsets ({known}), found {toolset}"
 
 
-def _tiers(policy: Policy) -> Found:
+def _tiers(policy: Policy) -> Conflicts:
     named: list[tuple[KeyPath, str]] = [
         (("default_tier",), policy.default_tier),
         (("default_clearance",), policy.default_clearance),
@@ -294,31 +294,31 @@ def _no_tier(policy: Policy, tier: str) -> str:
 
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
-OF_MCP = ("era", "prefix", "own_sessions", "pin")
-OF_OPENAPI = (
+MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
+OPENAPI_KEYS = (
     *("entry", "overlay", "only_marked", "media_types"),
     *("credentials", "require_credentials"),
 )
-OF_GRAPHQL = ("depth", "cost")
-OF_HYBRID = ("side", "dialect", "batch")
+GRAPHQL_KEYS = ("depth", "cost")
+HYBRID_KEYS = ("side", "dialect", "batch")
 # Keys of sources that are called over HTTP.
-OF_HTTP = ("forward_token", "same_trust_domain", "exchange", "tls")
+HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "tls")
 # Keys without effect for a kind. An entry without a kind adjusts a source of any kind.
-IDLE = {
-    "openapi": (*OF_GRAPHQL, *OF_HYBRID, *OF_MCP, "env"),
+KEYS_WITHOUT_EFFECT = {
+    "openapi": (*GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS, "env"),
     "graphql": (
         *("entry", "media_types", "credentials", "require_credentials"),
-        *(*OF_HYBRID, *OF_MCP, "env"),
+        *(*HYBRID_KEYS, *MCP_KEYS, "env"),
     ),
-    "hybrid": (*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+    "hybrid": (*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
     "python": (
-        *("base_url", "headers", "dialect", "batch", *OF_HTTP),
-        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+        *("base_url", "headers", "dialect", "batch", *HTTP_KEYS),
+        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *MCP_KEYS, "env"),
     ),
-    "mcp": ("base_url", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "env"),
+    "mcp": ("base_url", "retries", *OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "env"),
     "command": (
-        *("base_url", "headers", "retries", *OF_HTTP),
-        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "era"),
+        *("base_url", "headers", "retries", *HTTP_KEYS),
+        *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "era"),
     ),
 }
 # Headers that each request sets itself (RFC 9110 and 9112); settings must not.
@@ -327,8 +327,8 @@ FRAMING = frozenset(
     | {"upgrade", "expect", "proxy-connection"}
 )
 
-UNSAID = SourceSettings()  # all its defaults
-UNGIVEN = SchemeSettings()
+DEFAULT_SOURCE = SourceSettings()  # all its defaults
+DEFAULT_SCHEME = SchemeSettings()
 # The ways to satisfy a security scheme, and the companion keys of each.
 CREDENTIALS = {
     "value": (),
@@ -340,19 +340,19 @@ CREDENTIALS = {
 
 def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """`where` returns the location of the first of some key paths that is not at its default."""
-    yield from _unclear_sources(settings, where)
+    yield from _ambiguous_sources(settings, where)
     yield from _unclear_credentials(settings, where)
     yield from _forbidden_commands(settings, where)
     for name, source in settings.sources.items():
         given = _kinds(source)
         kind = given[0] if len(given) == 1 else None
         found = [
-            *_impossible(source, kind),
-            *_two_ways(source, kind),
+            *_unusable_keys(source, kind),
+            *_several_authentications(source, kind),
             *_unusable_exchange(source),
-            *(_unverified(source, kind) if settings.auth.mode != "jwt" else ()),
-            *_framing(source),
-            *_half_tls(source),
+            *(_keys_without_token(source, kind) if settings.auth.mode != "jwt" else ()),
+            *_framing_headers(source),
+            *_incomplete_tls(source),
         ]
         for key, text in found:
             path = ("sources", name, *key.split("."))
@@ -363,7 +363,7 @@ def _kinds(source: SourceSettings) -> list[str]:
     return [kind for kind in SOURCE_KINDS if getattr(source, kind)]
 
 
-def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
+def _ambiguous_sources(settings: Settings, where: Where) -> list[Problem]:
     problems = []
     for name, source in settings.sources.items():
         given = _kinds(source)
@@ -374,43 +374,43 @@ def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
     return problems
 
 
-def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+def _unusable_keys(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
     """Keys of an entry that cannot work, and why."""
     if kind == "hybrid" and source.base_url is None:
         yield "hybrid", "expected base_url beside it: a description does not say where calls go"
-    speaks = kind not in ("openapi", "graphql", "python")
-    if source.dialect == "legacy" and source.batch > 1 and speaks:
+    calls_hybrid = kind not in ("openapi", "graphql", "python")
+    if source.dialect == "legacy" and source.batch > 1 and calls_hybrid:
         yield (
             "batch",
             f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
         )
-    for key in IDLE.get(kind or "", ()):
-        if getattr(source, key) != getattr(UNSAID, key):
+    for key in KEYS_WITHOUT_EFFECT.get(kind or "", ()):
+        if getattr(source, key) != getattr(DEFAULT_SOURCE, key):
             yield key, f"expected no such key beside {kind}, where it means nothing"
 
 
 def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, source in settings.sources.items():
         for scheme, given in source.credentials.items():
-            if text := unclear(given):
+            if text := credential_problem(given):
                 path = ("sources", name, "credentials", scheme)
                 yield Problem(where(path), dotted(path), text)
 
 
-def way_of(given: SchemeSettings) -> str | None:
+def credential_kind(given: SchemeSettings) -> str | None:
     """The key that determines how a scheme is satisfied; None where none is usable."""
-    return next((way for way in CREDENTIALS if getattr(given, way)), None)
+    return next((scheme_key for scheme_key in CREDENTIALS if getattr(given, scheme_key)), None)
 
 
-def unclear(given: SchemeSettings) -> str | None:
+def credential_problem(given: SchemeSettings) -> str | None:
     """Message with what is expected instead, without the values given (secrets); None: valid."""
-    ways = [way for way in CREDENTIALS if getattr(given, way) is not None]
+    ways = [scheme_key for scheme_key in CREDENTIALS if getattr(given, scheme_key) is not None]
     if len(ways) > 1:
         return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
-    for way, companions in CREDENTIALS.items():
-        others = [key for key in companions if getattr(given, key) != getattr(UNGIVEN, key)]
-        if way not in ways and others:
-            return f"expected {way} beside {others[0]}"
+    for scheme_key, companions in CREDENTIALS.items():
+        others = [key for key in companions if getattr(given, key) != getattr(DEFAULT_SCHEME, key)]
+        if scheme_key not in ways and others:
+            return f"expected {scheme_key} beside {others[0]}"
     if given.client_id is not None and not (given.client_secret is not None and given.token_url):
         return "expected client_secret and token_url beside client_id"
     return None
@@ -426,14 +426,14 @@ def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(key), dotted(key), text)
 
 
-def _two_ways(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+def _several_authentications(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
     """A source accepts only one way of authenticating the caller."""
     ways = []
     if source.exchange is not None:
         ways.append("exchange")
     if source.forward_token:
         ways.append("forward_token")
-    if any(given != UNGIVEN for given in source.credentials.values()):
+    if any(given != DEFAULT_SCHEME for given in source.credentials.values()):
         ways.append("credentials")
     # An MCP server also gets requests without a caller.
     if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
@@ -449,24 +449,24 @@ def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
     exchange = source.exchange
     if exchange is not None and exchange.actor == "client" and not exchange.client_secret:
         yield "exchange", "expected client_secret beside actor: client"
-    if exchange is not None and in_the_clear(exchange.token_url):
+    if exchange is not None and is_unencrypted(exchange.token_url):
         yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
 
 
-def _unverified(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+def _keys_without_token(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
     """Keys that need a verified token, where callers are anonymous or use an API key."""
     for key in ("exchange", "forward_token") if kind not in ("python", "command") else ():
         if getattr(source, key):
             yield key, "expected auth.mode: jwt with it, because only verified tokens are used"
 
 
-def _framing(source: SourceSettings) -> Iterator[tuple[str, str]]:
+def _framing_headers(source: SourceSettings) -> Iterator[tuple[str, str]]:
     for name in source.headers:
         if name.lower() in FRAMING:
             yield "headers", f"expected no {name} in it, which each request says of itself"
 
 
-def _half_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
+def _incomplete_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
     if source.tls is None:
         return
     if source.tls.key_file and not source.tls.cert_file:
@@ -497,7 +497,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *policy_conflicts(settings, where),
         *guardrail_conflicts(settings, where),
         *limit_conflicts(settings, where),
-        *_tools_of_nobody(settings, where),
+        *_unreachable_admin_tools(settings, where),
     ]
 
 
@@ -512,8 +512,8 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         taken.append((settings.portal.query_path, ("portal", "query_path")))
         taken.append((settings.portal.command_path, ("portal", "command_path")))
     for name in settings.toolsets:
-        below = f"{mcp}/{name}"
-        paths = (below, f"{below}/sse", f"{below}/message")
+        subpath = f"{mcp}/{name}"
+        paths = (subpath, f"{subpath}/sse", f"{subpath}/message")
         taken.extend((path, ("toolsets", name)) for path in paths)
     if settings.admin.tools:
         taken.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
@@ -537,7 +537,7 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
     ]
 
 
-def _tools_of_nobody(settings: Settings, where: Where) -> list[Problem]:
+def _unreachable_admin_tools(settings: Settings, where: Where) -> list[Problem]:
     """Operations as tools need the admin API, whose callers are authenticated."""
     admin, key = settings.admin, ("admin", "tools")
     if not admin.tools or (admin.enabled and settings.auth.mode != "none"):

@@ -114,7 +114,12 @@ SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
     *(("audit", "key"), ("secrets", "key")),
 )
-OF_SOURCES = (("headers",), ("env",), ("credentials",), ("exchange",))  # keys that hold secrets
+SECRET_SOURCE_KEYS = (
+    ("headers",),
+    ("env",),
+    ("credentials",),
+    ("exchange",),
+)  # keys that hold secrets
 
 
 def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
@@ -144,7 +149,7 @@ def _expanded(value: YamlValue, problems: list[Problem]) -> YamlValue:
 
 def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     data = _entries(value, kind, path, problems)
-    problems.extend(_lacking(value, data, kind, path))
+    problems.extend(_missing_keys(value, data, kind, path))
     known = members(kind)
     for key in (key for key in data if key not in known):
         near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
@@ -161,7 +166,7 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
     }
 
 
-def _lacking(
+def _missing_keys(
     value: YamlValue, data: Mapping[str, YamlValue], kind: SettingKind, path: KeyPath
 ) -> list[Problem]:
     """Required members that are missing; misspelled ones are reported already."""
@@ -264,7 +269,7 @@ def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
     whole = path in SECRET or path in WITH_PASSWORDS
-    return whole or path[:1] == ("secrets",) or path[2:3] in OF_SOURCES
+    return whole or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

@@ -53,7 +53,7 @@ TAB = "found a tab, and YAML indents with spaces"
 DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would not end
 REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
 UNREADABLE = object()  # the data of a value whose problem is already reported
-INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
+VARIABLE_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
 FILE = "file:"
 FILE_LIMIT_BYTES = 65536
 
@@ -72,7 +72,7 @@ class YamlValue:
     origin: Origin = "here"
 
 
-class Unfit(ValueError):
+class InterpolationError(ValueError):
     """A text cannot be interpolated; with the reason."""
 
 
@@ -96,15 +96,19 @@ def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str
 
 
 def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
-    found = INSIDE.fullmatch(inside)
+    found = VARIABLE_PATTERN.fullmatch(inside)
     if found is None:
         # Without the default, which may be a secret.
         name, colon, _ = written.partition(":")
         shown = f"{name}:…" if colon else name
-        raise Unfit(f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}")
+        raise InterpolationError(
+            f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}"
+        )
     name, default = found.groups()
     if default is None and name not in env:
-        raise Unfit(f"the environment variable {name} is not set, and there is no default")
+        raise InterpolationError(
+            f"the environment variable {name} is not set, and there is no default"
+        )
     return env.get(name, "") if default is None else env.get(name) or str(default)
 
 
@@ -115,12 +119,14 @@ def _content(path: str, directory: Path) -> str:
             content = file.read(FILE_LIMIT_BYTES + 1)
         text = content.decode()
     except UnicodeDecodeError:
-        raise Unfit(f"the file {path} is not text in UTF-8") from None  # the cause quotes it
+        raise InterpolationError(
+            f"the file {path} is not text in UTF-8"
+        ) from None  # the cause quotes it
     except (OSError, ValueError, RuntimeError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be read").lower()
-        raise Unfit(f"the file {path}: {reason}") from error
+        raise InterpolationError(f"the file {path}: {reason}") from error
     if len(content) > FILE_LIMIT_BYTES:
-        raise Unfit(f"the file {path} is longer than {FILE_LIMIT_BYTES} bytes")
+        raise InterpolationError(f"the file {path} is longer than {FILE_LIMIT_BYTES} bytes")
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -187,7 +193,7 @@ class YamlDocument:
             return YamlValue(data, where, self.directory, text, origin=self.origin)
         try:
             result, origin = interpolate(data, self.env, self.directory)
-        except Unfit as unfit:
+        except InterpolationError as unfit:
             self.problems.append(Problem(where, dotted(path), str(unfit)))
             return YamlValue(UNREADABLE, where, self.directory)
         loose = "${" in data
@@ -199,8 +205,8 @@ class YamlDocument:
     def _syntax(self, error: yaml.MarkedYAMLError, text: bytes | str) -> Problem:
         mark = error.problem_mark or error.context_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        told = ", ".join(filter(None, (error.context, error.problem)))
-        reason = TAB if mark and is_tab(text, mark.line, mark.column) else told
+        message = ", ".join(filter(None, (error.context, error.problem)))
+        reason = TAB if mark and is_tab(text, mark.line, mark.column) else message
         # Without the excerpt that `str(error)` shows: a secret may stand in it.
         return Problem(
             self._where(mark) if mark else self.name,

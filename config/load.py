@@ -62,11 +62,11 @@ def _variables(env: Mapping[str, str]) -> Iterator[str]:
     for name in env:
         if not name.upper().startswith(PREFIX) or name.upper() == FILE_VARIABLE:
             continue
-        if not any(_linked(name, service) for service in services):
+        if not any(_is_of_service(name, service) for service in services):
             yield name
 
 
-def _linked(name: str, service: str) -> bool:
+def _is_of_service(name: str, service: str) -> bool:
     """Whether Kubernetes sets `name` for a service that it calls `service`."""
     return name == f"{service}_PORT" or name.startswith(
         (f"{service}_PORT_", f"{service}_SERVICE_HOST", f"{service}_SERVICE_PORT")
@@ -82,9 +82,9 @@ def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue)
     if not isinstance(tree.data, dict | None):
         return tree  # the file has something else here; it is reported when that is decoded
     children: dict[str, YamlValue] = tree.data or {}
-    key, below = _step(kind, parts[0], children)
+    key, base = _step(kind, parts[0], children)
     child = children.get(key, YamlValue(None, value.where, value.directory))
-    return replace(tree, data={**children, key: _put(child, below, parts[1:], value)})
+    return replace(tree, data={**children, key: _put(child, base, parts[1:], value)})
 
 
 def _step(
@@ -96,35 +96,35 @@ def _step(
     for key in children:
         if key.lower().replace("-", "_") == part:
             return key, item_kind(kind)
-    return _spelt(part, key_kind(kind)), item_kind(kind)
+    return _spelling(part, key_kind(kind)), item_kind(kind)
 
 
-def _spelt(part: str, key: SettingKind) -> str:
+def _spelling(part: str, key: SettingKind) -> str:
     """Spelling of a new key (case, dashes), which the name of a variable cannot express."""
     if key.marked("dashes"):
         return part.replace("_", "-")
     return part.upper() if key.marked("capitals") else part
 
 
-def merged(below: YamlValue, above: YamlValue) -> YamlValue:
+def merged(base: YamlValue, override: YamlValue) -> YamlValue:
     """Mappings are merged key by key; anything else replaces what was there."""
-    if not isinstance(below.data, dict):
-        return above
-    if above.data is None:  # a section whose entries are all commented out
-        return below
-    if not isinstance(above.data, dict):
-        return above
+    if not isinstance(base.data, dict):
+        return override
+    if override.data is None:  # a section whose entries are all commented out
+        return base
+    if not isinstance(override.data, dict):
+        return override
     both = {
-        key: merged(below.data[key], value) if key in below.data else value
-        for key, value in above.data.items()
+        key: merged(base.data[key], value) if key in base.data else value
+        for key, value in override.data.items()
     }
-    return replace(above, data={**below.data, **both})
+    return replace(override, data={**base.data, **both})
 
 
 def _unknown(name: str, root: SettingKind) -> Problem:
     parts = name[len(PREFIX) :].lower().split(NESTING)
-    near = get_close_matches(name.upper(), _names(root, (), parts), n=1, cutoff=0.8)
-    return Problem(name, "", "there is no such setting", near[0] if near else None)
+    similar = get_close_matches(name.upper(), _names(root, (), parts), n=1, cutoff=0.8)
+    return Problem(name, "", "there is no such setting", similar[0] if similar else None)
 
 
 def _names(kind: SettingKind, path: KeyPath, parts: list[str]) -> Iterator[str]:
@@ -132,14 +132,14 @@ def _names(kind: SettingKind, path: KeyPath, parts: list[str]) -> Iterator[str]:
     if path:
         yield variable(path)
     if kind.section:
-        for name, below in members(kind).items():
-            yield from _names(below, (*path, name), parts)
+        for name, base in members(kind).items():
+            yield from _names(base, (*path, name), parts)
     elif kind.mapping and len(parts) > len(path):
         yield from _names(item_kind(kind), (*path, parts[len(path)]), parts)
 
 
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
-USUAL_NAME = "toolgate.yaml"
+DEFAULT_FILE = "toolgate.yaml"
 MASK = "***"
 # The username too: some services take an API key there.
 CONFIDENTIAL = ("value", "username", "password", "token", "client_secret")
@@ -175,7 +175,7 @@ def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
     named = path or env.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    usual = Path(USUAL_NAME)
+    usual = Path(DEFAULT_FILE)
     return usual if usual.exists() else None
 
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 
-def in_the_clear(url: str) -> bool:
+def is_unencrypted(url: str) -> bool:
     """Whether traffic to it is unencrypted: http:// to another machine."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not is_loopback(parts.hostname or "")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from config.document import INSIDE, KeyPath
+from config.document import VARIABLE_PATTERN, KeyPath
 from config.load import DEFAULTS
 from config.settings import Profile, Settings, Toolset
 from config.sources import SchemeSettings, SourceSettings
@@ -101,7 +101,7 @@ def _interpolated() -> dict[str, str]:
     return {
         "description": "A text with the value of an environment variable in it.",
         "type": "string",
-        "pattern": rf"\$\{{{INSIDE.pattern}\}}",
+        "pattern": rf"\$\{{{VARIABLE_PATTERN.pattern}\}}",
     }
 
 
@@ -114,7 +114,7 @@ def _descriptions(source: str) -> Iterator[tuple[KeyPath, str]]:
         if match := KEY_LINE.match(line):
             path = (*path[: len(match[1]) // 2], match[2])
             yield path, _prose(block)
-            yield from (((*path, name), said) for name, said in _entries(block))
+            yield from (((*path, name), comment) for name, comment in _entries(block))
         block = [*block, stripped[2:]] if stripped.startswith("#") else []
 
 
@@ -123,14 +123,14 @@ def _prose(block: list[str]) -> str:
 
 
 def _entries(block: list[str]) -> Iterator[tuple[str, str]]:
-    name, said = "", ""
+    name, comment = "", ""
     for line in [*block, "  end: of the list"]:
         if match := ENTRY_LINE.fullmatch(line):
             if name:
-                yield name, said
-            name, said = match[1], match[2]
+                yield name, comment
+            name, comment = match[1], match[2]
         else:
-            said = f"{said} {line.strip()}"
+            comment = f"{comment} {line.strip()}"
 
 
 if __name__ == "__main__":

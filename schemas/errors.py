@@ -177,7 +177,7 @@ class MissingClientCapability(Fault):
     status = 400
 
 
-class AskFailed(Fault):
+class ClientRequestFailed(Fault):
     """The client answered a request of ours with an error; code and data are the client's."""
 
     code = 1504

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import cel
 
 from schemas.errors import ToolgateError
-from schemas.pattern_cost import MOST, Unbounded, matching_steps
+from schemas.pattern_cost import SATURATION, Unbounded, matching_steps
 
 LEVELS = 48  # of nested brackets: parsing each takes nine stack frames
 DEPTH = 150  # of the tree: chains of members and of operators
@@ -66,7 +66,7 @@ _HINTS = {
 }
 
 
-class NoExpression(ToolgateError):
+class ExpressionSyntaxError(ToolgateError):
     """Syntax error: the text is not CEL; with the position and what was expected."""
 
 
@@ -94,7 +94,7 @@ def parse(text: str) -> Node:
         level = [part for node in level for part in node.parts]
         if not level:
             return tree
-    raise NoExpression("it is nested too deeply")
+    raise ExpressionSyntaxError("it is nested too deeply")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -110,13 +110,15 @@ def _tokens(text: str) -> list[_Token]:
     return [*found, _Token("end", "", len(text.rstrip()))]
 
 
-def _error(text: str, at: int, what: str) -> NoExpression:
+def _error(text: str, at: int, problem: str) -> ExpressionSyntaxError:
     line = text.count("\n", 0, at) + 1
     begins = text.rfind("\n", 0, at) + 1
     ends = text.find("\n", at) if "\n" in text[at:] else len(text)
     before, after = text[max(begins, at - SHOWN) : at], text[at : min(ends, at + SHOWN)]
     shown = f"{before}^{after}".strip() or "^"
-    return NoExpression(f"line {line}, character {at - begins + 1}: {what}, at ^ in `{shown}`")
+    return ExpressionSyntaxError(
+        f"line {line}, character {at - begins + 1}: {problem}, at ^ in `{shown}`"
+    )
 
 
 class _Parser:
@@ -142,15 +144,15 @@ class _Parser:
         return token
 
     def _takes(self, *texts: str) -> bool:
-        there = self._token.kind in ("sign", "name") and self._token.text in texts
-        self._next += there
-        return there
+        is_next = self._token.kind in ("sign", "name") and self._token.text in texts
+        self._next += is_next
+        return is_next
 
-    def _demand(self, text: str, beside: str = "") -> None:
+    def _demand(self, text: str, alternatives: str = "") -> None:
         if not self._takes(text):
-            raise self._unexpected(f"{beside}`{text}`")
+            raise self._unexpected(f"{alternatives}`{text}`")
 
-    def _unexpected(self, expected: str) -> NoExpression:
+    def _unexpected(self, expected: str) -> ExpressionSyntaxError:
         token = self._token
         found = f"found `{token.text[:SHOWN]}`" if token.text else "found the end"
         hint = f" ({_HINTS[token.text]})" if token.text in _HINTS else ""
@@ -212,8 +214,8 @@ class _Parser:
             raise _error(self._text, name.at, f"{given}`items.{name.text}(item, item > 0)`")
         local, *bodies = arguments
         if local.kind != "name":
-            told = f"the first argument of `{name.text}` is a name, as in `item`"
-            raise _error(self._text, name.at, told)
+            problem = f"the first argument of `{name.text}` is a name, as in `item`"
+            raise _error(self._text, name.at, problem)
         return Node("macro", name.text, (range_, *bodies), local.name)
 
     def _primary(self) -> Node:
@@ -251,9 +253,9 @@ class _Parser:
 
 
 NESTED = 4  # deepest nesting of macros
-LOWEST = 50  # input size that every expression must be able to handle
-LOWEST_OF_TOOL = 20  # the same for one over a tool alone
-SIZES = tuple(int(LOWEST_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
+MINIMUM_SIZE = 50  # input size that every expression must be able to handle
+MINIMUM_SIZE_OF_TOOL = 20  # the same for one over a tool alone
+SIZES = tuple(int(MINIMUM_SIZE_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
 BYTES = 64  # of text that count as one value
 
 
@@ -274,16 +276,16 @@ def steps_of(tree: Node, size: int) -> int:
     return _of(tree, {}, size, 0).steps
 
 
-def most_size(tree: Node, steps: int) -> int:
+def largest_size(tree: Node, steps: int) -> int:
     """The largest input size in SIZES within `steps`, which must be enough for the first."""
-    above = bisect_right(SIZES, steps, key=lambda size: steps_of(tree, size))
-    return SIZES[max(above - 1, 0)]
+    index = bisect_right(SIZES, steps, key=lambda size: steps_of(tree, size))
+    return SIZES[max(index - 1, 0)]
 
 
-def size_of(value: Any, enough: int) -> int:
-    """Size of a JSON value; counting stops above `enough`."""
+def size_of(value: Any, limit: int) -> int:
+    """Size of a JSON value; counting stops above `limit`."""
     size, left = 0, [value]
-    while left and size <= enough:
+    while left and size <= limit:
         one = left.pop()
         size += 1
         if isinstance(one, str):
@@ -310,7 +312,7 @@ def _of(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
     if node.kind in ("member", "has"):
         return Bound(sizes, steps)
     if node.kind in ("list", "map"):
-        return Bound(_least(1 + sizes), _least(steps + 4 * sizes))
+        return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes))
     return _call(node, parts, sizes, steps)
 
 
@@ -319,14 +321,14 @@ def _call(node: Node, parts: list[Bound], sizes: int, steps: int) -> Bound:
         case "&&" | "||":
             return Bound(1, steps)
         case "?:":
-            return Bound(max(parts[1].size, parts[2].size), _least(steps + sizes))
+            return Bound(max(parts[1].size, parts[2].size), _saturated(steps + sizes))
         case "+":  # a text or a list grows with each
-            return Bound(_least(1 + sizes), _least(steps + 4 * sizes * len(parts)))
+            return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes * len(parts)))
         case "[]" | "dyn" | "string" | "bytes":
-            return Bound(_least(1 + sizes), _least(steps + 4 * sizes))
+            return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes))
         case "matches":
-            return Bound(1, _least(steps + sizes + _matching(node, parts[0].size)))
-    return Bound(1, _least(steps + 4 * sizes))
+            return Bound(1, _saturated(steps + sizes + _matching(node, parts[0].size)))
+    return Bound(1, _saturated(steps + 4 * sizes))
 
 
 def _macro(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
@@ -338,9 +340,9 @@ def _macro(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound
     each = [_each(body, node.local, known, seen, depth, over.size, times) for body in bodies]
     steps = over.steps + 4 * over.size + times + sum(one.steps for one in each)
     if node.name not in ("map", "filter"):
-        return Bound(1, _least(steps))
-    made = _least(1 + (over.size if node.name == "filter" else each[-1].size))
-    return Bound(made, _least(steps + (times + 1) * made))
+        return Bound(1, _saturated(steps))
+    made = _saturated(1 + (over.size if node.name == "filter" else each[-1].size))
+    return Bound(made, _saturated(steps + (times + 1) * made))
 
 
 def _each(
@@ -356,7 +358,9 @@ def _each(
     plus one member of the whole size, as bounds grow at least in proportion to sizes."""
     one = _of(body, {**known, local: 1}, seen, depth + 1)
     all_ = _of(body, {**known, local: size}, seen, depth + 1)
-    return Bound(_least(times * one.size + all_.size), _least(times * (4 + one.steps) + all_.steps))
+    return Bound(
+        _saturated(times * one.size + all_.size), _saturated(times * (4 + one.steps) + all_.steps)
+    )
 
 
 def _matching(node: Node, size: int) -> int:
@@ -369,8 +373,8 @@ def _matching(node: Node, size: int) -> int:
         raise TooCostly(str(error)) from error
 
 
-def _least(number: int) -> int:
-    return min(number, MOST)
+def _saturated(number: int) -> int:
+    return min(number, SATURATION)
 
 
 _FUNCTIONS = frozenset(
@@ -384,7 +388,7 @@ _FUNCTIONS = frozenset(
 _OF_A_CALL = frozenset(("arguments", "value"))  # variables that differ with each call
 _OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: 10,000 evaluations per list of 10,000
 PER_TOOL = 50  # divisor of the steps for an expression over a tool alone
-ENOUGH = SIZES[-1]  # more than the size of any input
+LARGEST_SIZE = SIZES[-1]  # more than the size of any input
 CONVERTED = 32  # steps to convert one unit of size; a cheaper expression is accepted
 # What follows a variable of which only a part is used: `principal.claims.team`.
 _MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
@@ -404,16 +408,16 @@ class ExpressionFailed(ToolgateError):
 class Expression:
     """A compiled expression; `variables` are those that it uses."""
 
-    __slots__ = ("_most", "_parts", "_program", "text", "variables")
+    __slots__ = ("_parts", "_program", "_size_limit", "text", "variables")
 
     def __init__(
-        self, text: str, program: cel.Program, variables: frozenset[str], most: int
+        self, text: str, program: cel.Program, variables: frozenset[str], size_limit: int
     ) -> None:
-        """`most`: largest input size within its bound of steps."""
+        """`size_limit`: largest input size within its bound of steps."""
         self.text = text
         self.variables = variables
         self._program = program
-        self._most = most
+        self._size_limit = size_limit
         self._parts = {name: _parts(text, name) for name in variables}
 
     def seen(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -438,9 +442,9 @@ class Expression:
 
     def _bounded(self, seen: dict[str, Any]) -> dict[str, Any]:
         """`seen`, if its size is within the bound. Raises ExpressionFailed."""
-        if self._most < ENOUGH and size_of(seen, self._most) > self._most:
-            most = f"{self._most:,} values, or {self._most * 64:,} bytes of text"
-            raise ExpressionFailed(f"it would take too long for more than {most}")
+        if self._size_limit < LARGEST_SIZE and size_of(seen, self._size_limit) > self._size_limit:
+            size_limit = f"{self._size_limit:,} values, or {self._size_limit * 64:,} bytes of text"
+            raise ExpressionFailed(f"it would take too long for more than {size_limit}")
         return seen
 
 
@@ -450,7 +454,7 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
     try:
         tree = parse(text)
         program = cel.compile(text)
-    except NoExpression as error:
+    except ExpressionSyntaxError as error:
         raise InvalidExpression(str(error)) from error
     except ValueError as error:
         raise InvalidExpression(_readable(str(error))) from error
@@ -458,32 +462,34 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
     _check_agreement(program, named, called)
     wanted = frozenset(named - (local - set(variables)))
     if unknown := sorted(wanted - set(variables)):
-        there = ", ".join(variables)
-        raise InvalidExpression(f"there is no variable {unknown[0]!r}; there are {there}")
+        is_next = ", ".join(variables)
+        raise InvalidExpression(f"there is no variable {unknown[0]!r}; there are {is_next}")
     if unknown := sorted(called - _FUNCTIONS):
         raise InvalidExpression(f"there is no function {unknown[0]!r}")
     per_tool = not wanted.isdisjoint(_OF_A_TOOL) and wanted.isdisjoint(_OF_A_CALL)
     if per_tool:
-        return Expression(text, program, wanted, _most(tree, steps // PER_TOOL, LOWEST_OF_TOOL))
-    return Expression(text, program, wanted, _most(tree, steps, LOWEST))
+        return Expression(
+            text, program, wanted, _size_limit(tree, steps // PER_TOOL, MINIMUM_SIZE_OF_TOOL)
+        )
+    return Expression(text, program, wanted, _size_limit(tree, steps, MINIMUM_SIZE))
 
 
-def _most(tree: Node, steps: int, lowest: int) -> int:
+def _size_limit(tree: Node, steps: int, minimum_size: int) -> int:
     """Largest input size for that many steps. Raises InvalidExpression where that is below
-    `lowest`."""
+    `minimum_size`."""
     try:
-        least = steps_of(tree, lowest)
-        if steps_of(tree, ENOUGH) <= CONVERTED * ENOUGH and least <= steps:
-            return ENOUGH
+        needed_steps = steps_of(tree, minimum_size)
+        if steps_of(tree, LARGEST_SIZE) <= CONVERTED * LARGEST_SIZE and needed_steps <= steps:
+            return LARGEST_SIZE
     except TooCostly as error:
         raise InvalidExpression(f"it may take too long: {error}") from error
-    if least > steps:
+    if needed_steps > steps:
         raise InvalidExpression(
-            f"it may take too long: {min(least, 10**12):,} steps for {lowest} values, expected at "
-            f"most {steps:,} (expression_steps); macros inside each other multiply, and literal "
-            "lists count"
+            f"it may take too long: {min(needed_steps, 10**12):,} steps for {minimum_size} "
+            f"values, expected at most {steps:,} (expression_steps); macros inside each other "
+            "multiply, and literal lists count"
         )
-    return most_size(tree, steps)
+    return largest_size(tree, steps)
 
 
 def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
@@ -570,5 +576,5 @@ def _readable(error: str) -> str:
     if found is None:
         return "it is no CEL expression"
     line, column, text = found.groups()
-    said = text.partition(" expecting ")[0].removeprefix("Syntax error: ").strip()
-    return f"line {line}, character {column}: {said[:_DETAIL]}"
+    message = text.partition(" expecting ")[0].removeprefix("Syntax error: ").strip()
+    return f"line {line}, character {column}: {message[:_DETAIL]}"

@@ -172,8 +172,10 @@ class ServiceFailed(Fault):
         self.body = body
         status = status if 400 <= status <= 599 else 502
         members = body if isinstance(body, dict) else {}
-        said = (members.get("message"), members.get("code"), None if members else body)
-        message = next((text for text in said if isinstance(text, str) and text), "The call failed")
+        texts = (members.get("message"), members.get("code"), None if members else body)
+        message = next(
+            (text for text in texts if isinstance(text, str) and text), "The call failed"
+        )
         super().__init__(message, members or None)
         code = members.get("statusCode")
         self.code = code if type(code) is int else status

@@ -32,8 +32,10 @@ from schemas.validators import (
     pattern_cost,
 )
 
-VALUES = frozenset(("const", "default", "enum", "example", "examples"))  # values, not schemas
-BY_NAME = frozenset(
+VALUE_KEYWORDS = frozenset(
+    ("const", "default", "enum", "example", "examples")
+)  # values, not schemas
+MAP_KEYWORDS = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 )  # maps whose keys are names, not keywords
 
@@ -129,11 +131,11 @@ NAMES_COMPARED = 200  # with a misspelled one; thousands would take seconds
 VALUE_SHOWN = 60  # characters of a rejected value
 MESSAGE_SHOWN = 240
 PARTS_EXPLAINED = 5000  # values inside the arguments; of more, only the first problem is explained
-LOOKS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us each
+EVALUATIONS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us each
 FIRST_EXPLAINED = 2_000  # at one value
-LOOKS_FREE = 64  # at one value: affordable for every value that a body can hold
-LOOKS = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
-_UNTOLD = "does not fit the schema, which is too intricate to tell where"
+EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
+EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
+_UNEXPLAINED = "does not fit the schema, which is too intricate to tell where"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,16 @@ class Checker:
             raise ValueError(error.message) from error
         self._cost = check_cost(self._schema)
         patterns = pattern_cost(self._schema)
-        looks = self._cost.looks
-        meter = None if is_cheap(patterns.texts, looks) else Meter()
+        evaluations = self._cost.evaluations
+        meter = None if is_cheap(patterns.texts, evaluations) else Meter()
         self._guard: _Guard | None = None
-        if meter or looks > LOOKS_FREE or not is_cheap(patterns.names, looks):
-            self._guard = _Guard(meter, looks, patterns.names)
+        if meter or evaluations > EVALUATIONS_FREE or not is_cheap(patterns.names, evaluations):
+            self._guard = _Guard(meter, evaluations, patterns.names)
         self._compiled = compiled(self._schema, meter)
 
     def accepts(self, arguments: Any) -> bool:
         """Whether `arguments` are valid. Raises ValueError for arguments nested too deeply to be
-        checked, TooCostly for those that would take too long."""
+        checked, SchemaTooCostly for those that would take too long."""
         if self._guard is None:
             return self._compiled.is_valid(arguments)
         self._guard.admit(arguments)
@@ -180,18 +182,19 @@ class Checker:
             self._guard.admit(arguments)
         errors = self._errors(arguments)
         if errors is None:
-            return [] if self.accepts(arguments) else [ArgumentProblem("", _UNTOLD)]
+            return [] if self.accepts(arguments) else [ArgumentProblem("", _UNEXPLAINED)]
         if self._guard:
             self._guard.settle()
         found = (problem for error in errors for problem in self._problems(error))
         return list(islice(found, PROBLEMS_SHOWN))
 
     def violation(self, data: Any, below: str | None = None) -> str:
-        """The first violation in `data`, as `schemas.jsonschema` words it. Raises TooCostly."""
+        """The first violation in `data`, as `schemas.jsonschema` words it. Raises
+        SchemaTooCostly."""
         if self._guard:
             self._guard.admit(data)
-        if self._cost.told(_measured(data)[1]) > FIRST_EXPLAINED:
-            return "" if self.accepts(data) else f"$: {_UNTOLD}"
+        if self._cost.with_errors(_measured(data)[1]) > FIRST_EXPLAINED:
+            return "" if self.accepts(data) else f"$: {_UNEXPLAINED}"
         try:
             self._compiled.validate(data)
         except ValidationError as error:
@@ -205,10 +208,10 @@ class Checker:
     def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError] | None:
         """The validation errors; None: they would take too long to find."""
         parts, levels = _measured(arguments)
-        looks = self._cost.told(levels)
-        if parts <= PARTS_EXPLAINED and parts * looks <= LOOKS_EXPLAINED:
+        evaluations = self._cost.with_errors(levels)
+        if parts <= PARTS_EXPLAINED and parts * evaluations <= EVALUATIONS_EXPLAINED:
             return self._compiled.iter_errors(arguments)  # not lazy: 10 us for each
-        if looks > FIRST_EXPLAINED:
+        if evaluations > FIRST_EXPLAINED:
             return None
         try:
             self._compiled.validate(arguments)
@@ -255,27 +258,29 @@ class Checker:
 class _Guard:
     """Cost checks of arguments before and after validation by a potentially slow schema."""
 
-    __slots__ = ("_looks", "_meter", "_names")
+    __slots__ = ("_evaluations", "_meter", "_names")
 
-    def __init__(self, meter: Meter | None, looks: int, names: SchemaPattern) -> None:
+    def __init__(self, meter: Meter | None, evaluations: int, names: SchemaPattern) -> None:
         """`names`: the cost of patterns that property names are matched with."""
         self._meter = meter
-        self._looks = looks
+        self._evaluations = evaluations
         self._names = names
 
     def admit(self, arguments: Any) -> None:
-        """Raises TooCostly for arguments that would take too long."""
+        """Raises SchemaTooCostly for arguments that would take too long."""
         if self._meter:
             self._meter.reset()
-        if self._looks > LOOKS_FREE and _parts(arguments, LOOKS // self._looks) is None:
-            raise SchemaTooCostly(
-                f"there are more than {LOOKS // self._looks:,} values to be checked"
-            )
-        if self._names.letters and self._looks * self._naming(arguments) > MATCHING_ALL:
+        if (
+            self._evaluations > EVALUATIONS_FREE
+            and _parts(arguments, EVALUATIONS_LIMIT // self._evaluations) is None
+        ):
+            limit = EVALUATIONS_LIMIT // self._evaluations
+            raise SchemaTooCostly(f"there are more than {limit:,} values to be checked")
+        if self._names.letters and self._evaluations * self._naming(arguments) > MATCHING_ALL:
             raise SchemaTooCostly("there are too many names to be checked against patterns")
 
     def settle(self) -> None:
-        """Raises TooCostly where the meter invalidated the validator's result."""
+        """Raises SchemaTooCostly where the meter invalidated the validator's result."""
         if self._meter and self._meter.refused:
             raise SchemaTooCostly(self._meter.refused)
 
@@ -293,15 +298,15 @@ def _names(value: Any) -> Iterator[str]:
             left.extend(one.values() if isinstance(one, dict) else one)
 
 
-def _parts(value: Any, most: int) -> int | None:
-    """Number of values inside, counted recursively; None: more than `most`."""
+def _parts(value: Any, limit: int) -> int | None:
+    """Number of values inside, counted recursively; None: more than `limit`."""
     left, count = [value], 0
     while left:
         one = left.pop()
         count += 1
         if isinstance(one, dict | list):
             left.extend(one.values() if isinstance(one, dict) else one)
-        if count + len(left) > most:
+        if count + len(left) > limit:
             return None
     return count
 

@@ -27,7 +27,7 @@ _REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHERS = -1  # stands for all members that no schema names: they share one place
 _REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _OF_ITEMS = ("prefixItems", *_REST_OF_ITEMS)
-_SAYING = frozenset(  # keywords that describe what is inside a value
+_DESCRIBING = frozenset(  # keywords that describe what is inside a value
     ("properties", "patternProperties", "additionalProperties", "const", "enum", "not")
 ) | {*_HERE, *_HERE_ONE, *_REFERENCES, *_OF_ITEMS, "dependentSchemas"}
 
@@ -73,8 +73,8 @@ class Masks:
     def are_mentioned(self, text: str) -> bool:
         """Whether a text that is not JSON may disclose a marked value: it contains the name of one,
         in any spelling, or some marked values have no names."""
-        said = _plain(text)
-        return said != "" and (self._has_nameless or any(word in said for word in self._words))
+        plain = _plain(text)
+        return plain != "" and (self._has_nameless or any(word in plain for word in self._words))
 
 
 class _Place:
@@ -105,9 +105,9 @@ class _Place:
         value may be wrapped in it."""
         if name is None:
             return not any(one.get(keyword) for one in self._schemas for keyword in _OF_ITEMS)
-        said = [_mapping(one.get("properties"))[name] for one in self._schemas if name in
+        described = [_mapping(one.get("properties"))[name] for one in self._schemas if name in
                 _mapping(one.get("properties"))]  # fmt: skip
-        return all(not isinstance(one, dict) or _SAYING.isdisjoint(one) for one in said)
+        return all(not isinstance(one, dict) or _DESCRIBING.isdisjoint(one) for one in described)
 
     def is_bare(self, seen: frozenset[int] = frozenset()) -> bool:
         """Whether a mark is on the value itself, or on items or members without fixed names."""
@@ -184,17 +184,17 @@ class _Marked:
 
     def _leads(self) -> set[int]:
         """The ids of the parts from which a mark can be reached."""
-        above: dict[int, list[int]] = {}
+        parents: dict[int, list[int]] = {}
         for part in self._parts.values():
             for inner in (*_children(part), *self._same_value(part)):
-                above.setdefault(id(inner), []).append(id(part))
+                parents.setdefault(id(inner), []).append(id(part))
         left = [id(part) for part in self._parts.values() if part.get(KEYWORD) not in (None, False)]
         leading: set[int] = set()
         while left:
             part_id = left.pop()
             if part_id not in leading:
                 leading.add(part_id)
-                left += above.get(part_id, ())
+                left += parents.get(part_id, ())
         return leading
 
 
@@ -248,9 +248,9 @@ def _items(value: list[Any], change: Callable[[int, Any], Any]) -> list[Any]:
 
 def _in_text(value: Any, change: Callable[[Any], Any]) -> Any:
     """`value`, with JSON inside a text decoded, changed and encoded again."""
-    said = json_in(value) if isinstance(value, str) else None
-    after = said if said is None else change(said)
-    return value if after is said else encode(after).decode()
+    decoded = json_in(value) if isinstance(value, str) else None
+    after = decoded if decoded is None else change(decoded)
+    return value if after is decoded else encode(after).decode()
 
 
 def json_in(text: str) -> Any:

@@ -9,15 +9,16 @@ V = TypeVar("V")
 
 
 class Memo(Generic[K, V]):
-    """Cache of at most `most` entries; evicts the oldest (LRU where read by `use`). Thread-safe."""
+    """Cache of at most `limit` entries; evicts the oldest (LRU where read by `use`).
+    Thread-safe."""
 
-    __slots__ = ("_known", "_lock", "_most", "get")
+    __slots__ = ("_known", "_limit", "_lock", "get")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         # not a dict: finding its first key slows down as entries are deleted from its front
         self._known: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
-        self._most = most
+        self._limit = limit
         self.get = self._known.get  # the dict's own, for speed: used by every call
 
     def __len__(self) -> int:
@@ -33,7 +34,7 @@ class Memo(Generic[K, V]):
         with self._lock:
             self._known[key] = value
             self._known.move_to_end(key)
-            if len(self._known) > self._most:
+            if len(self._known) > self._limit:
                 self._known.popitem(last=False)
         return value
 

@@ -8,7 +8,7 @@ classes, `\\w` above all, are hundreds of states each.
 import re
 from typing import NamedTuple
 
-MOST = 1 << 62  # saturation: more makes no difference
+SATURATION = 1 << 62  # saturation: more makes no difference
 
 _ALWAYS = 500  # fixed cost of any pattern
 _LETTER = 10  # to compile a letter
@@ -35,7 +35,7 @@ class Unbounded(Exception):
 def matching_steps(literal: str, size: int) -> int:
     """Steps to compile the pattern in a CEL literal and search for it in a text of this size.
     Raises Unbounded."""
-    pattern = _said(literal)
+    pattern = _literal_value(literal)
     flags = "".join(_FLAGS.findall(pattern))
     if "x" in flags:
         raise Unbounded("the pattern of `matches` may not have the flag x")
@@ -43,7 +43,7 @@ def matching_steps(literal: str, size: int) -> int:
     large = _LARGE * weight.large * (1 + weight.large // _MANY)
     compiled = _LETTER * weight.letters + large + _SMALL * weight.small
     folded = _UNFOLDED if "i" in flags else 1
-    return min(_ALWAYS + folded * compiled + _SCANNED * weight.letters * (1 + size), MOST)
+    return min(_ALWAYS + folded * compiled + _SCANNED * weight.letters * (1 + size), SATURATION)
 
 
 class SchemaPattern(NamedTuple):
@@ -52,22 +52,24 @@ class SchemaPattern(NamedTuple):
 
     compiling: int  # steps
     letters: int  # with repetitions expanded: steps for each character
-    looked: int  # those that may be tried from each character to the end
+    lookaround_letters: int  # those that may be tried from each character to the end
 
     def matching(self, characters: int) -> int:
-        return characters * (self.letters + self.looked * characters)
+        return characters * (self.letters + self.lookaround_letters * characters)
 
 
 def schema_pattern(pattern: str) -> SchemaPattern:
     scanner = _Scanner(pattern)
     weight = scanner.whole()
-    looked = weight.letters if _REFERS.search(pattern) else scanner.looked
-    wide = _LARGE if looked or re.search(r"\\[pP]", pattern) else _LARGE_OF_SCHEMA
+    lookaround_letters = weight.letters if _REFERS.search(pattern) else scanner.lookaround_letters
+    wide = _LARGE if lookaround_letters or re.search(r"\\[pP]", pattern) else _LARGE_OF_SCHEMA
     compiling = _LETTER * weight.letters + wide * weight.large + _SMALL_OF_SCHEMA * weight.small
-    return SchemaPattern(min(_ALWAYS + compiling, MOST), max(weight.letters, 1), looked)
+    return SchemaPattern(
+        min(_ALWAYS + compiling, SATURATION), max(weight.letters, 1), lookaround_letters
+    )
 
 
-def _said(literal: str) -> str:
+def _literal_value(literal: str) -> str:
     """The string value of a CEL literal."""
     prefix = literal[: len(literal) - len(literal.lstrip("rRbB"))]
     body = literal[len(prefix) :]
@@ -89,15 +91,15 @@ class _Weight(NamedTuple):
         return _Weight(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, number: int) -> "_Weight":
-        return _Weight(*(min(one * number, MOST) for one in self))
+        return _Weight(*(min(one * number, SATURATION) for one in self))
 
 
 class _Scanner:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._groups: list[_Weight] = []  # the weight before each open group
-        self._looking: list[bool] = []  # whether each open group is look-around
-        self.looked = 0  # letters inside look-around
+        self._lookaround: list[bool] = []  # whether each open group is look-around
+        self.lookaround_letters = 0  # letters inside look-around
         self._all = _Weight()
         self._last = _Weight()  # the operand of a following repetition; counted in `_all`
 
@@ -114,7 +116,7 @@ class _Scanner:
         character = self._pattern[at]
         if character == "(":
             self._groups.append(self._all)
-            self._looking.append(_LOOKS.match(self._pattern, at) is not None)
+            self._lookaround.append(_LOOKS.match(self._pattern, at) is not None)
             self._all = self._last = _Weight()
         elif character == ")" and self._groups:
             self._close()
@@ -132,8 +134,8 @@ class _Scanner:
 
     def _close(self) -> None:
         self._last = self._all
-        if self._looking.pop():
-            self.looked = min(self.looked + self._last.letters, MOST)
+        if self._lookaround.pop():
+            self.lookaround_letters = min(self.lookaround_letters + self._last.letters, SATURATION)
         self._all = self._groups.pop().plus(self._last)
 
     def _atom_end(self, at: int) -> int:
@@ -142,10 +144,10 @@ class _Scanner:
             return named.end() if named else at + 2
         if self._pattern[at] != "[":
             return at + 1
-        deep = 0
+        depth = 0
         for match in re.finditer(r"\\.|\[\^?\]?|\]", self._pattern[at:], re.DOTALL):
-            deep += match[0].startswith("[") - (match[0] == "]")
-            if deep == 0:
+            depth += match[0].startswith("[") - (match[0] == "]")
+            if depth == 0:
                 return at + match.end()
         return len(self._pattern)
 

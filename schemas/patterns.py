@@ -28,8 +28,8 @@ class Pattern:
             self._compiled: Any = re2.compile(text.encode(), options)
         except re2.error as error:
             reason = error.args[0] if error.args else error
-            said = reason.decode() if isinstance(reason, bytes) else str(reason)
-            raise InvalidPattern(said.partition(":")[0]) from error
+            message = reason.decode() if isinstance(reason, bytes) else str(reason)
+            raise InvalidPattern(message.partition(":")[0]) from error
 
     @classmethod
     def of_any(cls, texts: Sequence[str]) -> "Pattern":

@@ -1,6 +1,6 @@
 """Upper bound on how many subschemas a validator evaluates per value: schemas that apply to it and
 are referenced more than once multiply, also from level to level. One kilobyte can cause 2^40
-evaluations ("looks"), and a running validator cannot be interrupted. Pure.
+evaluations, and a running validator cannot be interrupted. Pure.
 """
 
 from collections import Counter
@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-LIMIT = 10_000  # looks at one value; GitHub's worst takes 46
+LIMIT = 10_000  # evaluations of one value; GitHub's worst takes 46
 MERGED_LIMIT = 2**18  # members that references repeat; more take seconds and gigabytes to count
 LEVELS = 200  # of nested values; deeper ones are treated as this deep
-_MOST = 1 << 60
+_SATURATION = 1 << 60
 _ONE = ("not", "if", "then", "else")
 _SEVERAL = ("allOf", "anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -26,37 +26,37 @@ def check_cost(schema: Any) -> "Cost":
     multiplication passes."""
     costs = _Costs(schema)
     left: list[Any] = [schema] if isinstance(schema, dict) else []
-    written = worst = 0
+    nodes = worst = 0
     try:
         while left:
             node = left.pop()
-            written, worst = written + 1, max(worst, costs.of(node), costs.inside(node))
+            nodes, worst = nodes + 1, max(worst, costs.of(node), costs.inside(node))
             inner = node.values() if isinstance(node, dict) else node
             left.extend(one for one in inner if isinstance(one, dict | list))
     except RecursionError as error:
         raise ValueError("its schemas apply one another too many levels deep") from error
-    if worst > max(LIMIT, written):
+    if worst > max(LIMIT, nodes):
         raise ValueError("its schemas apply one another more often than can be checked")
     return Cost(costs, schema, worst)
 
 
 class Cost:
-    """Evaluations per value: `looks` follows each reference cycle once, as the library does when
-    it only checks validity."""
+    """Evaluations per value: `evaluations` follows each reference cycle once, as the library does
+    when it only checks validity."""
 
-    def __init__(self, costs: "_Costs", schema: Any, looks: int) -> None:
-        self.looks = max(looks, 1)
+    def __init__(self, costs: "_Costs", schema: Any, evaluations: int) -> None:
+        self.evaluations = max(evaluations, 1)
         self._costs = costs
         self._schema = schema
 
-    def told(self, levels: int) -> int:
+    def with_errors(self, levels: int) -> int:
         """Evaluations per value when errors are collected from a value `levels` deep: reference
         cycles are followed on each level."""
-        return self._told[min(levels, len(self._told) - 1)]
+        return self._by_levels[min(levels, len(self._by_levels) - 1)]
 
     @cached_property
-    def _told(self) -> list[int]:
-        """`told` by levels, up to the level where it no longer grows."""
+    def _by_levels(self) -> list[int]:
+        """`with_errors` by levels, up to the level where it no longer grows."""
         return self._costs.by_levels(self._schema)
 
 
@@ -76,7 +76,7 @@ class _Costs:
         known = self._known.get(id(node))
         if known is None:
             self._known[id(node)] = 1  # ends recursion: validators detect cycles
-            known = min(_MOST, 1 + sum(map(self.of, self._applied(node))))
+            known = min(_SATURATION, 1 + sum(map(self.of, self._applied(node))))
             self._known[id(node)] = known
         return known
 
@@ -94,19 +94,19 @@ class _Costs:
     def by_levels(self, node: Any) -> list[int]:
         """Evaluations per value by depth inside, until LIMIT or until they stop growing."""
         reached = self._reached(node)
-        looks = {id(one): self.of(one) for one in reached}
+        evaluations = {id(one): self.of(one) for one in reached}
         found = [self.of(node)]
         while len(found) < LEVELS and found[-1] <= LIMIT:
-            following = self._one_level_more(reached, looks)
-            if following == looks:
+            following = self._next_level(reached, evaluations)
+            if following == evaluations:
                 break
-            looks = following
-            found.append(looks.get(id(node), 1))
+            evaluations = following
+            found.append(evaluations.get(id(node), 1))
         return found
 
-    def _one_level_more(self, reached: list[Any], looks: dict[int, int]) -> dict[int, int]:
+    def _next_level(self, reached: list[Any], evaluations: dict[int, int]) -> dict[int, int]:
         return {
-            id(one): max(self.of(one), self._next(one, lambda inner: looks[id(inner)]))
+            id(one): max(self.of(one), self._next(one, lambda inner: evaluations[id(inner)]))
             for one in reached
         }
 
@@ -120,17 +120,17 @@ class _Costs:
                 left.extend(self._nodes[key] for of in self._below(one).values() for key in of)
         return list(found.values())
 
-    def _next(self, node: dict[str, Any], looks: Callable[[Any], int]) -> int:
-        """The maximum over members and items of the sum of `looks` over their schemas."""
+    def _next(self, node: dict[str, Any], evaluations: Callable[[Any], int]) -> int:
+        """The maximum over members and items of the sum of `evaluations` over their schemas."""
         below = self._below(node)
         sums = {
-            key: sum(times * looks(self._nodes[one]) for one, times in inner.items())
+            key: sum(times * evaluations(self._nodes[one]) for one, times in inner.items())
             for key, inner in below.items()
         }
         any_, item = sums.pop(_ANY, 0), sums.pop(_ITEM, 0)
         member = any_ + max((sums[key] for key in sums if key[0] == "."), default=0)
         item += max((sums[key] for key in sums if key[0] == "["), default=0)
-        return min(_MOST, max(1, member, item))
+        return min(_SATURATION, max(1, member, item))
 
     def _below(self, node: dict[str, Any]) -> "_Below":
         """The schemas of its members and items by key, with how often each applies."""
@@ -145,7 +145,7 @@ class _Costs:
                     for key, inner in below.items():
                         into = known.setdefault(key, Counter())
                         for one, times in inner.items():
-                            into[one] = min(_MOST, into[one] + times)
+                            into[one] = min(_SATURATION, into[one] + times)
             self._belows[id(node)] = known
         return known
 
@@ -212,9 +212,9 @@ def _named(schema: Any) -> dict[str, Any]:
     while left:
         node = left.pop()
         if isinstance(node, dict):
-            for keyword, mark in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+            for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
                 if isinstance(name := node.get(keyword), str):
-                    found[mark + name] = node
+                    found[prefix + name] = node
         inner = node.values() if isinstance(node, dict) else node
         left.extend(one for one in inner if isinstance(one, dict | list))
     return found

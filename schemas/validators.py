@@ -25,7 +25,7 @@ from jsonschema_rs import (
     validator_cls_for,
 )
 
-from schemas.pattern_cost import MOST, SchemaPattern, schema_pattern
+from schemas.pattern_cost import SATURATION, SchemaPattern, schema_pattern
 
 __all__ = ["ValidationError", "ValidationErrorKind", "Validator"]
 
@@ -52,9 +52,9 @@ class SchemaTooCostly(ValueError):
     """A schema or a value is not checked because it would take too long; with the reason."""
 
 
-def is_cheap(cost: SchemaPattern, looks: int) -> bool:
-    """Whether patterns of this cost need no meter when a text is evaluated `looks` times."""
-    return not cost.looked and cost.letters * looks <= CHEAP
+def is_cheap(cost: SchemaPattern, evaluations: int) -> bool:
+    """Whether patterns of this cost need no meter when a text is evaluated `evaluations` times."""
+    return not cost.lookaround_letters and cost.letters * evaluations <= CHEAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,13 @@ def pattern_cost(schema: Any) -> PatternCost:
         if cost.compiling > COMPILING or compiling > COMPILING_ALL:
             raise SchemaTooCostly(f"the pattern {pattern[:80]!r} takes too long to compile")
         so_far = costs[keyword]
-        letters, looked = so_far.letters + cost.letters, so_far.looked + cost.looked
-        costs[keyword] = SchemaPattern(compiling, min(letters, MOST), min(looked, MOST))
+        letters, lookaround_letters = (
+            so_far.letters + cost.letters,
+            so_far.lookaround_letters + cost.lookaround_letters,
+        )
+        costs[keyword] = SchemaPattern(
+            compiling, min(letters, SATURATION), min(lookaround_letters, SATURATION)
+        )
     return PatternCost(costs["pattern"], costs["patternProperties"])
 
 
@@ -136,7 +141,7 @@ def check_by_metaschema(schema: Mapping[str, Any]) -> None:
     SchemaTooCostly for patterns; targets of references are not checked."""
     pattern_cost(schema)
     try:
-        meta.validate(_readable(schema), _NOTHING_ELSE)
+        meta.validate(_readable(schema), _EMPTY_REGISTRY)
     except ReferencingError as error:
         raise ValueError(str(error)) from error
 
@@ -211,6 +216,6 @@ def _refuse(uri: str) -> Any:
     raise LookupError(f"{uri[:200]} is outside the schema, and schemas are self-contained")
 
 
-_NOTHING_ELSE = Registry([], retriever=_refuse)
+_EMPTY_REGISTRY = Registry([], retriever=_refuse)
 _NO_PATTERN = SchemaPattern(0, 0, 0)
 _PATTERNS = FancyRegexOptions(backtrack_limit=BACKTRACKS)

@@ -20,7 +20,7 @@ from msgspec import UNSET
 from gateway.abc import Log
 from gateway.context import Session
 from gateway.state.background_tasks import BackgroundTasks
-from schemas.errors import AskFailed, Fault, Unavailable
+from schemas.errors import ClientRequestFailed, Fault, Unavailable
 from schemas.jsonrpc import Notification, Response, encode
 from schemas.mcp.messages import CANCELLED
 
@@ -137,7 +137,7 @@ class ClientRequests:
         """Send a request and return the client's result. Raises AskFailed with its error, or
         without an answer."""
         if session.asked >= self._limit:
-            raise AskFailed(f"The client has {session.asked} requests to answer already")
+            raise ClientRequestFailed(f"The client has {session.asked} requests to answer already")
         id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer
         answered: asyncio.Future[ClientAnswer] = asyncio.get_running_loop().create_future()
         self._open[id_] = _Open(session.id, answered)
@@ -151,7 +151,7 @@ class ClientRequests:
         except TimeoutError as error:
             await tell(_cancelled(id_, "No answer in time"))
             text = f"The client did not answer {method} within {self._timeout_s:g} s"
-            raise AskFailed(text) from error
+            raise ClientRequestFailed(text) from error
         except asyncio.CancelledError:
             await tell(_cancelled(id_, "No longer needed"))
             raise
@@ -189,8 +189,8 @@ def _result(said: ClientAnswer) -> Any:
         return said.get("result")
     error = said["error"]
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        raise AskFailed("The client answered with an error that is none of JSON-RPC")
-    failed = AskFailed(error["message"], error.get("data"))
+        raise ClientRequestFailed("The client answered with an error that is none of JSON-RPC")
+    failed = ClientRequestFailed(error["message"], error.get("data"))
     code = error.get("code")
     if isinstance(code, int) and not isinstance(code, bool):
         failed.code = code

@@ -16,7 +16,7 @@ from gateway.state.client_requests import ClientRequests
 from gateway.state.streams import Ids, StreamRecorder, Streams
 from gateway.transports.mcp import McpFront
 from gateway.transports.responses import Responder
-from schemas.errors import AskFailed, Unavailable
+from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
 
 TURNS = 3
@@ -146,7 +146,7 @@ class PostPeer:
                 await self._say(message)
 
     async def ask(self, method: str, params: Any) -> Any:  # noqa: ARG002
-        raise AskFailed(f"{method} needs a session, in which clients can be asked")
+        raise ClientRequestFailed(f"{method} needs a session, in which clients can be asked")
 
     async def keep_alive(self) -> None:
         async with self._turn:

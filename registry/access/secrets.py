@@ -20,7 +20,7 @@ from msgspec import ValidationError
 from psycopg import AsyncConnection
 
 from config.access import SecretsSettings
-from config.conflicts import unclear, way_of
+from config.conflicts import credential_kind, credential_problem
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrowed
@@ -248,9 +248,9 @@ def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
     size = len(msgspec.json.encode(entry))
     if size > ENTRY_LIMIT_BYTES:
         raise SecretRefused(f"expected at most {ENTRY_LIMIT_BYTES} bytes of a secret, found {size}")
-    if text := unclear(entry):
+    if text := credential_problem(entry):
         raise SecretRefused(text)
-    way = way_of(entry)
+    way = credential_kind(entry)
     if way is None:
         raise SecretRefused("expected a secret, found nothing")
     return way

@@ -74,8 +74,8 @@ class Account:
 
     def barrier(self, path: Path) -> Path | None:
         """The outermost existing directory above `path` that this account cannot traverse."""
-        above = (parent for parent in reversed(path.parents) if parent.exists())
-        return next((parent for parent in above if not self._traverses(parent)), None)
+        parents = (parent for parent in reversed(path.parents) if parent.exists())
+        return next((parent for parent in parents if not self._traverses(parent)), None)
 
     def _traverses(self, directory: Path) -> bool:
         status = directory.stat()
@@ -220,7 +220,7 @@ SOCKET_PATH_LIMIT = 103  # bytes; sun_path has 108 on Linux, 104 on macOS, the l
 _SOCKET = ".s.PGSQL.5432"
 # Where sockets go when the directory's path is too long. Not TMPDIR: all users of one data
 # directory need the same path, whatever their environments.
-_SHORT = Path("/tmp")  # noqa: S108 - a folder in it that is checked to be ours
+_SHORT_ROOT = Path("/tmp")  # noqa: S108 - a folder in it that is checked to be ours
 # pg_ctl puts the path between double quotes into a shell command; libpq splits hosts at commas.
 _UNUSABLE = frozenset('"$`\\,\n')
 _FOREIGN = frozenset({"lost+found"})  # in a directory that is a mounted file system
@@ -245,18 +245,18 @@ class DataDirectory:
         """A directory that only the server's account and root may enter; made when missing."""
         directory = self.path / "run"
         if len(os.fsencode(directory / _SOCKET)) <= SOCKET_PATH_LIMIT:
-            return self.give(directory)
+            return self.prepare(directory)
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        directory = _SHORT / f"toolgate-{os.geteuid()}-{digest}"
+        directory = _SHORT_ROOT / f"toolgate-{os.geteuid()}-{digest}"
         owners = {os.geteuid(), self._account.uid if self._account else os.geteuid()}
         if directory.is_symlink() or (directory.exists() and directory.stat().st_uid not in owners):
             raise DatabaseError(
                 f"{directory} belongs to somebody else; remove it or set a shorter "
                 "database.data_dir"
             )
-        return self.give(directory)
+        return self.prepare(directory)
 
-    def give(self, path: Path) -> Path:
+    def prepare(self, path: Path) -> Path:
         """Make the directory `path` (0700) where it is missing; the server's account owns it."""
         path.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -454,7 +454,7 @@ class Embedded:
         log.info("database_being_made", extra={"data_dir": str(self._directory.path)})
         stage = self._directory.cluster.with_suffix(".new")
         shutil.rmtree(stage, ignore_errors=True)
-        self._directory.give(stage)
+        self._directory.prepare(stage)
         done = self._installation.run(
             "initdb",
             *("--pgdata", str(stage), "--username", NAME, "--encoding", "UTF8"),
@@ -477,9 +477,9 @@ class Embedded:
         options = shlex.join(part for item in self._parameters() for part in ("-c", item))
         status, output = self._pg_ctl("start", START_TIMEOUT_S, "-l", str(log), "-o", options)
         if status != 0:
-            said = self._log_tail(offset)
-            if not any(reason in said for reason in _LINGERING):
-                raise self._failed("did not start", said or output)
+            log_tail = self._log_tail(offset)
+            if not any(reason in log_tail for reason in _LINGERING):
+                raise self._failed("did not start", log_tail or output)
 
     def _parameters(self) -> list[str]:
         """Arguments `name=value`; those that keep the server private come last and win."""
@@ -549,8 +549,8 @@ class Embedded:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
         return ""
 
-    def _failed(self, what: str, said: str) -> DatabaseError:
+    def _failed(self, what: str, log_tail: str) -> DatabaseError:
         return DatabaseError(
-            f"the embedded database in {self._directory.path} {what}:\n{said.strip()}\n"
+            f"the embedded database in {self._directory.path} {what}:\n{log_tail.strip()}\n"
             f"See {self._directory.log}, or set database.url to a PostgreSQL of your own."
         )

@@ -71,10 +71,10 @@ def refusal(text: str) -> str | None:
 
 def failure(error: psycopg.Error) -> str:
     """The reason that a statement failed."""
-    said = error.diag.message_primary or str(error).partition("\n")[0]
+    message = error.diag.message_primary or str(error).partition("\n")[0]
     state = error.sqlstate or ""
     meaning = _FAILED.get(state) or _FAILED.get(state[:2])
-    return meaning.format(said=said) if meaning else f"the database failed: {said}"
+    return meaning.format(message=message) if meaning else f"the database failed: {message}"
 
 
 log = logging.getLogger("toolgate.database")

@@ -25,7 +25,7 @@ from registry.display.rewrites import (
 )
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
 from schemas.jsonrpc import encode
-from schemas.jsonschema import BY_NAME, VALUES
+from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 
 RESERVED_CHARACTERS = 64  # characters kept free
 LONGEST = 160  # characters of one argument's summary
@@ -72,7 +72,7 @@ def length(value: Any) -> int:
 
 DROPPED_BELOW = 160  # remaining characters of a description, below which other notes are dropped
 
-_VALUES = VALUES | {"dependentRequired"}  # whose keys are no keywords either
+_VALUES = VALUE_KEYWORDS | {"dependentRequired"}  # whose keys are no keywords either
 
 
 def trimmed(schema: Json, text: int) -> Json:
@@ -86,7 +86,7 @@ def _of(keyword: str, value: Any, text: int) -> Any:
         return shorten(value, text)
     if keyword in _VALUES:
         return value
-    if keyword in BY_NAME and isinstance(value, dict):
+    if keyword in MAP_KEYWORDS and isinstance(value, dict):
         return {name: _schema(one, text) for name, one in value.items()}
     return (
         [_schema(one, text) for one in value] if isinstance(value, list) else _schema(value, text)
@@ -286,7 +286,7 @@ class _Folding:
             return [self._inner(one, keyword, part, content) for one in value]
         if keyword == "$ref":
             return self._reference(value, content)
-        if keyword in _DROPPED or (keyword not in VALUES and _refers(value)):
+        if keyword in _DROPPED or (keyword not in VALUE_KEYWORDS and _refers(value)):
             return None
         return self._note(keyword, value)
 

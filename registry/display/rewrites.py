@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from config.settings import Profile
 from registry.display.summaries import Summaries
 from schemas.jsonrpc import encode
-from schemas.jsonschema import BY_NAME
+from schemas.jsonschema import MAP_KEYWORDS
 from schemas.validators import Validator, compiled
 
 DEFINITION_KEYWORDS = ("$defs", "definitions")
@@ -302,7 +302,7 @@ class _Rewriting:
         return self._finished(shown)
 
     def _keyword(self, key: str, value: Any, level: int) -> Any:
-        if key in BY_NAME and isinstance(value, dict):
+        if key in MAP_KEYWORDS and isinstance(value, dict):
             return {name: self._inner(one, level + 1) for name, one in value.items()}
         if key in ("not", "if", "contains", "propertyNames"):
             return value  # widening here would narrow

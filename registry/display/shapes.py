@@ -29,7 +29,7 @@ from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
-from schemas.jsonschema import BY_NAME, VALUES
+from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
 from schemas.validators import compiled_as_2020
@@ -114,9 +114,9 @@ def _moved(value: Any, place: str) -> Any:
 def _keyword(keyword: str, member: Any, place: str) -> Any:
     if keyword == "$ref" and isinstance(member, str):
         return _reference(member, place)
-    if keyword in VALUES:
+    if keyword in VALUE_KEYWORDS:
         return member
-    if keyword in BY_NAME and isinstance(member, dict):
+    if keyword in MAP_KEYWORDS and isinstance(member, dict):
         return {name: _moved(schema, place) for name, schema in member.items()}
     return _moved(member, place)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.plain_text import plain
-from schemas.jsonschema import BY_NAME, VALUES
+from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
@@ -14,15 +14,15 @@ from schemas.tool import ToolDraft
 DESCRIPTION_LIMIT = 4096
 
 
-def said(description: str) -> str:
+def plain_description(description: str) -> str:
     """A description in HTML or Markdown as plain text, cut to `DESCRIPTION_LIMIT`."""
-    return cut(plain(description))
+    return truncated(plain(description))
 
 
-def said_in(schema: Any) -> Any:
+def with_plain_descriptions(schema: Any) -> Any:
     """A JSON Schema with its descriptions converted to plain text."""
     if isinstance(schema, list):
-        return [said_in(one) for one in schema]
+        return [with_plain_descriptions(one) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {keyword: _keyword(keyword, value) for keyword, value in schema.items()}
@@ -31,12 +31,12 @@ def said_in(schema: Any) -> Any:
 def _keyword(keyword: str, value: Any) -> Any:
     if keyword == "description" and isinstance(value, str):
         return plain(value)
-    if keyword in BY_NAME and isinstance(value, Mapping):
-        return {name: said_in(one) for name, one in value.items()}
-    return value if keyword in VALUES else said_in(value)
+    if keyword in MAP_KEYWORDS and isinstance(value, Mapping):
+        return {name: with_plain_descriptions(one) for name, one in value.items()}
+    return value if keyword in VALUE_KEYWORDS else with_plain_descriptions(value)
 
 
-def cut(description: str) -> str:
+def truncated(description: str) -> str:
     """Truncate to `DESCRIPTION_LIMIT`, at a space, so that no word or link is halved."""
     if len(description) <= DESCRIPTION_LIMIT:
         return description

@@ -7,10 +7,10 @@ from typing import Any
 
 from registry.embedding.texts import identifier_words
 
-PARAMETERS = 12  # parameters listed
+PARAMETERS_LISTED = 12  # parameters listed
 
-_PLACE = re.compile(r"\{[^{}]*\}")
-_SAYS_NOTHING = re.compile(r"(?:api|rest|v?\d[\d.-]*(?:alpha|beta)?\d*)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_MEANINGLESS = re.compile(r"(?:api|rest|v?\d[\d.-]*(?:alpha|beta)?\d*)", re.IGNORECASE)
 _VOWEL = re.compile("[aeio]|u(?!s|ni)")
 _VERBS: Mapping[str, tuple[str, str]] = {  # of one item, of a collection
     "GET": ("Get", "List"),
@@ -24,43 +24,48 @@ _VERBS: Mapping[str, tuple[str, str]] = {  # of one item, of a collection
 }
 
 
-def of_operation(method: str, path: str, schema: Mapping[str, Any]) -> str:
+def operation_description(method: str, path: str, schema: Mapping[str, Any]) -> str:
     """`GET /users/{id}/followers` gives "List followers of a user. Parameters: id (string)."."""
     nouns = _nouns(path)
     one, all_ = _VERBS.get(method.upper(), (method.capitalize(), method.capitalize()))
     if not nouns:
-        return _whole(f"{one} {path}", schema)
-    (last, placed), before = nouns[-1], [noun for noun, _ in nouns[:-1]]
-    if placed:
-        what = f"{'Change' if one == 'Do' else one} {_one(last)}"
-    elif one == "Do" and not _is_many(last):  # POST /orders/{id}/cancel
-        what, before = f"{last.capitalize()} {_one(before[-1]) if before else ''}", before[:-1]
-    elif _is_many(last):
+        return _with_parameters(f"{one} {path}", schema)
+    (last, is_placeholder), before = nouns[-1], [noun for noun, _ in nouns[:-1]]
+    if is_placeholder:
+        phrase = f"{'Change' if one == 'Do' else one} {_singular(last)}"
+    elif one == "Do" and not _is_plural(last):  # POST /orders/{id}/cancel
+        phrase, before = (
+            f"{last.capitalize()} {_singular(before[-1]) if before else ''}",
+            before[:-1],
+        )
+    elif _is_plural(last):
         created = method.upper() == "POST"
-        what = f"{all_} {_one(last) if created else last}"
+        phrase = f"{all_} {_singular(last) if created else last}"
     else:
-        what = f"{one} {last}"
-    return _whole(" of ".join([what.strip(), *map(_one, reversed(before))]), schema)
+        phrase = f"{one} {last}"
+    return _with_parameters(
+        " of ".join([phrase.strip(), *map(_singular, reversed(before))]), schema
+    )
 
 
-def of_field(operation: str, name: str, answers: str, schema: Mapping[str, Any]) -> str:
+def field_description(operation: str, name: str, answers: str, schema: Mapping[str, Any]) -> str:
     """Description of a field of Query or Mutation; `answers` is its type."""
     words = identifier_words(name)
     verb = "" if operation != "query" else "List " if answers.startswith("[") else "Get "
-    told = _whole((verb + words) if verb else words.capitalize(), schema)
-    return f"{told} Answers with {answers}."
+    described = _with_parameters((verb + words) if verb else words.capitalize(), schema)
+    return f"{described} Answers with {answers}."
 
 
-def of_action(service: str, action: str, schema: Mapping[str, Any]) -> str:
+def action_description(service: str, action: str, schema: Mapping[str, Any]) -> str:
     """Description of an action of a hybrid service; "" without a name."""
     name = identifier_words(action).capitalize()
     of = f", an action of the service {identifier_words(service)}" if service else ""
-    return _whole(name + of, schema)
+    return _with_parameters(name + of, schema)
 
 
-def _whole(said: str, schema: Mapping[str, Any]) -> str:
+def _with_parameters(sentence: str, schema: Mapping[str, Any]) -> str:
     parameters = _parameters(schema)
-    return f"{said}. Parameters: {parameters}." if parameters else f"{said}."
+    return f"{sentence}. Parameters: {parameters}." if parameters else f"{sentence}."
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
@@ -70,8 +75,8 @@ def _parameters(schema: Mapping[str, Any]) -> str:
         return ""
     required = schema.get("required") or ()
     names = sorted(properties, key=lambda name: name not in required)
-    told = [f"{name}{_type(properties[name])}" for name in names[:PARAMETERS]]
-    return ", ".join([*told, *(["and more"] if len(names) > PARAMETERS else [])])
+    described = [f"{name}{_type(properties[name])}" for name in names[:PARAMETERS_LISTED]]
+    return ", ".join([*described, *(["and more"] if len(names) > PARAMETERS_LISTED else [])])
 
 
 def _type(schema: Any) -> str:
@@ -83,22 +88,22 @@ def _nouns(path: str) -> Sequence[tuple[str, bool]]:
     """The words of a path, and whether a path variable selects one of them."""
     found: list[tuple[str, bool]] = []
     for segment in path.partition("?")[0].split("/"):
-        words = identifier_words(_PLACE.sub(" ", segment.rpartition(".")[0] or segment))
-        if words and not _SAYS_NOTHING.fullmatch(segment):
+        words = identifier_words(_PLACEHOLDER.sub(" ", segment.rpartition(".")[0] or segment))
+        if words and not _MEANINGLESS.fullmatch(segment):
             found.append((words, "{" in segment))
         elif "{" in segment and found:
             found[-1] = (found[-1][0], True)
     return found
 
 
-def _is_many(words: str) -> bool:
+def _is_plural(words: str) -> bool:
     return words.endswith("s") and not words.endswith(("ss", "us", "is"))
 
 
-def _one(words: str) -> str:
+def _singular(words: str) -> str:
     """`pet categories` gives "a pet category"."""
-    if _is_many(words):
-        for many, single in (
+    if _is_plural(words):
+        for plural, single in (
             ("ies", "y"),
             ("caches", "cache"),
             ("sses", "ss"),
@@ -106,7 +111,7 @@ def _one(words: str) -> str:
             ("ches", "ch"),
             ("s", ""),
         ):
-            if words.endswith(many):
-                words = words[: len(words) - len(many)] + single
+            if words.endswith(plural):
+                words = words[: len(words) - len(plural)] + single
                 break
     return f"{'an' if _VOWEL.match(words) else 'a'} {words}"

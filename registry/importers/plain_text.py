@@ -87,12 +87,12 @@ class _Reading:
         self._held: list[str] = []
 
     def read(self, text: str) -> str:
-        said = text.replace(_HOLD, "").replace(_HELD_END, "").replace("\r\n", "\n")
-        said = _between(said, _FENCE, "\n{}", lambda _code, whole: self._hold(whole))
-        said = _SPAN.sub(lambda found: self._hold(found[0]), said)
-        said = _markdown(_ENTITY.sub(self._entity, self._html(said)))
-        said = _GAPS.sub("\n\n", _ENDS.sub("", said)).strip()
-        return self._restored(said)
+        result = text.replace(_HOLD, "").replace(_HELD_END, "").replace("\r\n", "\n")
+        result = _between(result, _FENCE, "\n{}", lambda _code, whole: self._hold(whole))
+        result = _SPAN.sub(lambda found: self._hold(found[0]), result)
+        result = _markdown(_ENTITY.sub(self._entity, self._html(result)))
+        result = _GAPS.sub("\n\n", _ENDS.sub("", result)).strip()
+        return self._restored(result)
 
     def _hold(self, code: str) -> str:
         self._held.append(code)
@@ -110,8 +110,8 @@ class _Reading:
 
     def _entity(self, found: re.Match[str]) -> str:
         """An entity stands for text, never markup: `&lt;p&gt;` is about a tag."""
-        said = html.unescape(found[0])
-        return " " if said == "\u00a0" else self._hold(said)
+        result = html.unescape(found[0])
+        return " " if result == "\u00a0" else self._hold(result)
 
     def _html(self, text: str) -> str:
         if "<" not in text:
@@ -127,10 +127,10 @@ class _Reading:
         return self._hold(f"```\n{html.unescape(_TAG.sub('', code)).strip()}\n```")
 
     def _span(self, code: str) -> str:
-        said = " ".join(html.unescape(_TAG.sub("", code)).split())
-        if not said or _HOLD in said:  # is code already: <code>`x`</code>
-            return said
-        return self._hold(f"`{said}`")
+        result = " ".join(html.unescape(_TAG.sub("", code)).split())
+        if not result or _HOLD in result:  # is code already: <code>`x`</code>
+            return result
+        return self._hold(f"`{result}`")
 
 
 def _between(
@@ -165,8 +165,8 @@ def _tag(found: re.Match[str], closes: bool) -> str:
     if name in ("td", "th"):
         return " " if found["end"] else " | "
     if name == "img":
-        said = _ALT.search(found["attributes"] or "")
-        return (said[1] or said[2] or "") if said else ""
+        result = _ALT.search(found["attributes"] or "")
+        return (result[1] or result[2] or "") if result else ""
     return "" if found["end"] else _BREAKS.get(name, "")
 
 

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from config.types import HttpUrl, SourceName
 from registry.documents.addresses import check_host
-from registry.importers.drafts import cut
+from registry.importers.drafts import truncated
 from registry.importers.openapi import read
 from registry.tools.edits import (
     TOOL_KINDS,
@@ -399,7 +399,7 @@ def make_tool(wanted: ToolRequest, known: KnownSources) -> NewTool:
         key="",
         name=wanted.name,
         title=wanted.title or draft.title,
-        description=cut(draft.description),
+        description=truncated(draft.description),
         input_schema=schema,
         binding=draft.binding,
         output_schema=wanted.output_schema or draft.output_schema,

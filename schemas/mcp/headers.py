@@ -104,9 +104,11 @@ def check_params(
                 text = f"{PARAM}{one.header} is missing: it must repeat the argument {where!r}"
                 raise HeaderMismatch(text)
         elif not _repeats(decode_header(header), value):
-            said = "has no value that a header repeats" if _written(value) is None else "differs"
+            mismatch = (
+                "has no value that a header repeats" if _written(value) is None else "differs"
+            )
             raise HeaderMismatch(
-                f"{PARAM}{one.header} says {header[:100]!r}, but the argument {where!r} {said}"
+                f"{PARAM}{one.header} says {header[:100]!r}, but the argument {where!r} {mismatch}"
             )
 
 

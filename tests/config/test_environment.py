@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
-from config.document import Unfit, interpolate
+from config.document import InterpolationError, interpolate
 from config.load import DEFAULTS, SettingsError, load, variable
 
 Keys = tuple[str, ...]
@@ -87,7 +87,7 @@ def test_interpolation(text: str, result: str) -> None:
     ],
 )
 def test_a_reference_that_cannot_be_filled_in(text: str, reason: str) -> None:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(InterpolationError) as caught:
         interpolate(text, ENV, Path())
     assert str(caught.value) == reason
 

@@ -29,7 +29,7 @@ from gateway.operations.operation import (
     conflict,
     invalid,
 )
-from registry.importers.drafts import cut
+from registry.importers.drafts import truncated
 from registry.sources.store import ToolStore
 from registry.tools.edits import Address, KnownFunction, KnownSources, ManualEdit, ToolRequest
 from registry.tools.requests import make_tool, tool_kind
@@ -113,7 +113,7 @@ class ManualToolOperations:
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
         change = ManualEdit(
-            None if said.description is None else cut(said.description),
+            None if said.description is None else truncated(said.description),
             said.title,
             said.input_schema,
             said.examples,

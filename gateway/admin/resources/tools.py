@@ -22,7 +22,7 @@ from gateway.operations.operation import (
     place,
 )
 from registry.embedding.status import EntityEmbedding, embedding_of
-from registry.importers.drafts import cut
+from registry.importers.drafts import truncated
 from registry.sources.pins import Held, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
@@ -187,7 +187,7 @@ class ToolOperations:
         return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
 
     async def describe(self, asked: OperationInput) -> ToolView:
-        change = ManualEdit(description=cut(asked.body.text))
+        change = ManualEdit(description=truncated(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)

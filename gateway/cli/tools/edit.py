@@ -13,7 +13,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, check_tier, finding_options, yes_option
 from gateway.cli.common.output import say
 from gateway.cli.tools.add import schema_of
-from registry.importers.drafts import cut
+from registry.importers.drafts import truncated
 from registry.tools.edits import COST_TIERS, Details, Lifecycle, ManualEdit, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.errors import Fault
@@ -133,7 +133,7 @@ def _change(given: dict[str, Any]) -> ManualEdit:
     schema = given.get("input_schema")
     description = given.get("description")
     return ManualEdit(
-        description=None if description is None else cut(description),
+        description=None if description is None else truncated(description),
         title=given.get("title"),
         input_schema=None if schema is None else schema_of(schema),
         examples=tuple(map(_example, given["examples"])) if "examples" in given else None,

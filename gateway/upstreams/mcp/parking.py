@@ -22,7 +22,14 @@ from gateway.protocol.sealed import Sealer
 from gateway.state.bus import Bus
 from gateway.upstreams.mcp.handshake import RETRY_MEMBERS, canonical
 from gateway.upstreams.mcp.link import ClientHandler, MessageHandler, OnChange
-from schemas.errors import AskFailed, Fault, InternalError, InvalidParams, RelayedFault, Unreachable
+from schemas.errors import (
+    ClientRequestFailed,
+    Fault,
+    InternalError,
+    InvalidParams,
+    RelayedFault,
+    Unreachable,
+)
 from schemas.jsonrpc import encode
 
 Members = dict[str, Raw]
@@ -211,7 +218,7 @@ def _fits_question(method: str, response: Any) -> bool:
     return isinstance(response, dict) and (shape is None or shape(response))
 
 
-def answer_of(method: str, failed: AskFailed) -> Any:
+def answer_of(method: str, failed: ClientRequestFailed) -> Any:
     """The answer that a 2026-07-28 server gets for a failed question, where errors do not exist."""
     if method == "elicitation/create":
         return {"action": "cancel"}

@@ -43,7 +43,7 @@ from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from schemas.binding import McpBinding
 from schemas.errors import (
-    AskFailed,
+    ClientRequestFailed,
     MissingClientCapability,
     RelayedFault,
     SourceDown,
@@ -256,7 +256,7 @@ async def _with_answers(
 async def _answered(hearer: MessageHandler, question: _Asked) -> Any:
     try:
         return await hearer.asked(question.method, question.params)
-    except AskFailed as failed:
+    except ClientRequestFailed as failed:
         return answer_of(question.method, failed)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from registry.importers.drafts import said
+from registry.importers.drafts import plain_description
 
 Kind = Literal["scalar", "object", "interface", "union", "enum", "input", "missing"]
 Operation = Literal["query", "mutation"]
@@ -188,11 +188,11 @@ def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
     if type_.name in _BUILT_IN:
         return dict(_BUILT_IN[type_.name]), None
     name = type_.name.lower().replace("_", "")
-    told = _told(type_)
+    stated = _scalar_description(type_)
     if name in _KNOWN:
-        return {**_KNOWN[name], **told}, None
-    if name in _ANY or told:
-        return told, None
+        return {**_KNOWN[name], **stated}, None
+    if name in _ANY or stated:
+        return stated, None
     return {}, f"scalar {type_.name} is not described: any value is let through"
 
 
@@ -202,8 +202,8 @@ def answered(type_: Type) -> dict[str, Any]:
     return {} if known is None else {"type": known["type"]}
 
 
-def _told(type_: Type) -> dict[str, Any]:
+def _scalar_description(type_: Type) -> dict[str, Any]:
     lines = [type_.description] if type_.description else []
     if type_.specified_by:
         lines.append(f"As in {type_.specified_by}")
-    return {"description": said("\n".join(lines))} if lines else {}
+    return {"description": plain_description("\n".join(lines))} if lines else {}

@@ -138,7 +138,7 @@ class _Node:
     selection: Selection
     fields: Iterable[Field]
     weight: int
-    above: frozenset[str]  # names of its type and its ancestors
+    ancestors: frozenset[str]  # names of its type and its ancestors
     keys: dict[str, str] | None = None  # of a fragment: types by field name, shared by siblings
 
 
@@ -165,24 +165,24 @@ class Chooser:
         return root
 
     def _enter(
-        self, selection: Selection, weight: int, above: frozenset[str], *, is_root: bool = False
+        self, selection: Selection, weight: int, ancestors: frozenset[str], *, is_root: bool = False
     ) -> list[_Node]:
         """The nodes to which fields can be added after entering `selection`."""
         type_ = selection.type
-        above |= {type_.name}
+        ancestors |= {type_.name}
         page = connection(self._schema, type_)
         if page is not None:
-            return self._enter_page(selection, page, weight, above, is_root)
+            return self._enter_page(selection, page, weight, ancestors, is_root)
         if type_.kind == "object":
-            return [_Node(selection, type_.fields.values(), weight, above)]
+            return [_Node(selection, type_.fields.values(), weight, ancestors)]
         selection.fields.append(Selected(None))
-        nodes = [_Node(selection, type_.fields.values(), weight, above)] if type_.fields else []
+        nodes = [_Node(selection, type_.fields.values(), weight, ancestors)] if type_.fields else []
         keys = {name: str(one.type) for name, one in type_.fields.items()}
         for member in self._members(type_, is_root):
             fragment = Selection(member)
             selection.fragments.append(fragment)
             own = [one for name, one in member.fields.items() if name not in type_.fields]
-            nodes.append(_Node(fragment, own, weight, above | {member.name}, keys))
+            nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys))
         return nodes
 
     def _members(self, type_: Type, is_root: bool) -> list[Type]:
@@ -197,7 +197,7 @@ class Chooser:
         selection: Selection,
         page: Connection,
         weight: int,
-        above: frozenset[str],
+        ancestors: frozenset[str],
         is_root: bool,
     ) -> list[_Node]:
         if page.total is not None:
@@ -213,10 +213,10 @@ class Chooser:
         if page.page_info is not None:
             info = self._schema.of(page.page_info.type)
             names = ("hasNextPage", "endCursor") if is_root else ("hasNextPage",)
-            told = Selection(info, [Selected(info.fields[name]) for name in names])
-            selection.fields.append(Selected(page.page_info, told))
+            page_info = Selection(info, [Selected(info.fields[name]) for name in names])
+            selection.fields.append(Selected(page.page_info, page_info))
             self._left -= weight * len(names)
-        return self._enter(inner, weight, above, is_root=is_root)
+        return self._enter(inner, weight, ancestors, is_root=is_root)
 
     def _fill(self, nodes: list[_Node], budget: int) -> None:
         """Add leaf fields round-robin, so that each object gets its first ones."""
@@ -257,10 +257,14 @@ class Chooser:
 
     def _is_new(self, node: _Node, one: Field) -> bool:
         type_ = self._schema.of(one.type)
-        if type_.kind not in COMPOSITE or one.deprecated is not None or type_.name in node.above:
+        if (
+            type_.kind not in COMPOSITE
+            or one.deprecated is not None
+            or type_.name in node.ancestors
+        ):
             return False
         page = connection(self._schema, type_)
-        return page is None or page.entry.name not in node.above
+        return page is None or page.entry.name not in node.ancestors
 
     def _is_many(self, one: Field) -> bool:
         return (
@@ -279,7 +283,7 @@ class Chooser:
             planned += cost
             inner = Selection(self._schema.of(one.type))
             node.selection.fields.append(Selected(one, inner, arguments))
-            level += self._enter(inner, weight, node.above)
+            level += self._enter(inner, weight, node.ancestors)
         return level
 
     def _worth(self, one: Field) -> int:

@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from msgspec import UNSET, Raw, UnsetType
 
-from registry.importers.drafts import cut, said
-from registry.importers.generated_descriptions import of_field
+from registry.importers.drafts import plain_description, truncated
+from registry.importers.generated_descriptions import field_description
 from registry.importers.graphql.overlays import FieldMarks
 from registry.importers.graphql.schema import (
     COMPOSITE,
@@ -115,7 +115,7 @@ class GraphQLInputs:
             required += [name] if value.demanded else []
         schema: dict[str, Any] = {"type": "object"}
         if type_.description:
-            schema["description"] = said(type_.description)
+            schema["description"] = plain_description(type_.description)
         schema["properties"] = properties
         if required:
             schema["required"] = required
@@ -127,7 +127,7 @@ class GraphQLInputs:
         schema = self._of(value.type.nullable, needs)
         schema = _nullable(schema) if nullable else schema
         if value.description:
-            schema = {**schema, "description": said(value.description)}
+            schema = {**schema, "description": plain_description(value.description)}
         if value.default is not UNSET:
             schema = {**schema, "default": value.default}
         if value.deprecated is not None:
@@ -188,8 +188,8 @@ def _demanded(type_: Type) -> list[InputValue]:
 
 
 def _is_small(type_: Type) -> bool:
-    told = any(choice.description for choice in type_.choices.values())
-    return len(type_.choices) <= INLINE_CHOICES and not told and not type_.description
+    text = any(choice.description for choice in type_.choices.values())
+    return len(type_.choices) <= INLINE_CHOICES and not text and not type_.description
 
 
 def _enum(type_: Type) -> dict[str, Any]:
@@ -198,10 +198,10 @@ def _enum(type_: Type) -> dict[str, Any]:
         schema["enum"] = list(type_.choices)
     lines = [type_.description] if type_.description else []
     for choice in type_.choices.values():
-        told = f"deprecated: {choice.deprecated}" if choice.deprecated else choice.description
-        lines += [f"{choice.name}: {' '.join(told.split())}"] if told else []
+        text = f"deprecated: {choice.deprecated}" if choice.deprecated else choice.description
+        lines += [f"{choice.name}: {' '.join(text.split())}"] if text else []
     if lines:
-        schema["description"] = said("\n".join(lines))
+        schema["description"] = plain_description("\n".join(lines))
     return schema
 
 
@@ -392,8 +392,8 @@ def _page_size(field: Field, pagination: Pagination | None) -> int | None:
 
 def _description(root: Root, marks: FieldMarks, schema: dict[str, Any]) -> str:
     field = root.field
-    told = marks.description or plain(field.description)
-    told = told or of_field(root.operation, field.name, str(field.type), schema)
+    text = marks.description or plain(field.description)
+    text = text or field_description(root.operation, field.name, str(field.type), schema)
     if root.field.deprecated is not None:
-        told = f"Deprecated: {root.field.deprecated}\n\n{told}"
-    return cut(told)
+        text = f"Deprecated: {root.field.deprecated}\n\n{text}"
+    return truncated(text)

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from registry.importers.drafts import Imported, said, said_in
-from registry.importers.generated_descriptions import of_action
+from registry.importers.drafts import Imported, plain_description, with_plain_descriptions
+from registry.importers.generated_descriptions import action_description
 from registry.importers.hybrid.items import (
     ID_LIMIT,
     WrittenAction,
@@ -114,8 +114,8 @@ class _Closing:
         while isinstance(found := self._found(place), dict) and found.keys() <= _REMARKS:
             if "$ref" not in found:
                 break
-            told = {name: found[name] for name in ("title", "description") if name in found}
-            remarks = told | remarks
+            texts = {name: found[name] for name in ("title", "description") if name in found}
+            remarks = texts | remarks
             place = self._place(found["$ref"], place.resource)
             if place in seen:
                 raise UnusableSchema(f"the reference {found['$ref']} leads to itself")
@@ -324,8 +324,8 @@ def _referred(reference: Any) -> str:
 
 def _description(item: WrittenAction, request: dict[str, Any] | None) -> str:
     schema = request or {}
-    said = (item.node.get("description"), schema.get("description"), schema.get("title"))
-    return next((words for one in said if (words := text(one))), f"Service {item.label}")
+    texts = (item.node.get("description"), schema.get("description"), schema.get("title"))
+    return next((words for one in texts if (words := text(one))), f"Service {item.label}")
 
 
 def _scope(value: Any) -> str | None:
@@ -386,7 +386,8 @@ def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraf
     return ToolDraft(
         key=key_of(action.id),
         name=name,
-        description=said(action.description) or _untold(action.id, schema),
+        description=plain_description(action.description)
+        or _generated_description(action.id, schema),
         input_schema=schema,
         binding=_binding(action, kind, side, argument),
         annotations=Annotations(read_only_hint=True) if side == "query" else Annotations(),
@@ -394,9 +395,9 @@ def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraf
     )
 
 
-def _untold(id_: str, schema: dict[str, Any]) -> str:
+def _generated_description(id_: str, schema: dict[str, Any]) -> str:
     parts = split(id_) or {"service": "", "action": id_}
-    return f"{of_action(parts['service'], parts['action'], schema)} Service {id_}"
+    return f"{action_description(parts['service'], parts['action'], schema)} Service {id_}"
 
 
 def _input(action: Action) -> tuple[dict[str, Any], str | None]:
@@ -404,7 +405,7 @@ def _input(action: Action) -> tuple[dict[str, Any], str | None]:
     if action.request_schema is None:
         return {"type": "object"}, None
     try:
-        schema = said_in(closed(action.request_schema))
+        schema = with_plain_descriptions(closed(action.request_schema))
     except UnusableSchema as problem:
         raise ImportRejected(f"the schema of {action.id}: {problem}") from problem
     if schema.get("type") == "object":
@@ -443,19 +444,19 @@ def select(
     `include` empty: all. `exclude` wins. Raises ImportRejected, as `drafts` does.
     """
     # assigned before the selection, which must not rename the others
-    made = {draft.key: draft for draft in drafts(described.actions, kind, side)}
+    by_key = {draft.key: draft for draft in drafts(described.actions, kind, side)}
     outcomes = []
     for outcome in described.outcomes:
-        draft = None if outcome.status == "skipped" else made[outcome.key]
+        draft = None if outcome.status == "skipped" else by_key[outcome.key]
         outcomes.append(_judged(outcome, draft, include, exclude) if draft else outcome)
     wanted = {outcome.key for outcome in outcomes if outcome.name is not None}
     return Imported(
         title=described.title,
         version=None,
         servers=(),
-        drafts=tuple(draft for key, draft in made.items() if key in wanted),
+        drafts=tuple(draft for key, draft in by_key.items() if key in wanted),
         outcomes=tuple(outcomes),
-        notes=(*described.notes, *_idle(described.outcomes, made, (*include, *exclude))),
+        notes=(*described.notes, *_idle(described.outcomes, by_key, (*include, *exclude))),
     )
 
 
@@ -475,11 +476,11 @@ def _matches(outcome: Outcome, draft: ToolDraft, pattern: str) -> bool:
 
 
 def _idle(
-    outcomes: tuple[Outcome, ...], made: dict[str, ToolDraft], patterns: tuple[str, ...]
+    outcomes: tuple[Outcome, ...], by_key: dict[str, ToolDraft], patterns: tuple[str, ...]
 ) -> list[str]:
-    there = [(one, made[one.key]) for one in outcomes if one.status != "skipped"]
+    considered = [(one, by_key[one.key]) for one in outcomes if one.status != "skipped"]
     return [
         f"the pattern {pattern!r} matches no action"
         for pattern in patterns
-        if not any(_matches(outcome, draft, pattern) for outcome, draft in there)
+        if not any(_matches(outcome, draft, pattern) for outcome, draft in considered)
     ]

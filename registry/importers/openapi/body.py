@@ -10,7 +10,7 @@ from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter
-from registry.importers.openapi.raw_schemas import Members, textual
+from registry.importers.openapi.raw_schemas import RawSchemas, is_textual
 from registry.importers.openapi.schemas import Converted, Schemas
 from registry.importers.openapi.values import mapping, text
 from registry.importers.plain_text import plain
@@ -31,7 +31,7 @@ _PREFERENCE = (
 _PATCHES = ("application/merge-patch+json", "application/json-patch+json")
 # cannot be serialized from JSON: a caller would have to send the bytes
 _OPAQUE = ("cbor", "msgpack", "protobuf", "avro", "x-protobuf", "x-msgpack", "smile")
-_LAST = 100
+_LAST_RANK = 100
 
 
 def in_header(media_type: str) -> bool:
@@ -46,59 +46,64 @@ def essence(media_type: str) -> str:
 
 
 def preferred(
-    content: dict[str, Any], members: Members, wanted: Sequence[str] = (), method: str = "POST"
+    content: dict[str, Any],
+    raw_schemas: RawSchemas,
+    wanted: Sequence[str] = (),
+    method: str = "POST",
 ) -> str:
     """The best media type of a non-empty `content`: a wanted one, else JSON, the most exact."""
     for media_type in wanted:
         for key in content:
             if essence(media_type) == essence(key):
                 return key
-    return min(content, key=lambda key: _rank(key, content, members, method))
+    return min(content, key=lambda key: _rank(key, content, raw_schemas, method))
 
 
-def _rank(key: str, content: dict[str, Any], members: Members, method: str) -> tuple[int, int]:
+def _rank(
+    key: str, content: dict[str, Any], raw_schemas: RawSchemas, method: str
+) -> tuple[int, int]:
     kind = essence(key)
     if kind in ("application/json", "text/json"):
         return 0, 0
     if kind.endswith("+json"):
-        return 1, _patch_rank(kind, content[key], members, method)
+        return 1, _patch_rank(kind, content[key], raw_schemas, method)
     if kind.endswith(("/yaml", "/x-yaml", "+yaml")):
         return 2, 0
-    if kind == FORM and members.has_files(_members_schema(content[key], members)):
+    if kind == FORM and raw_schemas.has_files(_body_schema(content[key], raw_schemas)):
         return 3 + len(_PREFERENCE), 0  # a form cannot carry them
     if kind.endswith(_OPAQUE):
-        return _LAST, 0
+        return _LAST_RANK, 0
     if kind in _PREFERENCE:
         return 3 + _PREFERENCE.index(kind), 0
     return 3 + len(_PREFERENCE), 0 if kind.endswith("+xml") or kind.startswith("text/") else 1
 
 
-def _patch_rank(kind: str, media: object, members: Members, method: str) -> int:
+def _patch_rank(kind: str, media: object, raw_schemas: RawSchemas, method: str) -> int:
     if method != "PATCH" or kind not in _PATCHES:
         return 1
-    steps = members.kind(_members_schema(media, members)) == "array"
+    steps = raw_schemas.kind(_body_schema(media, raw_schemas)) == "array"
     return 0 if (kind == _PATCHES[1]) == steps else 2
 
 
-def _members_schema(media: object, members: Members) -> Any:
-    return mapping(members.resolved(media)).get("schema", {})
+def _body_schema(media: object, raw_schemas: RawSchemas) -> Any:
+    return mapping(raw_schemas.resolved(media)).get("schema", {})
 
 
-def concrete(key: str, schema: object, members: Members) -> str:
+def concrete(key: str, schema: object, raw_schemas: RawSchemas) -> str:
     """The media type for `key`: a range such as `*/*` becomes the best fit for this schema."""
     kind = essence(key)
     if kind in ("*/*", "application/*"):
-        return key if members.kind(schema) == "string" else "application/json"
+        return key if raw_schemas.kind(schema) == "string" else "application/json"
     return {"text/*": "text/plain", "multipart/*": "multipart/form-data"}.get(kind, key)
 
 
 _STYLES: tuple[Style, ...] = (
     "form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject",
 )  # fmt: skip
-_USUAL = "file"
-_SAYS_NOTHING = frozenset({"type", "title", "description", "deprecated", "example", "x-toolgate"})
+_FILE_PROPERTY = "file"
+_UNCONSTRAINING = frozenset({"type", "title", "description", "deprecated", "example", "x-toolgate"})
 _STYLED = ("style", "explode", "allowReserved")
-_OURS = frozenset({"content-type", "content-disposition"})
+_OWN_HEADERS = frozenset({"content-type", "content-disposition"})
 
 FILE = (
     "A file: base64, a data: or http(s) URL, a resource URI,"
@@ -117,9 +122,11 @@ class EncodedProperties:
 class Encodings:
     """Reads the `encoding` objects of one document."""
 
-    def __init__(self, document: OpenApiDocument, members: Members, parameters: Parameters) -> None:
+    def __init__(
+        self, document: OpenApiDocument, raw_schemas: RawSchemas, parameters: Parameters
+    ) -> None:
         self._document = document
-        self._members = members
+        self._raw_schemas = raw_schemas
         self._parameters = parameters
 
     def of(self, media: dict[str, Any], media_type: str, notes: list[str]) -> EncodedProperties:
@@ -128,14 +135,14 @@ class Encodings:
         unread = [key for key in ("prefixEncoding", "itemEncoding") if key in media]
         notes.extend(f"body: `{key}` (3.2) is not read; parts are named" for key in unread)
         multipart = essence(media_type) != FORM
-        properties = self._members.properties(media.get("schema"))
-        unsaid = multipart and self._unsaid_file(properties)
+        properties = self._raw_schemas.properties(media.get("schema"))
+        is_undescribed_file = multipart and self._has_undescribed_file(properties)
         parts: list[Part] = []
         headers: dict[str, list[WireParameter]] = {}
         for name, schema in properties.items():
             encoding = self._encoding(stated.get(name), name, notes)
             part = self._part(name, schema, encoding, multipart, notes)
-            if unsaid and name == _USUAL and not encoding:
+            if is_undescribed_file and name == _FILE_PROPERTY and not encoding:
                 part = Part(name, file=True)
             if part != Part(name):
                 parts.append(part)
@@ -143,12 +150,12 @@ class Encodings:
                 headers[name] = wires
         return EncodedProperties(tuple(parts), headers)
 
-    def _unsaid_file(self, properties: dict[str, Any]) -> bool:
+    def _has_undescribed_file(self, properties: dict[str, Any]) -> bool:
         """Whether a form has exactly one property named as a file, described as plain text
         (Stripe)."""
-        said = self._members.resolved(properties.get(_USUAL))
-        plain = said.get("type") == "string" and said.keys() <= _SAYS_NOTHING
-        return plain and not any(map(self._members.files, properties.values()))
+        xml_object = self._raw_schemas.resolved(properties.get(_FILE_PROPERTY))
+        plain = xml_object.get("type") == "string" and xml_object.keys() <= _UNCONSTRAINING
+        return plain and not any(map(self._raw_schemas.files, properties.values()))
 
     def _encoding(self, raw: object, name: str, notes: list[str]) -> dict[str, Any]:
         if raw is not None and not isinstance(raw, dict):
@@ -183,33 +190,33 @@ class Encodings:
         return stated and not (multipart and self._document.version == (3, 0))
 
     def _is_file(self, schema: Any, content_type: str | None) -> bool:
-        members = self._members
-        if members.files(schema):
+        raw_schemas = self._raw_schemas
+        if raw_schemas.files(schema):
             return True
-        if members.kind(schema) == "array":
-            schema = members.items(schema)
-        kind = members.kind(schema)
+        if raw_schemas.kind(schema) == "array":
+            schema = raw_schemas.items(schema)
+        kind = raw_schemas.kind(schema)
         if content_type is not None:
             kinds = [one for one in content_type.split(",") if one.strip()]
-            opaque = not any(textual(one) for one in kinds)
+            opaque = not any(is_textual(one) for one in kinds)
             return kind in (None, "string") and opaque and not self._packed(schema)
         # 3.1, 4.8.15.1.1: an empty schema means bytes
-        return not members.resolved(schema) and self._document.version >= (3, 1)
+        return not raw_schemas.resolved(schema) and self._document.version >= (3, 1)
 
     def _packed(self, schema: Any) -> bool:
         """Whether bytes are encoded as text."""
         return any(
             "contentEncoding" in part or part.get("format") in ("byte", "base64")
-            for part in self._members.parts(schema)
+            for part in self._raw_schemas.parts(schema)
         )
 
     def _stated_type(self, schema: Any) -> str | None:
-        if self._members.kind(schema) == "array":
-            schema = self._members.items(schema)
+        if self._raw_schemas.kind(schema) == "array":
+            schema = self._raw_schemas.items(schema)
         return next(
             (
                 part["contentMediaType"]
-                for part in self._members.parts(schema)
+                for part in self._raw_schemas.parts(schema)
                 if text(part.get("contentMediaType")) and in_header(part["contentMediaType"])
             ),
             None,
@@ -218,7 +225,7 @@ class Encodings:
     def _headers(self, encoding: dict[str, Any], notes: list[str]) -> list[WireParameter]:
         found = []
         for header, raw in mapping(encoding.get("headers")).items():
-            if header.lower() in _OURS:
+            if header.lower() in _OWN_HEADERS:
                 continue
             try:
                 named = {**self._document.resolve(raw), "name": header, "in": "header"}
@@ -242,8 +249,8 @@ def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]
         for key in ("minItems", "maxItems"):
             if key in converted:
                 kept[key] = converted[key]
-        about = {"description": own} if own else {}
-        return {"type": "array", "items": _ONE, **kept, **about}
+        described = {"description": own} if own else {}
+        return {"type": "array", "items": _ONE, **kept, **described}
     return {**_ONE, **kept, "description": f"{own}\n\n{FILE}" if own else FILE}
 
 
@@ -279,9 +286,9 @@ _PREFIX = re.compile(r"[^\W\d][\w.-]*")  # an XML name without a colon
 class XmlBodies:
     """Reads the XML bodies of one document; each type is read once."""
 
-    def __init__(self, document: OpenApiDocument, members: Members) -> None:
+    def __init__(self, document: OpenApiDocument, raw_schemas: RawSchemas) -> None:
         self._document = document
-        self._members = members
+        self._raw_schemas = raw_schemas
         self._names: dict[str, str] = {}  # pointer -> type name
         self._named: set[str] = set()
         self._types: dict[str, tuple[Xml, tuple[str, ...]]] = {}  # pointer -> types that it uses
@@ -289,11 +296,11 @@ class XmlBodies:
 
     def read(self, raw: object) -> tuple[Xml, dict[str, Xml]]:
         """The root, and the types that it uses, by name. Raises `SkipOperation` for too many."""
-        root, waiting = self._reading(raw)
+        root, pointers = self._read_schema(raw)
         if root.type is not None and root.name is None:
             root = Xml(type=root.type, name=self._root_name(raw, root.type))
         reached: dict[str, Xml] = {}
-        queue = list(waiting)
+        queue = list(pointers)
         while queue:
             pointer = queue.pop()
             if pointer not in reached:
@@ -306,16 +313,16 @@ class XmlBodies:
 
     def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
         if pointer not in self._types:
-            self._types[pointer] = self._reading(self._members.resolved({"$ref": pointer}))
+            self._types[pointer] = self._read_schema(self._raw_schemas.resolved({"$ref": pointer}))
         return self._types[pointer]
 
-    def _reading(self, raw: object) -> tuple[Xml, tuple[str, ...]]:
+    def _read_schema(self, raw: object) -> tuple[Xml, tuple[str, ...]]:
         self._uses = {}
         return self._of(raw, 0), tuple(self._uses)
 
     def _root_name(self, raw: object, otherwise: str) -> str:
         """Name of the root element: from its schema, else of the component."""
-        own = (text(mapping(part.get("xml")).get("name")) for part in self._members.parts(raw))
+        own = (text(mapping(part.get("xml")).get("name")) for part in self._raw_schemas.parts(raw))
         return next((name for name in own if name), otherwise)
 
     def _of(self, raw: object, depth: int) -> Xml:
@@ -324,20 +331,20 @@ class XmlBodies:
                 f"the schemas of its XML are nested deeper than {_DEPTH_LIMIT} levels"
             )
         schema = mapping(raw)
-        said = mapping(schema.get("xml"))
+        xml_object = mapping(schema.get("xml"))
         ref = schema.get("$ref")
         if isinstance(ref, str):
-            return _said(said, type_=self._type(ref))
+            return _xml_of(xml_object, type_=self._type(ref))
         properties = {
             name: xml
-            for name, inner in self._members.properties(schema).items()
+            for name, inner in self._raw_schemas.properties(schema).items()
             if (xml := self._of(inner, depth + 1)) != _NO_XML
         }
-        for part in self._members.parts(schema):
-            said = {**mapping(part.get("xml")), **said}
-        array = self._members.kind(schema) == "array"
-        items = self._of(self._members.items(schema), depth + 1) if array else None
-        return _said(said, properties, None if items == _NO_XML else items, array=array)
+        for part in self._raw_schemas.parts(schema):
+            xml_object = {**mapping(part.get("xml")), **xml_object}
+        array = self._raw_schemas.kind(schema) == "array"
+        items = self._of(self._raw_schemas.items(schema), depth + 1) if array else None
+        return _xml_of(xml_object, properties, None if items == _NO_XML else items, array=array)
 
     def _type(self, ref: str) -> str | None:
         try:
@@ -353,21 +360,21 @@ class XmlBodies:
         return self._names[pointer]
 
 
-def _said(
-    said: dict[str, Any],
+def _xml_of(
+    xml_object: dict[str, Any],
     properties: dict[str, Xml] | None = None,
     items: Xml | None = None,
     type_: str | None = None,
     array: bool = False,
 ) -> Xml:
-    node = said.get("nodeType")  # 3.2, replaces `attribute` and `wrapped`
+    node = xml_object.get("nodeType")  # 3.2, replaces `attribute` and `wrapped`
     return Xml(
-        name=text(said.get("name")) or None,
-        namespace=text(said.get("namespace")) or None,
-        prefix=prefix if _PREFIX.fullmatch(prefix := text(said.get("prefix"))) else None,
-        attribute=said.get("attribute") is True or node == "attribute",
+        name=text(xml_object.get("name")) or None,
+        namespace=text(xml_object.get("namespace")) or None,
+        prefix=prefix if _PREFIX.fullmatch(prefix := text(xml_object.get("prefix"))) else None,
+        attribute=xml_object.get("attribute") is True or node == "attribute",
         text=node in ("text", "cdata"),
-        wrapped=said.get("wrapped") is True or (array and node == "element"),
+        wrapped=xml_object.get("wrapped") is True or (array and node == "element"),
         properties=properties or {},
         items=items,
         type=type_,
@@ -389,7 +396,7 @@ class RequestPayload:
     required: bool
     converted: Converted
     properties: dict[str, Any] | None  # wire name -> schema; None: one value
-    demanded: tuple[str, ...] = ()  # required properties
+    required_properties: tuple[str, ...] = ()  # required properties
     description: str = ""
     encoded: EncodedProperties = field(default_factory=EncodedProperties)
     file: bool = False
@@ -412,9 +419,9 @@ class Bodies:
         """`media_types` are preferred, in order, where they are described."""
         self._document = document
         self._schemas = schemas
-        self._members = Members(document)
-        self._encodings = Encodings(document, self._members, parameters)
-        self._xml = XmlBodies(document, self._members)
+        self._raw_schemas = RawSchemas(document)
+        self._encodings = Encodings(document, self._raw_schemas, parameters)
+        self._xml = XmlBodies(document, self._raw_schemas)
         self._wanted = tuple(media_types)
 
     def of(self, operation: DocumentOperation, notes: list[str]) -> RequestPayload | None:
@@ -428,24 +435,24 @@ class Bodies:
         if not content:
             notes.append("`requestBody` has no `content`; nothing is sent")
             return None
-        key = self._chosen(content, operation, notes)
+        key = self._media_type(content, operation, notes)
         media = self._document.resolve(content[key])
         schema = _schema(media, key)
-        media_type = concrete(key, schema, self._members)
-        payload = self._shape(body, media_type, self._schemas.convert(schema), notes)
-        return payload and self._written(payload, media, schema, notes)
+        media_type = concrete(key, schema, self._raw_schemas)
+        payload = self._payload(body, media_type, self._schemas.convert(schema), notes)
+        return payload and self._with_encodings(payload, media, schema, notes)
 
-    def _chosen(
+    def _media_type(
         self, content: dict[str, Any], operation: DocumentOperation, notes: list[str]
     ) -> str:
         marked = operation.marks.media_type
         wanted = (*([marked] if marked else ()), *self._wanted)
-        key = preferred(content, self._members, wanted, operation.method)
+        key = preferred(content, self._raw_schemas, wanted, operation.method)
         if marked and essence(marked) != essence(key):
             notes.append(f"the media type {marked!r}, which is marked, is not described")
         return key
 
-    def _shape(
+    def _payload(
         self, body: dict[str, Any], media_type: str, converted: Converted, notes: list[str]
     ) -> RequestPayload | None:
         required = body.get("required") is True
@@ -462,16 +469,16 @@ class Bodies:
                 whole_marks=marks,
             )
         properties = dict(flat.schema["properties"])
-        demanded = tuple(flat.schema.get("required", ()))
-        for name in demanded:
+        required_properties = tuple(flat.schema.get("required", ()))
+        for name in required_properties:
             if name not in properties:
                 notes.append(f"body: {name} is required, but not described")
                 properties[name] = {}
         if not properties and not required:
             return None  # Stripe describes an empty form for every GET
-        return RequestPayload(media_type, required, flat, properties, demanded)
+        return RequestPayload(media_type, required, flat, properties, required_properties)
 
-    def _written(
+    def _with_encodings(
         self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]
     ) -> RequestPayload:
         """`payload` with the encodings of its values and the owner's marks."""
@@ -480,7 +487,10 @@ class Bodies:
         kind = essence(payload.media_type)
         if kind == FORM or kind.startswith("multipart/"):
             return self._form(payload, media, schema, notes)
-        if kind.endswith(("/xml", "+xml")) and self._members.kind(schema) in ("object", "array"):
+        if kind.endswith(("/xml", "+xml")) and self._raw_schemas.kind(schema) in (
+            "object",
+            "array",
+        ):
             return self._as_xml(payload, schema, notes)
         if self._is_file(kind, schema):
             converted = replace(payload.converted, schema=file_schema(payload.converted.schema))
@@ -490,7 +500,7 @@ class Bodies:
     def _marks(self, schema: Any, properties: dict[str, Any] | None) -> dict[str, ArgumentMarks]:
         """`x-toolgate` of the properties."""
         found = {}
-        for name, raw in self._members.properties(schema).items() if properties else ():
+        for name, raw in self._raw_schemas.properties(schema).items() if properties else ():
             if (marks := argument_marks(mapping(raw))) is not None:
                 found[name] = marks
         return found
@@ -502,9 +512,9 @@ class Bodies:
         properties = payload.properties
         files = {part.name for part in encoded.parts if part.file}
         if properties is not None and files:
-            raw = self._members.properties(schema)
+            raw = self._raw_schemas.properties(schema)
             properties = {
-                name: file_schema(value, many=self._members.kind(raw.get(name)) == "array")
+                name: file_schema(value, many=self._raw_schemas.kind(raw.get(name)) == "array")
                 if name in files
                 else value
                 for name, value in properties.items()
@@ -522,8 +532,8 @@ class Bodies:
     def _is_file(self, kind: str, schema: Any) -> bool:
         if kind.endswith(("json", "yaml")):
             return False
-        opaque = not textual(kind) and self._members.kind(schema) in (None, "string")
-        return opaque or self._members.binary(schema)
+        opaque = not is_textual(kind) and self._raw_schemas.kind(schema) in (None, "string")
+        return opaque or self._raw_schemas.binary(schema)
 
 
 def _schema(media: dict[str, Any], key: str) -> Any:

@@ -280,10 +280,10 @@ class Files:
     def _beside(self, absolute: str) -> str | None:
         """The file beside the root for a URL below the root's `$self`: files that moved together
         keep their relative positions."""
-        above = self._self and joined(self._self, ".")
-        if not above or not absolute.startswith(above):
+        base = self._self and joined(self._self, ".")
+        if not base or not absolute.startswith(base):
             return None
-        return join(self.entry, absolute.removeprefix(above))
+        return join(self.entry, absolute.removeprefix(base))
 
 
 def shown(ref: str) -> str:

@@ -19,14 +19,14 @@ from schemas.validators import compiled
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value
 
-SPELLED: Final = {"true": True, "false": False}  # booleans in quotes
+QUOTED_BOOLEANS: Final = {"true": True, "false": False}  # booleans in quotes
 
 # A value to keep, or ABSENT; and the problem found, or None.
 Checked = tuple[Any, str | None]
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 # seen in public descriptions
-_MEANT = {
+_TYPE_SYNONYMS = {
     "file": "string",
     "int": "integer",
     "long": "integer",
@@ -47,8 +47,8 @@ def _prose(value: Any) -> Checked:
 def _flag(value: Any) -> Checked:
     if isinstance(value, bool):
         return value, None
-    if isinstance(value, str) and value in SPELLED:
-        return SPELLED[value], None  # lossless
+    if isinstance(value, str) and value in QUOTED_BOOLEANS:
+        return QUOTED_BOOLEANS[value], None  # lossless
     return ABSENT, "is not true or false"
 
 
@@ -75,7 +75,7 @@ def _count(value: Any) -> Checked:
 def _type(value: Any) -> Checked:
     stated = value if isinstance(value, list) else [value]
     names = list(dict.fromkeys(_type_name(name) for name in stated))
-    known = all(str(name) in TYPES or str(name).lower() in _MEANT for name in stated)
+    known = all(str(name) in TYPES or str(name).lower() in _TYPE_SYNONYMS for name in stated)
     problem = None if known else f"{value!r:.60} is unknown"
     if not names:
         return ABSENT, "is empty"
@@ -86,7 +86,7 @@ def _type(value: Any) -> Checked:
 
 def _type_name(value: Any) -> str:
     name = str(value)
-    return name if name in TYPES else _MEANT.get(name.lower(), name.lower())
+    return name if name in TYPES else _TYPE_SYNONYMS.get(name.lower(), name.lower())
 
 
 def _names(value: Any) -> Checked:
@@ -105,7 +105,7 @@ def _names_by_name(value: Any) -> Checked:
 
 
 def _mask(value: Any) -> Checked:
-    value = SPELLED.get(value, value) if isinstance(value, str) else value
+    value = QUOTED_BOOLEANS.get(value, value) if isinstance(value, str) else value
     if isinstance(value, bool | str):
         return value, None
     return True, "is neither true nor a text"  # fail closed: its author wanted something masked

@@ -11,7 +11,7 @@ from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.responses import good_responses, json_schemas
+from registry.importers.openapi.responses import json_schemas, successful_responses
 from registry.importers.openapi.values import mapping, sequence
 from schemas.binding import OpenAPIBinding, Pagination
 
@@ -148,7 +148,7 @@ def of(
     if not arguments:
         return None
     try:
-        good = good_responses(operation, document)
+        good = successful_responses(operation, document)
         [schema] = json_schemas(good, document)[:1] or [True]
     except SkipOperation:
         return None

@@ -77,7 +77,7 @@ _PARTS_LIMIT = 500  # raw schemas combined into one
 _COMPOSED = ("allOf", "anyOf", "oneOf")
 
 
-class Members:
+class RawSchemas:
     """Reads the raw schemas of one document."""
 
     def __init__(self, document: OpenApiDocument) -> None:
@@ -155,10 +155,10 @@ def _is_binary(schema: dict[str, Any]) -> bool:
         return schema.get("type", "string") in ("string", "file", ["string", "null"])
     media_type = schema.get("contentMediaType")
     encoded = "contentEncoding" in schema or not isinstance(media_type, str)
-    return not encoded and schema.get("type", "string") == "string" and not textual(media_type)
+    return not encoded and schema.get("type", "string") == "string" and not is_textual(media_type)
 
 
-def textual(media_type: object) -> bool:
+def is_textual(media_type: object) -> bool:
     """Whether values of this media type are text that a model can write."""
     essence = str(media_type).partition(";")[0].strip().lower()
     kind, _, name = essence.partition("/")

@@ -15,7 +15,7 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schemas import Converted, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
-from schemas.jsonschema import BY_NAME, VALUES
+from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.validators import compiled_as_2020
 
 _PREFIX = "#/$defs/"
@@ -35,10 +35,10 @@ def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
             continue
         if key in ("oneOf", "anyOf"):  # values may match several branches of `oneOf` now
             _add_choice(out, [_member(one, dropped) for one in value])
-        elif key in BY_NAME and isinstance(value, dict):
+        elif key in MAP_KEYWORDS and isinstance(value, dict):
             out[key] = {name: _member(one, dropped) for name, one in value.items()}
         else:
-            out[key] = value if key in VALUES else _member(value, dropped)
+            out[key] = value if key in VALUE_KEYWORDS else _member(value, dropped)
     return out
 
 
@@ -66,11 +66,11 @@ _HOPS = 16
 _ACCEPTED = 4  # media types in one Accept header
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,80}/[A-Za-z0-9!#$&^_.+-]{1,80}(;[ -~]{1,80})?")
-_SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated"))
+_UNCONSTRAINING = frozenset(("title", "description", "examples", "default", "deprecated"))
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ResponseFacts:
     """The successful responses of one operation."""
 
     output_schema: dict[str, Any] | None = None  # of the JSON; None: no JSON, or any
@@ -87,24 +87,24 @@ class Responses:
         self._sizes: dict[ReferenceTarget, int] = {}  # -1: unusable
         self._closed: dict[ReferenceTarget, dict[str, Any]] = {}
 
-    def of(self, operation: DocumentOperation) -> Answered:
+    def of(self, operation: DocumentOperation) -> ResponseFacts:
         try:
-            good = good_responses(operation, self._document)
+            good = successful_responses(operation, self._document)
         except SkipOperation as skip:
-            return Answered(notes=(f"answers: {skip}",))
+            return ResponseFacts(notes=(f"answers: {skip}",))
         accept = _accept([key for response in good for key in mapping(response.get("content"))])
         if operation.method == "HEAD":
-            return Answered(accept=accept)
+            return ResponseFacts(accept=accept)
         try:
-            return Answered(self._schema(json_schemas(good, self._document)), accept)
+            return ResponseFacts(self._schema(json_schemas(good, self._document)), accept)
         except (SkipOperation, ValueError) as problem:
             reason = str(problem).partition("\n")[0]
-            return Answered(None, accept, (f"its output schema is left out: {reason}",))
+            return ResponseFacts(None, accept, (f"its output schema is left out: {reason}",))
 
     def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
         """The schema of all successful responses together. Raises `SkipOperation`."""
         found = [self._one(raw) for raw in raws]
-        if not found or any(schema.keys() <= _SAYS_NOTHING for schema in found):
+        if not found or any(schema.keys() <= _UNCONSTRAINING for schema in found):
             return None
         if len(found) == 1:
             return found[0]
@@ -132,7 +132,7 @@ class Responses:
         left = CHARACTERS_LIMIT - _size(root.schema)
         if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
             raise SkipOperation(f"it has more than {_ROOT_LIMIT:,} characters")
-        self._vouch(root)
+        self._check_schema(root)
         kept: dict[str, dict[str, Any]] = {}
         dropped: set[str] = set()
         queue = deque(root.uses)
@@ -165,23 +165,25 @@ class Responses:
         if component not in self._sizes:
             try:
                 converted = self._schemas.component(component)
-                self._vouch(converted)
+                self._check_schema(converted)
                 self._sizes[component] = _size(converted.schema)
             except (SkipOperation, ValueError):
                 self._sizes[component] = -1
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
-    def _vouch(self, converted: Converted) -> None:
+    def _check_schema(self, converted: Converted) -> None:
         """Raises ValueError for an invalid schema. Referenced components are checked separately,
         each once."""
         stubs = {self._schemas.name(component): True for component in converted.uses}
         compiled_as_2020({**converted.schema, "$defs": stubs})
 
 
-def good_responses(operation: DocumentOperation, document: OpenApiDocument) -> list[dict[str, Any]]:
+def successful_responses(
+    operation: DocumentOperation, document: OpenApiDocument
+) -> list[dict[str, Any]]:
     """The responses for 2xx, the most usual first; else `default`. Raises `SkipOperation`."""
     responses = {str(key).upper(): value for key, value in _responses(operation).items()}
-    keys = sorted((key for key in responses if re.fullmatch(r"2[0-9X]{2}", key)), key=_usual)
+    keys = sorted((key for key in responses if re.fullmatch(r"2[0-9X]{2}", key)), key=_status_rank)
     if not keys and "DEFAULT" in responses:
         keys = ["DEFAULT"]
     return [document.resolve(responses[key]) for key in keys]
@@ -210,7 +212,7 @@ def _responses(operation: DocumentOperation) -> dict[Any, Any]:
     return mapping(operation.node.get("responses"))
 
 
-def _usual(key: str) -> tuple[bool, str]:
+def _status_rank(key: str) -> tuple[bool, str]:
     return key == "2XX", key
 
 

@@ -29,7 +29,13 @@ from registry.importers.openapi.document import (
     canonical,
     segments,
 )
-from registry.importers.openapi.keywords import ABSENT, ANNOTATIONS, CHECKS, SPELLED, compiles
+from registry.importers.openapi.keywords import (
+    ABSENT,
+    ANNOTATIONS,
+    CHECKS,
+    QUOTED_BOOLEANS,
+    compiles,
+)
 from registry.importers.openapi.raw_schemas import Flag, Visibility
 from registry.importers.openapi.values import mapping, sequence
 from registry.names.tool_names import legal, suffixed
@@ -294,8 +300,8 @@ class Tree:
     def _schema(self, raw: object, at: _At) -> dict[str, Any]:
         if at.depth > DEPTH_LIMIT:
             raise SkipOperation(f"schemas are nested deeper than {DEPTH_LIMIT} levels")
-        if isinstance(raw, str) and raw in SPELLED:
-            raw = SPELLED[raw]
+        if isinstance(raw, str) and raw in QUOTED_BOOLEANS:
+            raw = QUOTED_BOOLEANS[raw]
         if isinstance(raw, bool):
             return {} if raw else {"not": {}}
         if not isinstance(raw, dict):
@@ -547,7 +553,7 @@ class Schemas:
             parts.notes.extend(f"{name}{note}" for note in reached[name].notes)
         return {name: reached[name].schema for name in sorted(reached)}
 
-    def vouch(self, schema: dict[str, Any], uses: Iterable[ReferenceTarget]) -> None:
+    def check_compiles(self, schema: dict[str, Any], uses: Iterable[ReferenceTarget]) -> None:
         """Raises `SkipOperation` for a schema that does not compile. Referenced components are
         checked separately, each once."""
         try:
@@ -561,7 +567,7 @@ class Schemas:
         if component not in self._sizes:
             converted = self.component(component)
             try:
-                self.vouch(converted.schema, converted.uses)
+                self.check_compiles(converted.schema, converted.uses)
                 self._sizes[component] = len(encode(converted.schema))
             except SkipOperation as skip:
                 self._sizes[component] = str(skip)

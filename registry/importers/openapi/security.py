@@ -90,10 +90,14 @@ class Security:
     def _with_keys(self, operation: DocumentOperation, stated: Alternatives) -> Alternatives:
         """`stated` with the API keys among the operation's parameters that `security` does not
         name: they are hidden from callers, so the gateway must send them."""
-        asked = {_identity(one) for alternative in stated for one in alternative}
+        required_identities = {_identity(one) for alternative in stated for one in alternative}
         found = self._parameters(operation)
-        required = tuple(self._keys[one] for one in found if found[one] and one not in asked)
-        optional = tuple(self._keys[one] for one in found if not found[one] and one not in asked)
+        required = tuple(
+            self._keys[one] for one in found if found[one] and one not in required_identities
+        )
+        optional = tuple(
+            self._keys[one] for one in found if not found[one] and one not in required_identities
+        )
         if required:
             stated = tuple((*alternative, *required) for alternative in stated or ((),))
         return (optional, ()) if optional and not stated else stated

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from registry.importers.drafts import cut
-from registry.importers.generated_descriptions import of_operation
+from registry.importers.drafts import truncated
+from registry.importers.generated_descriptions import operation_description
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies, RequestPayload
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
@@ -91,7 +91,9 @@ class Inputs:
         found = []
         for i, wire in enumerate(wires):
             if i in names:
-                self._offer(names[i], self._described(wire, marks[i]), required=wire.required)
+                self._add_property(
+                    names[i], self._described(wire, marks[i]), required=wire.required
+                )
                 found.append(_parameter(wire, names[i]))
             elif hidden := self._hidden(wire, marks[i]):
                 found.append(hidden)
@@ -103,12 +105,12 @@ class Inputs:
             replace(part, headers=headers.pop(part.name, ())) for part in body.encoded.parts
         )
         parts += tuple(Part(name, headers=of_part) for name, of_part in headers.items())
-        made = self._whole(body) if body.properties is None else self._hoisted(body)
+        converted_body = self._whole(body) if body.properties is None else self._hoisted(body)
         xml = {"xml": body.xml, "xml_types": body.xml_types}
-        return replace(made, parts=parts, file=body.file, **xml)
+        return replace(converted_body, parts=parts, file=body.file, **xml)
 
-    def schema(self, room: SizeBudget) -> dict[str, Any]:
-        """The input schema. Raises `SkipOperation` if it does not compile, or exceeds `room`."""
+    def schema(self, budget: SizeBudget) -> dict[str, Any]:
+        """The input schema. Raises `SkipOperation` if it does not compile, or exceeds `budget`."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties}
         if self._required:
             schema["required"] = self._required
@@ -117,9 +119,9 @@ class Inputs:
         schema["additionalProperties"] = False
         if self._marks.examples:
             schema["examples"] = list(self._marks.examples[:EXAMPLES_LIMIT])
-        room.take(len(encode(schema)))
-        self._schemas.vouch(schema, self.parts.uses)
-        if definitions := self._schemas.definitions(self.parts, room):
+        budget.take(len(encode(schema)))
+        self._schemas.check_compiles(schema, self.parts.uses)
+        if definitions := self._schemas.definitions(self.parts, budget):
             schema["$defs"] = definitions
         for name in self._unused:
             self.parts.notes.append(f"the argument {name!r}, which is marked, is not there")
@@ -133,7 +135,7 @@ class Inputs:
     def _described(self, wire: WireParameter, marks: ArgumentMarks) -> dict[str, Any]:
         return _redescribed(self.parts.take(wire.schema, f"parameter {wire.name}"), marks)
 
-    def _offer(self, name: str, schema: dict[str, Any], required: bool = False) -> None:
+    def _add_property(self, name: str, schema: dict[str, Any], required: bool = False) -> None:
         self._properties[name] = schema
         if required:
             self._required.append(name)
@@ -178,7 +180,7 @@ class Inputs:
             for wire in wires:
                 wanted = legal_argument(f"{part}_{wire.name}")
                 name = self._names.claim(wanted)
-                self._offer(name, self._described(wire, _UNMARKED))
+                self._add_property(name, self._described(wire, _UNMARKED))
                 named.append(_parameter(wire, name))
             found[part] = tuple(named)
         return found
@@ -191,9 +193,9 @@ class Inputs:
         order = [name for name in properties if not marks[name].hide]
         names = self._name_properties(order, marks)
         for name in order:
-            self._offer(names[name], _redescribed(properties[name], marks[name]))
-        demanded = [names[name] for name in body.demanded if name in names]
-        self._demand(demanded, list(names.values()), body.required)
+            self._add_property(names[name], _redescribed(properties[name], marks[name]))
+        required_properties = [names[name] for name in body.required_properties if name in names]
+        self._require(required_properties, list(names.values()), body.required)
         hoisted = tuple((names[name], name) for name in order)
         return Body(body.media_type, required=body.required, properties=hoisted, fixed=fixed)
 
@@ -205,7 +207,7 @@ class Inputs:
             value = self._value(mark, (body.properties or {})[name])
             if value is not UNSET:
                 fixed[name] = value
-            elif name in body.demanded and body.required:
+            elif name in body.required_properties and body.required:
                 raise SkipOperation(f"body: {name} is needed, but hidden, and has no value")
         return fixed
 
@@ -221,13 +223,15 @@ class Inputs:
                 names[name] = self._names.claim(name, f"body_{legal_argument(name)}")
         return names
 
-    def _demand(self, demanded: list[str], arguments: Iterable[str], required: bool) -> None:
+    def _require(
+        self, required_properties: list[str], arguments: Iterable[str], required: bool
+    ) -> None:
         """Required properties; in an optional body, required only once any property is given."""
         if required:
-            self._required += demanded
+            self._required += required_properties
             return
         for argument in arguments:
-            if others := [name for name in demanded if name != argument]:
+            if others := [name for name in required_properties if name != argument]:
                 self._dependent[argument] = others
 
     def _whole(self, body: RequestPayload) -> Body:
@@ -239,7 +243,7 @@ class Inputs:
         if marks.hide:
             raise SkipOperation("its body is hidden: hide its properties instead")
         name = self._names.claim(marks.name or "body")
-        self._offer(name, _redescribed(schema, marks), required=body.required)
+        self._add_property(name, _redescribed(schema, marks), required=body.required)
         return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
 
     def _fixed_members(self, body: RequestPayload) -> dict[str, Any]:
@@ -305,11 +309,11 @@ class OpenApiDrafts:
     """Makes drafts; parts shared by operations are converted once."""
 
     def __init__(
-        self, document: OpenApiDocument, room: SizeBudget, media_types: Sequence[str] = ()
+        self, document: OpenApiDocument, budget: SizeBudget, media_types: Sequence[str] = ()
     ) -> None:
-        """`room` is the size budget of all input schemas; `media_types` are the preferred ones of
+        """`budget` is the size budget of all input schemas; `media_types` are the preferred ones of
         request bodies."""
-        self._room = room
+        self._budget = budget
         self._document = document
         self._schemas = Schemas(document)
         self._security = Security(document)
@@ -319,7 +323,7 @@ class OpenApiDrafts:
 
     def draft(self, operation: DocumentOperation, name: str) -> tuple[ToolDraft, list[str]]:
         """The tool and notes on losses. Raises `SkipOperation`."""
-        self._room.take(0)  # stop early when the budget is exhausted
+        self._budget.take(0)  # stop early when the budget is exhausted
         notes: list[str] = []
         inputs = Inputs(self._schemas, operation.marks)
         answered = self._responses.of(operation)
@@ -328,7 +332,7 @@ class OpenApiDrafts:
             security=self._security.of(operation, notes),
             accept=answered.accept,
         )
-        schema = inputs.schema(self._room)
+        schema = inputs.schema(self._budget)
         binding = replace(
             binding,
             pagination=pagination.of(self._document, operation, binding, schema["properties"]),
@@ -372,8 +376,10 @@ def _texts(operation: DocumentOperation, schema: Mapping[str, Any]) -> tuple[str
     opened = marks.description is not None or description.startswith(summary)
     if summary and description and not opened:
         description = f"{summary}\n\n{description}"
-    told = description or summary or of_operation(operation.method, operation.path, schema)
-    description = cut(told)
+    full_description = (
+        description or summary or operation_description(operation.method, operation.path, schema)
+    )
+    description = truncated(full_description)
     return (summary if summary and summary != description else None), description
 
 

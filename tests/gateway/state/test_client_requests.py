@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import anyio
 import pytest
 
-from schemas.errors import AskFailed, Unavailable
+from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import Response
 from tests.gateway.state.conftest import Node, stores_of, until
 
@@ -78,7 +78,7 @@ async def test_the_error_of_a_client_is_told_as_it_is(nodes, client, error, code
         asked = await client.asked(len(client.told) + 1)
         with anyio.fail_after(5):
             await node.asks.answer(await node.load(session), Response(asked["id"], error=error))
-            with pytest.raises(AskFailed) as caught:
+            with pytest.raises(ClientRequestFailed) as caught:
                 await ask
         fault = caught.value
         assert (fault.code, fault.message, fault.data) == (code, message, data)
@@ -193,7 +193,7 @@ async def test_answers_to_what_nobody_asked_are_dropped(nodes, client, id_):
 async def test_a_client_that_does_not_answer_in_time_is_told_that_it_need_not(client):
     node = Node(stores_of(), timeout_s=0.01)
     session = await node.open()
-    with pytest.raises(AskFailed, match=r"did not answer roots/list within 0\.01 s"):
+    with pytest.raises(ClientRequestFailed, match=r"did not answer roots/list within 0\.01 s"):
         await node.asks.ask(session, client.tell, "roots/list", {})
     asked, cancelled = client.told
     assert cancelled["method"] == "notifications/cancelled"
@@ -218,7 +218,7 @@ async def test_a_client_is_asked_so_much_at_a_time(client):
     session, other = await node.open(), await node.open()
     asks = [asking(node, session, client) for _ in range(2)]
     await client.asked(2)
-    with pytest.raises(AskFailed, match="2 requests to answer already"):
+    with pytest.raises(ClientRequestFailed, match="2 requests to answer already"):
         await node.asks.ask(session, client.tell, "roots/list", {})
     third = asking(node, other, client)
     await client.asked(3)

@@ -8,7 +8,7 @@ import pytest
 from gateway.context import Principal, Session
 from gateway.transports.peers import PostPeer, Pulse, StreamPeer
 from gateway.transports.responses import Responder
-from schemas.errors import AskFailed, Unavailable
+from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.revisions import V2024_11_05
 from tests.gateway.asgi import Wire
@@ -127,5 +127,5 @@ async def test_a_call_waits_once_for_a_log_that_is_away_and_its_answer_is_tried_
 
 async def test_a_client_without_a_session_cannot_be_asked(wire):
     peer, _ = peer_of(wire)
-    with pytest.raises(AskFailed, match="roots/list needs a session"):
+    with pytest.raises(ClientRequestFailed, match="roots/list needs a session"):
         await peer.ask("roots/list", {})

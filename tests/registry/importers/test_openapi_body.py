@@ -2,7 +2,7 @@ import pytest
 
 from registry.importers.openapi.body import FILE, preferred
 from registry.importers.openapi.document import OpenApiDocument
-from registry.importers.openapi.raw_schemas import Members
+from registry.importers.openapi.raw_schemas import RawSchemas
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query
 
@@ -144,7 +144,7 @@ def test_an_empty_body_is_sent_only_if_one_is_required():
 )  # fmt: skip
 def test_the_best_media_type_is_chosen(media_types, best):
     content = {media_type: {"schema": STRING} for media_type in media_types}
-    assert preferred(content, Members(OpenApiDocument(describe({})))) == best
+    assert preferred(content, RawSchemas(OpenApiDocument(describe({})))) == best
 
 
 @pytest.mark.parametrize(

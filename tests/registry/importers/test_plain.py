@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.importers.drafts import said_in
+from registry.importers.drafts import with_plain_descriptions
 from registry.importers.plain_text import plain
 
 SAYS = {
@@ -93,7 +93,7 @@ def test_schemas_are_read_where_they_describe_and_nowhere_else() -> None:
         "default": {"description": "<p>kept</p>"},
         "anyOf": [{"description": "[A](https://x.example)"}],
     }
-    assert said_in(schema) == {
+    assert with_plain_descriptions(schema) == {
         "description": "An order.",
         "properties": {"description": {"type": "string", "description": "Why it is."}},
         "default": {"description": "<p>kept</p>"},

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from registry.importers.generated_descriptions import of_action, of_field, of_operation
+from registry.importers.generated_descriptions import (
+    action_description,
+    field_description,
+    operation_description,
+)
 from registry.importers.openapi import OpenApiOptions, read
 
 SCHEMA: dict[str, Any] = {
@@ -33,23 +37,28 @@ SCHEMA: dict[str, Any] = {
     ],
 )
 def test_an_operation_is_told_by_its_path(method: str, path: str, told: str) -> None:
-    assert of_operation(method, path, {}) == told
+    assert operation_description(method, path, {}) == told
 
 
 def test_parameters_are_told_with_their_types_the_demanded_first() -> None:
-    told = of_operation("GET", "/users/{id}", SCHEMA)
+    told = operation_description("GET", "/users/{id}", SCHEMA)
     assert told == "Get a user. Parameters: id (string), page (integer), any."
     many = {"properties": {f"p{n}": {} for n in range(20)}}
-    assert of_operation("GET", "/users", many).endswith("p10, p11, and more.")
+    assert operation_description("GET", "/users", many).endswith("p10, p11, and more.")
 
 
 def test_fields_and_actions_are_told_by_their_names_and_types() -> None:
-    assert of_field("query", "petsByOwner", "[Pet!]!", {}) == (
+    assert field_description("query", "petsByOwner", "[Pet!]!", {}) == (
         "List pets by owner. Answers with [Pet!]!."
     )
-    assert of_field("query", "pet", "Pet", SCHEMA).startswith("Get pet. Parameters: id (string)")
-    assert of_field("mutation", "createPet", "Pet", {}) == "Create pet. Answers with Pet."
-    assert of_action("rule", "deleteRule", {}) == "Delete rule, an action of the service rule."
+    assert field_description("query", "pet", "Pet", SCHEMA).startswith(
+        "Get pet. Parameters: id (string)"
+    )
+    assert field_description("mutation", "createPet", "Pet", {}) == "Create pet. Answers with Pet."
+    assert (
+        action_description("rule", "deleteRule", {})
+        == "Delete rule, an action of the service rule."
+    )
 
 
 def test_no_operation_is_without_text() -> None:
