@@ -28,6 +28,10 @@ from schemas.validators import ValidationError, compiled
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
 
+LISTENERS = 4  # connections of one process outside its pool, which wait for notifications
+LEAST_POOL = 2  # connections in the pool of one worker
+SPARE = 6  # connections of the embedded server for commands and for the server itself
+
 Conflicts = Iterator[tuple[KeyPath, str]]
 
 
@@ -486,6 +490,8 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
     return [
         *_path_clashes(settings, where),
         *_pool_excess(settings, where),
+        *_too_many_workers(settings, where),
+        *_separate_workers(settings, where),
         *source_conflicts(settings, where),
         *_keyless_secrets(settings, where),
         *_unknown_profile(settings, where),
@@ -553,6 +559,35 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
     key, bound = ("database", "pool_max"), ("database", "max_connections")
     text = f"expected less than database.max_connections ({database.max_connections})"
     return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
+
+
+def _too_many_workers(settings: Settings, where: Where) -> list[Problem]:
+    """Each worker needs a few connections of the embedded server, which has a fixed number."""
+    workers, database = settings.server.processes, settings.database
+    if workers == 1 or database.url != "embedded" or pool_of_worker(settings) >= LEAST_POOL:
+        return []
+    key, bound = ("server", "workers"), ("database", "max_connections")
+    needed = workers * (LEAST_POOL + LISTENERS) + SPARE
+    text = f"expected database.max_connections of at least {needed} for {workers} workers"
+    return [Problem(where(key, bound), dotted(key), f"{text}, found {database.max_connections}")]
+
+
+def _separate_workers(settings: Settings, where: Where) -> list[Problem]:
+    if settings.server.processes == 1 or settings.state.backend != "memory":
+        return []
+    key, workers = ("state", "backend"), ("server", "workers")
+    text = "expected auto, postgres or redis with several workers (server.workers), found memory"
+    return [Problem(where(key, workers), dotted(key), text)]
+
+
+def pool_of_worker(settings: Settings) -> int:
+    """Connection pool size of each worker: database.pool_max, and of the embedded server at most
+    its share."""
+    database = settings.database
+    if database.url != "embedded" or settings.server.processes == 1:
+        return database.pool_max
+    share = (database.max_connections - SPARE) // settings.server.processes - LISTENERS
+    return min(database.pool_max, share)
 
 
 def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:

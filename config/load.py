@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from msgspec import convert, to_builtins
+from msgspec import convert, structs, to_builtins
 
 from config.conflicts import conflicts
 from config.decode import (
@@ -163,11 +163,20 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     data = decode(tree, root, (), problems)
     if problems:
         raise SettingsError(*problems)
-    settings = convert(data, Settings)
+    settings = _with_backend(convert(data, Settings))
     problems = conflicts(settings, lambda *paths: _where(tree, *paths))
     if problems:
         raise SettingsError(*problems)
     return settings
+
+
+def _with_backend(settings: Settings) -> Settings:
+    """The settings with the backend that `state.backend: auto` stands for."""
+    state = settings.state
+    if state.backend == "auto":
+        one = settings.server.processes == 1
+        state = structs.replace(state, backend="memory" if one else "postgres")
+    return structs.replace(settings, state=state)
 
 
 def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:

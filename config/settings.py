@@ -20,6 +20,7 @@ from config.access import (
     Policy,
     SecretsSettings,
 )
+from config.cores import usable_cores
 from config.sources import SourceSettings
 from config.types import (
     Amount,
@@ -56,12 +57,15 @@ from config.types import (
     TextLength,
     ToolsetName,
     ToolTokens,
+    Workers,
 )
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     host: Host
     port: Port
+    workers: Workers
+    worker_timeout_s: Seconds
     allowed_hosts: tuple[HostHeader, ...]
     allowed_origins: tuple[Origin, ...]
     body_limit_bytes: Bytes
@@ -69,6 +73,11 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: Seconds
     public_url: OptionalUrl
     trusted_proxies: tuple[Network, ...]
+
+    @property
+    def processes(self) -> int:
+        """Number of workers; 1 serves without a supervisor."""
+        return usable_cores() if self.workers == "auto" else int(self.workers)
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,7 +178,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    backend: Literal["memory", "postgres", "redis"]
+    backend: Literal["auto", "memory", "postgres", "redis"]
     redis_url: RedisUrl
     secret: Secret
     beat_s: Seconds

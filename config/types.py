@@ -92,6 +92,15 @@ SourceName = Annotated[
 ]
 # Verbatim: text that may look like a number or a boolean, and is kept as written.
 VERBATIM = {"verbatim": True}
+Workers = Annotated[
+    str,
+    Meta(
+        pattern=r"^(auto|[1-9]|[1-5][0-9]|6[0-4])" + END,
+        description='"auto" (one for each CPU core) or a whole number from 1 to 64',
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
+    ),
+]
 # Arguments and environments of processes end at a NUL.
 Text = Annotated[
     str,

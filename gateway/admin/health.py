@@ -6,6 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from gateway.admin.siblings import Siblings, exposition_of_all
 from gateway.events import Events
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
@@ -72,11 +73,17 @@ class Probes:
     """The HTTP endpoints. Sources appear with name and state, never with their address."""
 
     def __init__(
-        self, health: Health, registry: CollectorRegistry, metrics_access: MetricsAccess
+        self,
+        health: Health,
+        registry: CollectorRegistry,
+        metrics_access: MetricsAccess,
+        siblings: Siblings | None = None,
     ) -> None:
+        """`siblings`: the other workers of this machine, for which each of them answers."""
         self._health = health
         self._registry = registry
         self._metrics_access = metrics_access
+        self._siblings = siblings
 
     async def alive(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -86,13 +93,29 @@ class Probes:
         health = self._health
         details = health.details if self._metrics_access.allows(request.scope) else {}
         body = {"status": health.status, **details}
+        if details and self._siblings is not None:
+            answers = await self._siblings.ask("status")
+            body["workers"] = states(self._siblings.slot, health.status, answers)
         return JSONResponse(body, 200 if health.ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         if self._metrics_access.allows(request.scope):
-            return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+            return Response(await self._exposition(), media_type=CONTENT_TYPE_LATEST)
         if not self._metrics_access.takes_token:
             return refusal(Forbidden(CLOSED))
         response = refusal(Forbidden(TOLD), 401)
         response.headers["WWW-Authenticate"] = CHALLENGE
         return response
+
+    async def _exposition(self) -> bytes:
+        own = generate_latest(self._registry)
+        if self._siblings is None:
+            return own
+        answers = await self._siblings.ask("metrics")
+        return exposition_of_all({self._siblings.slot: own, **answers})
+
+
+def states(own: int, status: str, answers: Mapping[int, bytes | None]) -> dict[str, str]:
+    """The status of each worker by number; "away" without an answer."""
+    others = {slot: answer.decode() if answer else "away" for slot, answer in answers.items()}
+    return {str(slot): state for slot, state in sorted({**others, own: status}.items())}

@@ -15,6 +15,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from config.access import ADMIN_TOOLSET
 from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
+from gateway.admin.siblings import Siblings
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.shared import Shared
@@ -177,9 +178,10 @@ def application(
     health: Health,
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
+    siblings: Siblings | None = None,
 ) -> Starlette:
-    """`fronts` by path; `admin` is None without an admin API."""
-    probes = Probes(health, metrics, MetricsAccess(settings.metrics))
+    """`fronts` by path; `admin` is None without an admin API; `siblings` as in `Probes`."""
+    probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
         routes=[

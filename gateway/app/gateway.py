@@ -15,6 +15,7 @@ from config.settings import Settings
 from gateway.abc import Middleware, Upstream
 from gateway.admin.health import Health
 from gateway.admin.service import AdminApi
+from gateway.admin.siblings import Siblings
 from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
@@ -45,8 +46,10 @@ from schemas.jsonrpc import Request
 class Gateway:
     """The wired parts of one gateway process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, siblings: Siblings | None = None) -> None:
+        """`siblings`: the other workers of this machine (`server.workers`)."""
         self.settings = settings
+        self.siblings = siblings
         self.events = events = Events()
         self._handle = handle = DatabaseHandle()
         self._drained_by = 0.0  # deadline, monotonic time
@@ -146,6 +149,7 @@ class Gateway:
             health=self.health,
             metrics=registry,
             lifespan=self.lifespan,
+            siblings=self.siblings,
         )
 
     async def _serve_anew(self, before: Settings) -> None:

@@ -189,7 +189,7 @@ def test_a_toolset_may_name_a_source_that_is_imported_by_command() -> None:
             "{backend: postgres, redis_url: 'redis://a'}",
             "state.redis_url: expected state.backend: redis with it, found postgres",
         ),
-        ("{backend: etcd}", "state.backend: expected one of memory, postgres, redis"),
+        ("{backend: etcd}", "state.backend: expected one of auto, memory, postgres, redis"),
         ("{secret: short}", "state.secret: expected at least 16 characters, or nothing"),
     ],
 )

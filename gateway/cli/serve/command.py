@@ -7,19 +7,23 @@ import resource
 import socket
 import sys
 import threading
-from typing import NoReturn
+from functools import partial
 
 import click
 import uvloop
 
 from config.access import Auth
+from config.document import SettingsError
+from config.load import load
 from config.logging import configure
 from config.networks import is_loopback
 from config.settings import Settings
 from gateway.cli.common.database import settings_option
-from gateway.cli.common.failure import NO_DATABASE, USAGE, fail
+from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
 from gateway.cli.serve.process import ServingProcess
+from gateway.cli.serve.supervisor import Supervisor, inherited_listener
+from gateway.cli.serve.worker import WorkerLink
 from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
 from schemas.errors import ToolgateError
 
@@ -60,11 +64,15 @@ BACKLOG = 2048
     metavar="PORT",
     help="TCP port, 0 for a free one [default: server.port].",
 )
-@click.option("--workers", type=int, default=1, metavar="N", help="Processes; only 1.")
+@click.option(
+    "--workers",
+    metavar="N|auto",
+    help="Worker processes; auto: one for each CPU core [default: server.workers].",
+)
 @settings_option
 @click.pass_context
 def serve(
-    ctx: click.Context, settings: Settings, host: str | None, port: int | None, workers: int
+    ctx: click.Context, settings: Settings, host: str | None, port: int | None, workers: str | None
 ) -> None:
     """Serve the tools to MCP clients and over JSON-RPC, until Ctrl-C.
 
@@ -78,26 +86,63 @@ def serve(
                      toolsets, profiles, policy, guardrails, limits, upstream and
                      logging change without a restart; the log names what does
                      not, and a file with a mistake changes nothing
+    SIGUSR2          with several workers: starts the program anew on the same
+                     port, as after an update, then drains the old workers
 
     \b
     Examples:
       toolgate serve --port 9000
+      toolgate serve --workers auto
       TOOLGATE_DATABASE__URL=postgresql://db.example.com/toolgate toolgate serve
     """
-    if workers != 1:
-        _refuse_workers(workers)
+    if workers is not None:
+        settings = _with_workers(workers, ctx.meta[CONFIG_FILE])
     host = host or settings.server.host
     check_exposure(host, settings.auth)
-    listener = _listen(host, settings.server.port if port is None else port)
+    listener = inherited_listener() or _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
-    try:
-        serving = ServingProcess(settings, listener, ctx.meta[CONFIG_FILE])
-    except ToolgateError as error:  # of a file that the settings name
-        listener.close()
-        fail(str(error), USAGE)
     if takes_any_audience(settings.auth):
         log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
     _raise_file_limit()
+    if settings.server.processes == 1:
+        _serve(settings, listener, ctx.meta[CONFIG_FILE])
+    else:
+        work = partial(_work, listener, ctx.meta[CONFIG_FILE])
+        ctx.exit(Supervisor(settings, listener, ctx.meta[CONFIG_FILE], work).run())
+
+
+def _with_workers(workers: str, config_file: str | None) -> Settings:
+    """The settings with `--workers`, also for all later loads in this process."""
+    os.environ["TOOLGATE_SERVER__WORKERS"] = workers
+    try:
+        return load(config_file, os.environ)
+    except SettingsError as error:
+        fail(str(error), USAGE)
+
+
+def _work(
+    listener: socket.socket, config_file: str | None, settings: Settings, link: WorkerLink
+) -> int:
+    """Serve as one of several workers; returns the exit code."""
+    try:
+        _serve(settings, listener, config_file, link)
+    except CommandFailure as failure:
+        failure.show()
+        return failure.exit_code
+    return 0
+
+
+def _serve(
+    settings: Settings,
+    listener: socket.socket,
+    config_file: str | None,
+    link: WorkerLink | None = None,
+) -> None:
+    try:
+        serving = ServingProcess(settings, listener, config_file, link)
+    except ToolgateError as error:  # of a file that the settings name
+        listener.close()
+        fail(str(error), USAGE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         failure = runner.run(serving.run())
     if failure:
@@ -113,14 +158,6 @@ def _leave_threads_behind() -> None:
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
-
-
-def _refuse_workers(workers: int) -> NoReturn:
-    fail(
-        f"--workers {workers}: one command is one process. Start several gateways behind a load "
-        "balancer, with state.backend set to redis or postgres; they share sessions and streams",
-        USAGE,
-    )
 
 
 def _listen(host: str, port: int) -> socket.socket:

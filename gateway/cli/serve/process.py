@@ -12,19 +12,26 @@ from types import FrameType
 
 import uvicorn
 from msgspec import Struct
+from msgspec.structs import replace
+from prometheus_client import generate_latest
 
+from config.conflicts import pool_of_worker
 from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.reload import needing_restart
 from config.settings import Settings
+from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
+from gateway.cli.serve.worker import WorkerLink
 from schemas.errors import ToolgateError
 
 GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
 
 log = logging.getLogger("toolgate.serve")
+
+LOOKS, LOOK_EVERY_S = 50, 0.02  # for requests on connections that were accepted just before
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -33,21 +40,31 @@ class ServingProcess:
     """Lifecycle of one gateway process."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, config_file: str | None
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        config_file: str | None,
+        link: WorkerLink | None = None,
     ) -> None:
-        self._gateway = Gateway(settings)
+        """`link`: to the supervisor, of one of several workers."""
+        self._link = link
+        settings = of_process(settings)
+        self._gateway = Gateway(settings, link.siblings if link else None)
         self._listener = listener
         self._config_file = config_file
-        self._server = UvicornServer(self._uvicorn_config(settings), self._gateway)
+        uvicorn_config = self._uvicorn_config(settings)
+        self._server = UvicornServer(uvicorn_config, self._gateway, link is not None)
         self._reload_asked = asyncio.Event()
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
-        self._terminal = has_terminal() and not ignored
+        self._terminal = link is None and has_terminal() and not ignored
 
     async def run(self) -> str | None:
         """Serve until a signal; returns the reason if the gateway never became ready."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         logging.getLogger("uvicorn.error").addFilter(told_already)
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
+        if self._link is not None:
+            beside.append(asyncio.create_task(self._link.run(self._answers())))
         try:
             await self._server.serve(sockets=[self._listener])
         finally:
@@ -55,6 +72,14 @@ class ServingProcess:
                 task.cancel()
         log.info("stopped")
         return self._gateway.feed.state.failure
+
+    def _answers(self) -> Answers:
+        """What this worker tells the others."""
+        gateway = self._gateway
+        return {
+            "status": lambda: gateway.health.status.encode(),
+            "metrics": lambda: generate_latest(gateway.metrics.registry),
+        }
 
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:
         return uvicorn.Config(
@@ -81,15 +106,11 @@ class ServingProcess:
         gc.collect()
         gc.freeze()  # exempts current objects from garbage collection
         gc.set_threshold(GC_THRESHOLD)
-        mcp, rpc = self._gateway.settings.mcp.path, self._gateway.settings.rpc.path
-        base = address(self._listener)
         tools = len(self._gateway.catalogs.of(self._gateway.principal.tenant).tools)
-        out.print(  # unbuffered, for a reader of the first line only
-            f"Toolgate is ready: {base}{mcp}\n"
-            f"{tools} tools · JSON-RPC at {base}{rpc} · 2024-11-05 clients at {base}{mcp}/sse"
-        )
-        if not tools:
-            remark("Another terminal: toolgate import openapi YOUR-API.yaml --name api")
+        if self._link is not None:
+            self._link.ready(tools)
+            return
+        announce(self._gateway.settings, self._listener, tools)
 
     def _hang_up(self) -> None:
         """SIGHUP: reload the settings; stop instead if the terminal was closed."""
@@ -107,7 +128,7 @@ class ServingProcess:
     async def _reload(self) -> None:
         """Apply settings that need no restart; name those that need one."""
         try:
-            settings = load(self._config_file, os.environ)
+            settings = of_process(load(self._config_file, os.environ))
         except SettingsError as error:
             log.error("settings_rejected", extra={"reason": str(error)})
             return
@@ -124,16 +145,48 @@ class ServingProcess:
             log.warning("restart_needed", extra={"changed": names})
 
 
-class UvicornServer(uvicorn.Server):
-    """uvicorn, with streams that close on shutdown instead of delaying it."""
+def of_process(settings: Settings) -> Settings:
+    """The settings with one worker's share of the embedded server's connections."""
+    pool_max = pool_of_worker(settings)
+    return replace(settings, database=replace(settings.database, pool_max=pool_max))
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+
+def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
+    """Print the addresses, unbuffered, for a reader of the first line only."""
+    mcp, rpc, base = settings.mcp.path, settings.rpc.path, address(listener)
+    workers = settings.server.processes
+    served = f" · {workers} workers" if workers > 1 else ""
+    out.print(
+        f"Toolgate is ready: {base}{mcp}\n"
+        f"{tools} tools · JSON-RPC at {base}{rpc} · 2024-11-05 clients at {base}{mcp}/sse{served}"
+    )
+    if not tools:
+        remark("Another terminal: toolgate import openapi YOUR-API.yaml --name api")
+
+
+class UvicornServer(uvicorn.Server):
+    """uvicorn, with streams that close on shutdown instead of delaying it.
+
+    One of several workers listens only while it can serve, so that connections reach the others:
+    from when its catalog is loaded until it is to stop.
+    """
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, one_of_several: bool) -> None:
         super().__init__(config)
         self._gateway = gateway
+        self._one_of_several = one_of_several
+        self._leaving: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._one_of_several:
+            await super().startup([])
+            await self._settled()
+            if not self.should_exit:
+                await self._listen(sockets or [])
+        else:
+            await super().startup(sockets)
         for listener in sockets or ():
             log.info("listening", extra={"url": address(listener)})
         self.listening.set()
@@ -152,14 +205,57 @@ class UvicornServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Graceful shutdown; on a second signal, cancel what still runs."""
-        if self.should_exit:
+        if self._stopped.is_set():
             log.warning("calls_cut_off", extra={"count": len(self.server_state.tasks)})
             for task in self.server_state.tasks:
                 task.cancel()
             return
         log.info("stopping", extra={"signal": signal.Signals(sig).name})
+        self._stopped.set()
+        if self._one_of_several:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(sig, frame))
+        else:
+            self._drain(sig, frame)
+
+    async def _leave(self, sig: int, frame: FrameType | None) -> None:
+        """Stop accepting, serve the connections whose request is still to come, then drain."""
+        for server in self.servers:
+            server.close()
+        for _ in range(LOOKS):
+            if not any(_is_new(one) for one in self.server_state.connections):
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._drain(sig, frame)
+
+    def _drain(self, sig: int, frame: FrameType | None) -> None:
         self._gateway.drain()
         super().handle_exit(sig, frame)
+
+    async def _settled(self) -> None:
+        """Wait until the gateway can serve, or is to stop."""
+        waits = (self._gateway.feed.settled.wait(), self._stopped.wait())
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        """What uvicorn does at its startup."""
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        for listener in sockets:
+            server = await loop.create_server(protocol, sock=listener, backlog=config.backlog)
+            self.servers.append(server)
+
+
+def _is_new(connection: object) -> bool:
+    """Whether a connection of uvicorn has had no request yet."""
+    return getattr(connection, "cycle", None) is None
 
 
 def told_already(record: logging.LogRecord) -> bool:

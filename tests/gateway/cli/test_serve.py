@@ -140,8 +140,6 @@ async def test_a_port_in_use_is_an_error_with_advice(
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["--workers", "2"], "state.backend set to redis or postgres"),
-        (["--workers", "0"], "one command is one process"),
         (["--host", "0.0.0.0"], "refusing to listen on 0.0.0.0: auth.mode is none"),
         (["--host", "::"], "Set auth.mode: jwt with auth.key_file, auth.jwks_file or"),
         (["--host", "::"], "server.allowed_hosts"),

@@ -1,0 +1,309 @@
+"""The supervisor of several workers behind one socket (`server.workers`).
+
+It has imported the gateway and forks the workers, which therefore share the memory of its code; it
+serves nothing itself. Each worker has a socket pair with it: the worker writes a line when it is
+ready, and heartbeats; when the supervisor's end closes, the worker drains and stops, so that a
+killed supervisor leaves no workers behind.
+
+SIGTERM, SIGINT  drains all workers, then stops; the second one cuts calls off
+SIGHUP           reloads the settings in all workers, and adjusts their number
+SIGUSR2          starts the program anew on the same socket, as after an update; when its workers
+                 are ready, these ones drain
+"""
+
+import gc
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from config.document import SettingsError
+from config.load import load
+from config.logging import configure
+from config.settings import Settings
+from gateway.cli.common.failure import FAILED
+from gateway.cli.serve.process import announce, has_terminal
+from gateway.cli.serve.worker import ALIVE, READY, WorkerLink
+
+log = logging.getLogger("toolgate.supervisor")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+LISTENER = "GATEWAY_LISTENER_FD"  # environment of a replacement: descriptor of the socket
+REPLACED = "GATEWAY_REPLACED_PID"  # and process id of the supervisor that it replaces
+TICK_S = 1.0
+SETTLED_S = 10.0  # a worker that lived this long is replaced at once
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+KILL_AFTER_S = 10.0  # beyond server.drain_s
+
+Work = Callable[[Settings, WorkerLink], int]
+"""Serve as a worker, in the forked process; returns the exit code."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    slot: int
+    pid: int
+    link: socket.socket
+    started: float  # monotonic time
+    heard: float  # of its last line
+    received: bytes = b""  # the beginning of a line
+    ready: bool = False
+    leaving: bool = False
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The place of one worker and of its replacements."""
+
+    backoff_s: float = 0.0  # before the next replacement, doubled while they die early
+    due: float = field(default=0.0)  # time of the next start
+
+
+class Supervisor:
+    def __init__(
+        self, settings: Settings, listener: socket.socket, config_file: str | None, work: Work
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._config_file = config_file
+        self._work = work
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
+        self._terminal = has_terminal() and not ignored
+        self._replaced = int(os.environ.pop(REPLACED, 0))
+        self._slots = {0: _Slot()}  # the first worker starts alone: it migrates the database
+        self._workers: dict[int, _Worker] = {}  # by process id
+        self._upgrade: subprocess.Popen[bytes] | None = None
+        self._announced = self._stopping = False
+        self._kill_at = 0.0
+        self._looked = time.monotonic()
+        self._code = 0
+
+    def run(self) -> int:
+        """Supervise until a signal; returns the exit code."""
+        gc.collect()
+        gc.freeze()  # the collector would write to all objects, and so copy them into each worker
+        woken, wake = socket.socketpair()
+        wake.setblocking(False)
+        with (
+            selectors.DefaultSelector() as self._selector,
+            tempfile.TemporaryDirectory(prefix="toolgate-workers-") as directory,
+            woken,
+            wake,
+        ):
+            self._directory = Path(directory)
+            self._selector.register(woken, selectors.EVENT_READ)
+            with _handled(wake):
+                while not self._stopping or self._workers:
+                    self._care()
+                    self._wait(woken)
+        return self._code
+
+    def _wait(self, woken: socket.socket) -> None:
+        """Handle what arrives within a tick: signals, and lines of workers."""
+        for key, _ in self._selector.select(TICK_S):
+            if key.fileobj is woken:
+                for number in woken.recv(4096):
+                    self._signalled(signal.Signals(number))
+            else:
+                self._hear(key.data)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if number is signal.SIGCHLD:
+            self._reap()
+        elif number is signal.SIGUSR2:
+            self._replace_program()
+        elif number is not signal.SIGHUP or (self._terminal and not has_terminal()):
+            self._stop(number)
+        else:
+            self._reload()
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Drain all workers; the second time, they cut calls off."""
+        if not self._stopping:
+            log.info("stopping", extra={"signal": number.name, "workers": len(self._workers)})
+            self._kill_at = time.monotonic() + self._settings.server.drain_s + KILL_AFTER_S
+        self._stopping = True
+        for worker in self._workers.values():
+            self._end(worker)
+
+    def _end(self, worker: _Worker) -> None:
+        worker.leaving = True
+        os.kill(worker.pid, signal.SIGTERM)
+
+    def _reload(self) -> None:
+        """Reload every worker; a file with mistakes changes nothing."""
+        try:
+            settings = load(self._config_file, os.environ)
+        except SettingsError as error:
+            log.error("settings_rejected", extra={"reason": str(error)})
+            return
+        self._settings = settings
+        configure(settings.logging)
+        for worker in self._workers.values():
+            os.kill(worker.pid, signal.SIGHUP)
+        self._resize()
+
+    def _resize(self) -> None:
+        wanted = self._settings.server.processes
+        self._slots = {slot: self._slots.get(slot, _Slot()) for slot in range(wanted)}
+        for worker in self._workers.values():
+            if worker.slot >= wanted and not worker.leaving:
+                self._end(worker)
+
+    def _replace_program(self) -> None:
+        if self._stopping or self._upgrade is not None:
+            return
+        descriptor = self._listener.fileno()
+        own = {LISTENER: str(descriptor), REPLACED: str(os.getpid())}
+        self._upgrade = subprocess.Popen(
+            [sys.executable, *sys.orig_argv[1:]],
+            pass_fds=(descriptor,),
+            env={**os.environ, **own},
+        )
+        log.info("upgrade_started", extra={"pid": self._upgrade.pid})
+
+    def _care(self) -> None:
+        """What the time demands: starts, and the end of workers that stand still."""
+        now = time.monotonic()
+        if now - self._looked > 3 * TICK_S:  # the whole machine stood still
+            for worker in self._workers.values():
+                worker.heard = now
+        self._looked = now
+        self._kill_stuck(now)
+        if self._stopping:
+            return
+        taken = {one.slot for one in self._workers.values() if not one.leaving}
+        for number, slot in self._slots.items():
+            if number not in taken and now >= slot.due:
+                self._start(number)
+
+    def _kill_stuck(self, now: float) -> None:
+        timeout_s = self._settings.server.worker_timeout_s
+        for worker in self._workers.values():
+            stuck = worker.ready and not worker.leaving and now - worker.heard > timeout_s
+            if stuck or (self._stopping and now > self._kill_at):
+                log.error("worker_stuck", extra={"pid": worker.pid, "slot": worker.slot})
+                os.kill(worker.pid, signal.SIGKILL)
+
+    def _start(self, slot: int) -> None:
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            os._exit(self._forked(slot, theirs))
+        theirs.close()
+        now = time.monotonic()
+        worker = self._workers[pid] = _Worker(slot, pid, ours, now, now)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+
+    def _forked(self, slot: int, link: socket.socket) -> int:
+        """The life of a worker; returns its exit code."""
+        signal.set_wakeup_fd(-1)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl-C of the terminal is the supervisor's
+        self._selector.close()
+        for other in self._workers.values():
+            other.link.close()
+        code = self._work(
+            self._settings, WorkerLink(link, slot, self._directory, self._settings.server)
+        )
+        logging.shutdown()
+        sys.stdout.flush()
+        return code
+
+    def _hear(self, worker: _Worker) -> None:
+        received = worker.link.recv(4096)
+        if not received:  # it is ending; `_reap` has the rest
+            self._selector.unregister(worker.link)
+            return
+        worker.heard = time.monotonic()
+        *lines, worker.received = (worker.received + received).split(b"\n")
+        for line in lines:
+            if line != ALIVE:
+                self._became_ready(worker, int(line.removeprefix(READY)))
+
+    def _became_ready(self, worker: _Worker, tools: int) -> None:
+        worker.ready = True
+        if self._announced:
+            return
+        self._resize()  # the first one was alone
+        if sum(one.ready for one in self._workers.values()) < len(self._slots):
+            return
+        self._announced = True
+        announce(self._settings, self._listener, tools)
+        if self._replaced == os.getppid():
+            os.kill(self._replaced, signal.SIGTERM)
+
+    def _reap(self) -> None:
+        while self._workers or self._upgrade is not None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            worker = self._workers.pop(pid, None)
+            if worker is not None:
+                self._ended(worker, code)
+            elif self._upgrade is not None and pid == self._upgrade.pid:
+                self._upgrade = None
+                log.error("upgrade_failed", extra={"code": code})
+
+    def _ended(self, worker: _Worker, code: int) -> None:
+        if worker.link in self._selector.get_map():
+            self._selector.unregister(worker.link)
+        worker.link.close()
+        if self._stopping or worker.leaving:
+            return
+        if not self._announced and worker.slot == 0 and len(self._slots) == 1:
+            self._stopping = True
+            self._code = code if code > 0 else FAILED
+            return
+        lived = time.monotonic() - worker.started
+        slot = self._slots.get(worker.slot, _Slot())
+        slot.backoff_s = 0.0 if lived > SETTLED_S else _next(slot.backoff_s)
+        slot.due = time.monotonic() + slot.backoff_s
+        log.error(
+            "worker_died",
+            extra={"pid": worker.pid, "slot": worker.slot, "code": code, "retry_s": slot.backoff_s},
+        )
+
+
+def inherited_listener() -> socket.socket | None:
+    """The socket of the supervisor that this process replaces."""
+    descriptor = os.environ.pop(LISTENER, "")
+    return socket.socket(fileno=int(descriptor)) if descriptor else None
+
+
+def _next(backoff_s: float) -> float:
+    return min(max(FIRST_BACKOFF_S, 2 * backoff_s), LONGEST_BACKOFF_S)
+
+
+@contextmanager
+def _handled(wake: socket.socket) -> Iterator[None]:
+    """Signals are written to `wake` inside."""
+    signal.set_wakeup_fd(wake.fileno())
+    before = {number: signal.signal(number, _noted) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """A signal handler: the selector is woken by the wakeup descriptor."""

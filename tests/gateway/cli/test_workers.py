@@ -1,0 +1,312 @@
+"""`toolgate serve --workers`: several processes behind one socket act as one gateway."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.settings import DatabaseSettings
+from tests.fixtures_gateway import Recorder, pets
+from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+
+pytestmark = pytest.mark.anyio
+
+ALL_OK = {"0": "ok", "1": "ok"}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+STATELESS = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+CLIENT = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
+
+
+@pytest.fixture
+def settings_file(folder: Path, service: Recorder) -> Path:
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    file = folder / "toolgate.yaml"
+    file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{service.url}'}}}}")
+    return file
+
+
+@pytest.fixture
+async def gateway(
+    settings_file: Path, database_settings: DatabaseSettings
+) -> AsyncIterator[Served]:
+    async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def workers(count: str, **settings: str) -> AsyncIterator[Served]:
+    async with serving("--workers", count, **settings) as gateway:
+        await gateway.ready()
+        yield gateway
+        await gateway.stop()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """Each request has a connection of its own, and so reaches any of the workers."""
+    connector = aiohttp.TCPConnector(force_close=True)
+    timeout = aiohttp.ClientTimeout(DEADLINE_S)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+        yield http
+
+
+async def call(http: aiohttp.ClientSession, gateway: Served) -> Any:
+    async with http.post(gateway.url + "/rpc", json=CALL) as response:
+        return await response.json()
+
+
+async def children(gateway: Served) -> set[int]:
+    """Process ids of the workers, once there are two."""
+    path = Path(f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children")
+
+    def found() -> set[int]:
+        return {int(pid) for pid in path.read_text().split()}
+
+    await until(lambda: len(found()) == 2)
+    return found()
+
+
+async def states(http: aiohttp.ClientSession, gateway: Served) -> dict[str, str]:
+    async with http.get(gateway.url + "/ready") as response:
+        workers: dict[str, str] = (await response.json())["workers"]
+        return workers
+
+
+async def all_ok(http: aiohttp.ClientSession, gateway: Served) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while await states(http, gateway) != ALL_OK:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)  # imports of the same source may still run
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():  # noqa: ASYNC110 - other processes set no event here
+            await asyncio.sleep(0.05)
+
+
+async def gone(pids: set[int]) -> None:
+    await until(lambda: all(_ended(pid) for pid in pids))
+
+
+def _ended(pid: int) -> bool:
+    with suppress(OSError):
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()  # a zombie
+    return True
+
+
+async def test_any_worker_serves_any_session(gateway: Served, http: aiohttp.ClientSession) -> None:
+    assert (await gateway.line()).endswith(" · 2 workers")
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
+    async with http.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
+        session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "listPets"}}
+    for _ in range(20):
+        async with http.post(gateway.url + "/mcp", json=body, headers=session) as response:
+            assert response.status == 200, await response.text()
+    handled = await counted(http, gateway)
+    assert sum(handled.values()) >= 20
+
+
+async def counted(http: aiohttp.ClientSession, gateway: Served) -> dict[str, float]:
+    """Requests by worker."""
+    async with http.get(gateway.url + "/metrics") as response:
+        families = {f.name: f for f in text_string_to_metric_families(await response.text())}
+    handled: dict[str, float] = {}
+    for sample in families["toolgate_requests"].samples:
+        if sample.name.endswith("_total"):
+            worker = sample.labels["worker"]
+            handled[worker] = handled.get(worker, 0) + sample.value
+    return handled
+
+
+async def test_metrics_and_readiness_speak_for_all_workers(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    await all_ok(http, gateway)
+    async with http.get(gateway.url + "/metrics") as response:
+        families = {f.name: f for f in text_string_to_metric_families(await response.text())}
+    assert {sample.labels["worker"] for sample in families["toolgate_ready"].samples} == {"0", "1"}
+
+
+async def test_a_killed_worker_is_replaced_and_calls_go_on(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    before = await children(gateway)
+    victim = min(before)
+    os.kill(victim, signal.SIGKILL)
+    assert (await gateway.event("worker_died"))["code"] == -signal.SIGKILL
+    assert (await call(http, gateway))["result"]
+    await gateway.event("listening")
+    await all_ok(http, gateway)
+    after = await children(gateway)
+    assert victim not in after
+    assert len(after & before) == 1
+
+
+async def test_a_worker_that_stands_still_is_killed(
+    settings_file: Path, database_settings: DatabaseSettings
+) -> None:
+    timeout = {"TOOLGATE_SERVER__WORKER_TIMEOUT_S": "1"}
+    async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url, **timeout) as gateway:
+        stopped = min(await children(gateway))
+        os.kill(stopped, signal.SIGSTOP)
+        assert (await gateway.event("worker_stuck"))["pid"] == stopped
+        await gateway.event("worker_died", pid=stopped)
+
+
+@asynccontextmanager
+async def hammered(http: aiohttp.ClientSession, gateway: Served) -> AsyncIterator[list[str]]:
+    """Calls on new connections, one after the other, inside; yields their failures."""
+    failures: list[str] = []
+
+    async def hammer() -> None:
+        while True:
+            try:
+                answer = await call(http, gateway)
+                if "result" not in answer:
+                    failures.append(str(answer))
+            except aiohttp.ClientError as error:
+                failures.append(repr(error))
+
+    task = asyncio.create_task(hammer())
+    try:
+        yield failures
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_hangup_reloads_all_workers_and_refuses_no_connection(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    before = await children(gateway)
+    async with hammered(http, gateway) as failures:
+        text = settings_file.read_text()
+        settings_file.write_text(f"{text}\ntoolsets: {{few: {{include: [listPets]}}}}")
+        gateway.process.send_signal(signal.SIGHUP)
+        for _ in before:
+            await gateway.event("settings_reloaded")
+        for _ in range(10):
+            url = gateway.url + "/mcp/few"
+            async with http.post(url, json=LIST, headers=STATELESS) as response:
+                assert len((await response.json())["result"]["tools"]) == 1
+    assert failures == []
+    assert await children(gateway) == before
+
+
+async def test_the_number_of_workers_follows_the_settings(
+    settings_file: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
+) -> None:
+    text = settings_file.read_text()
+    settings_file.write_text(f"{text}\nserver: {{workers: 3}}")
+    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+        await gateway.ready()
+        settings_file.write_text(f"{text}\nserver: {{workers: 2}}")
+        gateway.process.send_signal(signal.SIGHUP)
+        assert len(await children(gateway)) == 2
+        assert (await call(http, gateway))["result"]
+        await gateway.stop()
+
+
+async def test_a_new_program_takes_over_without_a_refused_connection(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    before = await children(gateway)
+    await gateway.line()
+    async with hammered(http, gateway) as failures:
+        gateway.process.send_signal(signal.SIGUSR2)
+        new = (await gateway.event("upgrade_started"))["pid"]
+        assert gateway.url in await gateway.line()
+        await gone({*before, gateway.process.pid})
+        assert (await call(http, gateway))["result"]
+    os.kill(new, signal.SIGTERM)
+    await gone({new})
+    assert failures == []
+
+
+async def test_workers_end_with_a_killed_supervisor(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    orphans = await children(gateway)
+    gateway.process.kill()
+    await gone(orphans)
+    port = int(gateway.url.rpartition(":")[2])
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+
+
+async def test_a_second_supervisor_on_the_port_is_refused(
+    gateway: Served, database_settings: DatabaseSettings
+) -> None:
+    port = gateway.url.rpartition(":")[2]
+    url = {"TOOLGATE_DATABASE__URL": database_settings.url}
+    code, _, err = await ran("serve", "--workers", "2", "--port", port, **url)
+    assert code == 1
+    assert "Is a gateway running already?" in err
+
+
+async def test_a_signal_drains_all_workers(gateway: Served, service: Recorder) -> None:
+    slow = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
+    async with aiohttp.ClientSession() as http:
+
+        async def answered() -> Any:
+            async with http.post(gateway.url + "/rpc", json=slow) as response:
+                return await response.json()
+
+        running = asyncio.create_task(answered())
+        await service.arrived.wait()
+        gateway.process.send_signal(signal.SIGTERM)
+        await gateway.event("stopping", workers=2)
+        service.release.set()
+        assert (await running)["result"]["heard"]["path"] == "/slow"
+    code, log = await gateway.stop(0)
+    assert code == 0
+    assert "Traceback" not in log
+
+
+async def test_workers_that_cannot_start_end_the_command(folder: Path) -> None:
+    url = "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1"
+    folder.joinpath("toolgate.yaml").write_text(
+        "sources: {a: {python: missing_module_of_services}}"
+    )
+    code, _, err = await ran("serve", "--workers", "2", "--port", "0", TOOLGATE_DATABASE__URL=url)
+    assert code == 2
+    assert "missing_module_of_services" in err
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "message"),
+    [
+        ("0", {}, 'server.workers: expected "auto" (one for each CPU core) or a whole number'),
+        ("many", {}, 'server.workers: expected "auto" (one for each CPU core) or a whole number'),
+        ("64", {"TOOLGATE_DATABASE__URL": "embedded"}, "database.max_connections of at least 390"),
+        ("2", {"TOOLGATE_STATE__BACKEND": "memory"}, "expected auto, postgres or redis"),
+    ],
+)
+async def test_unsuitable_numbers_are_refused(
+    folder: Path, count: str, settings: dict[str, str], message: str
+) -> None:
+    code, _, err = await ran("serve", "--workers", count, **settings)
+    assert code == 2
+    assert message in err
