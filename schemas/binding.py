@@ -144,6 +144,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return ()
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes of which a caller needs one; empty: none."""
+        return ()
+
+    @property
     def mirrored(self) -> tuple[Mirrored, ...]:
         """The arguments that clients repeat in headers."""
         return ()
@@ -224,6 +229,10 @@ class ServiceBinding(Binding, frozen=True, omit_defaults=True):
     @property
     def action(self) -> "ServiceBinding":
         return self
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return () if self.skip_auth else tuple((self.scope or "").split())
 
     @property
     def positional(self) -> tuple[str, ...]:
@@ -328,3 +337,19 @@ class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True
 
     def target(self, _address: str | None) -> str:
         return "this gateway itself"
+
+
+class WingBinding(Binding, frozen=True, tag="wing", omit_defaults=True):
+    """An operation of a wing, a part of the gateway that settings switch on."""
+
+    wing: str  # its name, which its source has too
+    operation: str  # its id
+    scope: str | None = None  # that a caller needs
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return (self.scope,) if self.scope else ()
+
+    def target(self, _address: str | None) -> str:
+        needs = f"\nscope {self.scope}" if self.scope else ""
+        return f"operation {self.operation} of the wing {self.wing}, in this gateway{needs}"

@@ -19,12 +19,14 @@ from schemas.binding import (
     OpenAPIBinding,
     PythonBinding,
     ScriptBinding,
+    WingBinding,
 )
 from schemas.hybrid import Side
 from schemas.mcp.snapshot import ServerFacts
 
-Origin = Literal["settings", "example", "cli", "admin"]
-"""Who had a source imported last; "example": the settings of one of the product's examples."""
+Origin = Literal["settings", "example", "cli", "admin", "wing"]
+"""Who had a source imported last; "example": the settings of one of the product's examples; "wing":
+the wing of the gateway that it belongs to."""
 
 OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
@@ -110,6 +112,7 @@ class SourceFacts:
     options: type[Options] = HybridOptions
     server: bool = False  # an MCP server: listed, watched for changes, and called at its location
     loaded: bool = False  # code inside the gateway: without an address, served where it is loaded
+    own: bool = False  # a part of the gateway itself: there while that is switched on
     keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.Facts`
     schemes: bool = False  # its tools declare security schemes; else headers are sent
     final: str = ""  # why rollback is impossible, worded to follow the source's name
@@ -132,6 +135,7 @@ class Kind:
 # Python services are in the code.
 _SERVER = "is another MCP server: only that can bring back what it had. --pin holds back changes"
 _CODE = "is written in Python: bring back its code"
+_PART = "is a part of this gateway: it has the tools of its release"
 
 KINDS: dict[str, Kind] = {
     "openapi": Kind(
@@ -144,6 +148,7 @@ KINDS: dict[str, Kind] = {
     "function": Kind(FunctionBinding),
     "script": Kind(ScriptBinding),
     "gateway": Kind(GatewayBinding),
+    "wing": Kind(WingBinding, SourceFacts(loaded=True, own=True, final=_PART)),
 }
 """The kinds of tools by name. Another one is a row here, one in `registry.sources.source_reader`
 where it is imported, and one in `gateway.app.upstreams`, which says what executes its bindings."""

@@ -34,6 +34,7 @@ from gateway.upstreams.mcp.transports import Transports
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
+from gateway.upstreams.wing import WingUpstream
 from registry.catalog.catalog import Catalog, Located
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
@@ -46,6 +47,7 @@ from schemas.binding import (
     OpenAPIBinding,
     PythonBinding,
     ScriptBinding,
+    WingBinding,
 )
 from schemas.errors import MethodNotFound, ToolgateError
 from schemas.hybrid import Action
@@ -94,6 +96,7 @@ class Parts:
     functions: Mapping[str, Function]  # by their names in the current settings
     timeout_of: Callable[[str], float]  # seconds, by the name of a source
     scripts: Callable[[], Scripts]
+    wings: Mapping[str, Upstream]  # those that are open, by name
 
 
 UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
@@ -104,6 +107,7 @@ UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
     McpBinding: lambda of: of.mcp,
     FunctionBinding: lambda of: FunctionUpstream(of.functions, of.python, of.timeout_of),
     ScriptBinding: lambda of: ScriptUpstream(of.scripts),
+    WingBinding: lambda of: WingUpstream(of.wings),
 }
 """What makes the executor of a kind of bindings; see `schemas.source.KINDS`."""
 
@@ -113,6 +117,7 @@ class Upstreams:
         self._settings = settings
         self.services = load_services(settings.sources)
         self.functions = load_functions(settings.functions)
+        self.wings: dict[str, Upstream] = {}  # those that are open, by name
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
         self.client = Client(upstream, sources, own)
@@ -144,6 +149,7 @@ class Upstreams:
             functions=self.functions,
             timeout_of=self._timeout_of,
             scripts=lambda: self._settings.scripts,
+            wings=self.wings,
         )
         return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 

@@ -5,7 +5,7 @@ An immutable snapshot: a request keeps the one that it began with. `registry.cat
 the current one of each tenant.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -231,7 +231,7 @@ class Catalog:
     @cached_property
     def _scopes(self) -> frozenset[str]:
         """All scopes that decide whether a caller may call some tool."""
-        return frozenset(scope for tool in self.tools for scope in _required_scopes(tool))
+        return frozenset(scope for tool in self.tools for scope in tool.binding.scopes)
 
     @cached_property
     def _own_by_name(self) -> Mapping[str, Tool]:
@@ -243,14 +243,6 @@ class Catalog:
         return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
 
 
-def _required_scopes(tool: Tool) -> Sequence[str]:
-    """The scopes of which a caller of the tool needs one; empty: public."""
-    action = tool.binding.action
-    if action is None or action.skip_auth or not action.scope:
-        return ()
-    return action.scope.split()
-
-
 def _is_open_to(tool: Tool, scopes: frozenset[str]) -> bool:
-    required = _required_scopes(tool)
+    required = tool.binding.scopes
     return not required or not scopes.isdisjoint(required)

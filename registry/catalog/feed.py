@@ -7,7 +7,7 @@ the others in the background.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -100,9 +100,11 @@ class Feed:
         lister: Lister | None = None,
         handle: DatabaseHandle | None = None,
         events: CatalogEvents | None = None,
+        wings: Collection[str] = (),
     ) -> None:
         """`services`: the actions of each source that is written in Python. `lister` lists the
-        tools of other MCP servers. `handle` gets the database once it responds."""
+        tools of other MCP servers. `handle` gets the database once it responds. `wings`:
+        the names of those that are switched on."""
         self._database = database
         self._imports = imports
         self._wanted = sources
@@ -110,6 +112,7 @@ class Feed:
         self._catalogs = catalogs
         self._services = services
         self._lister = lister
+        self._wings = wings
         self._refreshing: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._reloading: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._awaited: set[str] = set()  # tenants with a reload pending
@@ -253,6 +256,7 @@ class Feed:
 
     async def _import_all(self, store: ToolStore) -> None:
         await self._check_left_over(store)
+        await self._remove_wings(store)
         known = self._catalogs.of(self._host_id).sources
 
         def can_wait(spec: ImportSpec) -> bool:
@@ -273,14 +277,22 @@ class Feed:
         if names and not self._imports.prune:
             log.warning("sources_left_over", extra={"sources": names, "hint": LEFT_OVER})
         elif names:
-            await self._prune(store, names)
+            await self._prune(store, self._host_id, names)
 
-    async def _prune(self, store: ToolStore, names: Iterable[str]) -> None:
+    async def _remove_wings(self, store: ToolStore) -> None:
+        """Delete the sources of wings that are switched off, of all tenants."""
+        for tenant in await self._catalogs.tenants(store, self._host_id):
+            sources = self._catalogs.of(tenant).sources.values()
+            gone = [one.name for one in sources if one.facts.own and one.name not in self._wings]
+            if gone:
+                await self._prune(store, tenant, gone)
+
+    async def _prune(self, store: ToolStore, tenant: str, names: Iterable[str]) -> None:
         try:
             for name in names:
-                tools = await store.remove(self._host_id, name)
+                tools = await store.remove(tenant, name)
                 log.warning("source_pruned", extra={"source": name, "tools": tools})
-            await self._reload(store, self._host_id)
+            await self._reload(store, tenant)
         except psycopg.OperationalError as error:  # the next start or reload tries again
             log.error("sources_not_pruned", extra={"reason": str(error).partition("\n")[0]})
 

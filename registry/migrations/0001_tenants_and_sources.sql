@@ -50,9 +50,10 @@ CREATE TABLE api_t (
 );
 COMMENT ON TABLE api_t IS 'Sources: where tools come from and where their calls go.';
 COMMENT ON COLUMN api_t.kind IS
-    'openapi, graphql, hybrid, python, mcp; or manual: made for tools that were written by hand.';
+    'openapi, graphql, hybrid, python, mcp, wing; or manual: made for tools that were written by hand.';
 COMMENT ON COLUMN api_t.origin IS
-    'Who imported the source last: settings, example (settings of an example), cli or admin. Null: '
+    'Who imported the source last: settings, example (settings of an example), cli, admin '
+    'or wing (the wing of the gateway that it belongs to). Null: '
     'made for tools that were written by hand. A source that was removed from the settings is '
     'still served, without the headers and credentials that stood there, until it is deleted.';
 COMMENT ON COLUMN api_t.location IS 'Path or URL of the description, or address of the server.';

@@ -15,9 +15,11 @@ from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (
     IMPORTERS,
     NO_SERVICES,
+    NOTHING_OFFERED,
     FoundSource,
     ImportSpec,
     Lister,
+    Offered,
     Origins,
     Services,
     declared_base,
@@ -160,13 +162,15 @@ class Sources:
         limits: Imports,
         services: Services = NO_SERVICES,
         lister: Lister | None = None,
+        *,
+        offered: Offered = NOTHING_OFFERED,
     ) -> None:
         """`services` are those served by this process: only it knows their actions. `lister` lists
-        other MCP servers; without it none is imported."""
+        other MCP servers; without it none is imported. `offered`: the tools of wings."""
         self._store = store
         self._host_id = host_id
         self._limits = limits
-        self._origins = Origins(services, lister)
+        self._origins = Origins(services, lister, offered)
 
     async def import_(
         self, spec: ImportSpec, progress: Progress | None = None, *, force: bool = False
@@ -176,7 +180,7 @@ class Sources:
         A description that was rolled back is not imported again, unless `force`.
         """
         found = await self._find(spec)
-        known = await self._store.source(self._host_id, spec.name)
+        known = await self._known(spec)
         if known is not None and not force and is_rolled_back(known, spec, found):
             held = known.rolled_back.version if known.rolled_back else None
             return replace(await _dry_run(spec, found), rolled_back=known.number, held=held)
@@ -187,7 +191,7 @@ class Sources:
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Like `import_`, but None when the source is unchanged since the last import."""
         found = await self._find(spec)
-        known = await self._store.source(self._host_id, spec.name)
+        known = await self._known(spec)
         if known is not None and (
             is_rolled_back(known, spec, found) or is_current(known, spec, found)
         ):
@@ -227,6 +231,14 @@ class Sources:
         return await self._save(
             *_uploaded(as_imported(source), document, self._limits), check=check
         )
+
+    async def _known(self, spec: ImportSpec) -> Source | None:
+        """The source of this name. Raises SourceExists if either is a part of the gateway itself,
+        and the other is not."""
+        known = await self._store.source(self._host_id, spec.name)
+        if known is not None and known.facts.own != spec.facts.own:
+            raise SourceExists(spec.name)
+        return known
 
     async def _find(self, spec: ImportSpec) -> FoundSource:
         return await find(spec, self._limits, self._origins)

@@ -29,10 +29,12 @@ from schemas.source import (
     GraphQLOptions,
     OpenAPIOptions,
     Origin,
+    Outcome,
     SourceFacts,
     facts_of,
 )
 from schemas.source import Options as SourceOptions
+from schemas.tool import ToolDraft
 
 SDL_SIGNATURE = re.compile(
     rb'\A(?:\s|#[^\n]*|"""(?:[^"]|"(?!""))*"""|"[^"\n]*")*'
@@ -58,7 +60,10 @@ IMPORTER = 3  # increment when the same document would give other tools than bef
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
 
+Offered = Mapping[str, Sequence[ToolDraft]]  # by name of a wing of this process
+
 NO_SERVICES: Services = {}
+NOTHING_OFFERED: Offered = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Origins:
 
     services: Services = field(default_factory=dict)  # those served by this process
     lister: Lister | None = None  # None: this process lists no servers
+    offered: Offered = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,20 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
     return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
 
 
+async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
+    """The tools of a wing: no document, so the digest is that of its tools."""
+    if spec.name not in origins.offered:
+        raise ImportRejected(
+            f"The source {spec.name} is a wing of the gateway: `toolgate serve` imports it, and "
+            "nothing else."
+        )
+    drafts = tuple(origins.offered[spec.name])
+    outcomes = tuple(Outcome(one.key, one.key, one.name, "imported") for one in drafts)
+    imported = Imported(spec.name, None, (), drafts, outcomes)
+    digest = _digest("".join(storable(draft)[1] for draft in drafts).encode())
+    return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
+
+
 def _digest(document: bytes) -> str:
     """The digest of a document and this importer; another importer may make other tools of it."""
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
@@ -352,7 +372,7 @@ def _endpoint(_location: str, servers: tuple[str, ...]) -> str | None:
 
 
 def _no_document(*_read: object) -> Imported:
-    raise ImportRejected("What is written in Python has no description.")
+    raise ImportRejected("What is served by the gateway itself has no description.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,5 +408,6 @@ IMPORTERS: dict[str, Importer] = {
     ),
     "python": Importer(read=_no_document, find=_find_python),
     "mcp": Importer(read=_read_mcp, find=_find_mcp, needs_lister=lambda _spec: True),
+    "wing": Importer(read=_no_document, find=_find_offered),
 }
 """By kind of source; see `schemas.source.KINDS`."""

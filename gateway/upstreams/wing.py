@@ -1,0 +1,26 @@
+"""Executes `WingBinding`: hands a call to the wing that has the operation, while that is open."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from gateway.abc import Upstream
+from gateway.context import Context
+from gateway.upstreams.http.answers import failed
+from schemas.binding import WingBinding
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
+
+
+class WingUpstream:
+    def __init__(self, open_wings: Mapping[str, Upstream]) -> None:
+        """`open_wings` by name; changes as wings are opened and closed."""
+        self._open = open_wings
+
+    async def call(
+        self, tool: Tool, source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult | RelayedResult:
+        binding = cast("WingBinding", tool.binding)  # app: each upstream has its own kind
+        upstream = self._open.get(binding.wing)
+        if upstream is None:
+            return failed(f"{tool.name}: the wing {binding.wing} is not open in this gateway")
+        return await upstream.call(tool, source, arguments, context)
