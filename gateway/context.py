@@ -60,6 +60,15 @@ class Identity:
     # whether it is still valid; None: always
     still: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Scopes of the caller; an application's X-Scope-Token takes precedence over the user's
+        token. Raises the Fault of an invalid token."""
+        spoken = self.scope_token
+        if isinstance(spoken, Fault):
+            raise spoken
+        return self.principal.scopes if spoken is None else spoken
+
 
 Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
 """Who sent the HTTP request of this ASGI scope."""

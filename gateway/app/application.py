@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -175,12 +175,14 @@ def application(
     *,
     fronts: Mapping[str, ASGIApp],
     admin: ASGIApp | None,
+    wings: Sequence[BaseRoute],
     health: Health,
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
     siblings: Siblings | None = None,
 ) -> Starlette:
-    """`fronts` by path; `admin` is None without an admin API; `siblings` as in `Probes`."""
+    """`fronts` by path; `admin` is None without an admin API; `wings`: the routes of
+    theirs; `siblings` as in `Probes`."""
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
@@ -189,6 +191,7 @@ def application(
             Route("/ready", probes.ready),
             Route("/metrics", probes.metrics),
             *([PathPrefix(settings.admin.path, admin)] if admin is not None else []),
+            *wings,
             Route("/", index(settings)),
             *access.protected_resource.routes,
         ],

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette.applications import Starlette
@@ -32,6 +32,7 @@ from gateway.middleware.telemetry import Metrics
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments
+from gateway.wings.table import enabled
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -41,6 +42,9 @@ from registry.display.shapes import Shaping
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
 from schemas.jsonrpc import Request
+
+if TYPE_CHECKING:  # a gateway without wings does not import them
+    from gateway.app.wings import Wings
 
 
 class Gateway:
@@ -80,6 +84,7 @@ class Gateway:
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
         self.admin: AdminApi | None = None
+        self.wings = self._wings()
         self._show()
 
     @asynccontextmanager
@@ -96,11 +101,15 @@ class Gateway:
                 tasks.start_soon(self.embeddings.run)
                 tasks.start_soon(self.access.run)
                 tasks.start_soon(self.access.bounds.shedding.run)
+                if self.wings is not None:
+                    tasks.start_soon(self.wings.run)
                 try:
                     yield
                 finally:
                     self.drain()
                     await self.upstreams.python.finishing.settle(self._drained_by)
+                    if self.wings is not None:
+                        await self.wings.stop(self._drained_by)
                     await self.access.settle()
                     tasks.cancel_scope.cancel()
         finally:
@@ -146,6 +155,7 @@ class Gateway:
             self.access,
             fronts=self.fronts,
             admin=self.admin,
+            wings=[] if self.wings is None else self.wings.routes,
             health=self.health,
             metrics=registry,
             lifespan=self.lifespan,
@@ -164,6 +174,8 @@ class Gateway:
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         if self.admin is not None:
             self.admin.serve(operations_of(self._parts()))
+        if self.wings is not None:
+            self.wings.reconfigure()
         served = self._fronts()
         self.fronts.clear()
         self.fronts.update(served)
@@ -193,7 +205,30 @@ class Gateway:
         away, state = self.shared.stores.away, self.embeddings.state
         shared = {} if away is None else {"redis": "unreachable" if away() else "ok"}
         failed = state == "ok" and self.search.model_failed
-        return {**shared, "embeddings": "unavailable" if failed else state}
+        wings = {} if self.wings is None else self.wings.states
+        return {**shared, **wings, "embeddings": "unavailable" if failed else state}
+
+    def _wings(self) -> "Wings | None":
+        """The wings that are switched on; None: there are none."""
+        if not enabled(self.settings):
+            return None
+        from gateway.app.wings import WingGround, Wings
+
+        return Wings(
+            WingGround(
+                settings=self.settings,
+                handle=self._handle,
+                events=self.events,
+                catalogs=self.catalogs,
+                access=self.access,
+                upstreams=self.upstreams.wings,
+                metrics=self.metrics.registry,
+                middleware=lambda: self._middleware,
+                outcome=self._outcome,
+                embedder=self.embeddings.embedder,
+                search=self.search.run,
+            )
+        )
 
     def _catalog(self) -> Catalog:
         return self.catalogs.of(self.principal.tenant)
@@ -210,6 +245,7 @@ class Gateway:
             lister=self.asking,
             handle=self._handle,
             events=self.events,
+            wings=enabled(settings),
         )
 
     def _access(self, policy_view: PolicyView) -> Access:

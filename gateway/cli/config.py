@@ -17,6 +17,7 @@ from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
 from gateway.cli.doctor.checks import gathered
 from gateway.cli.doctor.sources import unimported
+from gateway.cli.doctor.wings import wings
 from gateway.cli.doctor.world import world
 from gateway.cli.idle import idle_in_registry
 from gateway.cli.serve.command import check_exposure
@@ -135,7 +136,8 @@ def schema() -> None:
 
 
 def _warn_of_the_world(settings: Settings) -> None:
-    found = [one for one in run(gathered(world(settings))) if one.status != "ok"]
+    checks = [*run(gathered(world(settings))), *run(gathered(wings(settings)))]
+    found = [one for one in checks if one.status != "ok"]
     for one in [*found, *(run(unimported(settings)) if settings.sources else ())]:
         click.echo(f"toolgate: warning: {one.detail}", err=True)
 

@@ -8,6 +8,7 @@ import click
 from gateway.cli.common.failure import FAILED, INTERRUPTED, CommandFailure
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import CONFIG_FILE, config_option
+from gateway.wings.table import WINGS
 
 COMMANDS = {
     "init": ("gateway.cli.config:init", "Write a settings file to begin with."),
@@ -50,7 +51,7 @@ COMMANDS = {
     ),
     "completion": ("gateway.cli.config:completion", "Complete commands in your shell."),
 }
-
+COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in WINGS.items()}
 
 MEANT = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),

@@ -6,7 +6,8 @@ from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from registry.database.migrate import MigrationState, status
+from gateway.wings.table import wing_components
+from registry.database.migrate import REGISTRY, MigrationState, status
 from registry.database.migrate import migrate as apply
 
 
@@ -17,8 +18,9 @@ from registry.database.migrate import migrate as apply
 def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
     """Bring the database to this release: apply the migrations that it lacks.
 
-    Other commands, `serve` included, do it by themselves; this one is for those who give the
-    right to change tables to an administrator only.
+    Those of wings are applied if the settings switch them on. Other commands, `serve` included, do
+    it by themselves; this one is for those who give the right to change tables to an administrator
+    only.
     """
     applied, states = run(_migrate(settings, only_status))
     if as_json:
@@ -41,5 +43,6 @@ async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], li
         open_registry(settings, migrate=False) as registry,
         registry.database.connect() as connection,
     ):
-        applied = [] if only_status else await apply(connection)
-        return applied, await status(connection)
+        components = (REGISTRY, *wing_components(settings))
+        applied = [] if only_status else await apply(connection, components)
+        return applied, await status(connection, components)

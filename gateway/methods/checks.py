@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.context import Identity
 from schemas.binding import ServiceBinding
-from schemas.errors import Fault, InvalidParams
+from schemas.errors import InvalidParams
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     BAD_IDEMPOTENCY_KEY,
@@ -39,21 +39,12 @@ def check_key(binding: ServiceBinding, key: str | None) -> None:
         raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))
 
 
-def scopes_of(identity: Identity) -> frozenset[str]:
-    """Scopes of the caller; an application's X-Scope-Token takes precedence over the user's token.
-    Raises the Fault of an invalid token."""
-    spoken = identity.scope_token
-    if isinstance(spoken, Fault):
-        raise spoken
-    return identity.principal.scopes if spoken is None else spoken
-
-
 def check_scope(binding: ServiceBinding, identity: Identity) -> None:
     """Require one of the action's scopes (light-4j's `enableVerifyScope`). Raises StatusFault."""
     wanted = set((binding.scope or "").split())
     if binding.skip_auth or not wanted or not identity.verified:
         return
-    scopes = scopes_of(identity)
+    scopes = identity.scopes
     if wanted.isdisjoint(scopes):
         own = identity.scope_token is None
         kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH

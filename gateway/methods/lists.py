@@ -14,7 +14,6 @@ from msgspec import Raw
 
 from config.types import DisclosureMode
 from gateway.context import Context
-from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
@@ -146,7 +145,7 @@ class Lists:
     def scopes(self, context: Context) -> frozenset[str] | None:
         """Scopes that limit the caller's hybrid actions; None: no limit."""
         looks = self._verify_scope and context.identity.verified
-        return scopes_of(context.identity) if looks else None
+        return context.identity.scopes if looks else None
 
     def profile(self, context: Context, request: Request | None = None) -> Chosen:
         """The client's display profile: from the request's address, else by the client name that

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, field
 from msgspec.structs import replace
 
 from gateway.context import Context
@@ -20,7 +20,7 @@ from gateway.operations.serving import OperationResponse, OperationServer, probl
 from gateway.operations.tools import BODY, IF_MATCH, IF_NONE_MATCH, members_of
 from schemas.binding import OperationBinding
 from schemas.errors import MethodNotFound
-from schemas.jsonrpc import encode
+from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
@@ -28,6 +28,13 @@ META_ETAG = "toolgate/etag"  # in `_meta` of a result: its ETag
 DONE = ToolResult((TextContent("Done."),))
 
 Json = Mapping[str, Any]
+
+
+class OperationResult(ToolResult, frozen=True):
+    """A result with what HTTP has besides; the distinction is internal to the gateway."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class OperationUpstream:
@@ -42,7 +49,7 @@ class OperationUpstream:
     async def call(
         self, tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
-        operation = self._operation(tool, context)
+        operation = self.operation_of(tool, context)
         try:
             asked = input_of(operation, arguments, context)
             body = encode(arguments)
@@ -52,9 +59,17 @@ class OperationUpstream:
             )
         except ProblemDetails as problem:
             response = problem_response(problem, context.request_id)
-        return result_of(response, tells_tag=operation.id in self._tells_tag)
+        result = result_of(response, tells_tag=operation.id in self._tells_tag)
+        return OperationResult(
+            result.content,
+            result.structured_content,
+            result.is_error,
+            result.meta,
+            response.status,
+            response.headers,
+        )
 
-    def _operation(self, tool: Tool, context: Context) -> Operation:
+    def operation_of(self, tool: Tool, context: Context) -> Operation:
         """Raises MethodNotFound if unknown, and if the caller lacks its scope."""
         binding = cast("OperationBinding", tool.binding)  # app: each upstream has its own kind
         operation = self._server.by_id.get(binding.operation)
@@ -67,12 +82,31 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
     """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
     read_names(operation, names)
-    given = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    given = {one.encode_name for one in msgspec.structs.fields(operation.query)}
     query = {name: value for name, value in arguments.items() if name in given}
     body = _body(operation, arguments)
     return OperationInput(
         context.principal, names, converted_query(operation, query), body, context
     )
+
+
+def arguments_of(
+    operation: Operation, asked: OperationInput, body: bytes, headers: Json
+) -> dict[str, Any]:
+    """The inverse of `input_of`, for a request that came over HTTP. `headers`: the conditional
+    ones."""
+    query = msgspec.to_builtins(asked.query)
+    given = {name: value for name, value in query.items() if value is not None}
+    conditions = {
+        key: headers[name]
+        for key, name in ((IF_MATCH, "if-match"), (IF_NONE_MATCH, "if-none-match"))
+        if name in headers
+    }
+    arguments = {**given, **asked.names, **conditions}
+    if operation.body is None or not body:
+        return arguments
+    sent = decode_json(body)
+    return arguments | (sent if members_of(operation) else {BODY: sent})
 
 
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:

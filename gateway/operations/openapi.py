@@ -30,7 +30,14 @@ TITLES = {200: "Done.", 201: "Made.", 202: "Begun.", 204: "Done; there is nothin
 SCOPES = "The scope that it takes; `admin` opens everything, `admin:read` all that is read."
 
 
-def describe(operations: Sequence[Operation], root: str, version: str) -> Json:
+def describe(
+    operations: Sequence[Operation],
+    root: str,
+    version: str,
+    *,
+    title: str = "Toolgate admin API",
+    about: str = SCOPES,
+) -> Json:
     """`root` is the path of the API."""
     schemas = _Schemas(operations)
     paths: Json = {}
@@ -46,7 +53,7 @@ def describe(operations: Sequence[Operation], root: str, version: str) -> Json:
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Toolgate admin API", "version": version, "description": SCOPES},
+        "info": {"title": title, "version": version, "description": about},
         "servers": [{"url": root}],
         "security": [{"token": []}, {"key": []}],
         "tags": [{"name": name} for name in dict.fromkeys(one.tag for one in operations)],

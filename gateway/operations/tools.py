@@ -16,10 +16,10 @@ from gateway.operations.openapi import without_null
 from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
 from registry.display.shapes import Shaping
-from schemas.binding import OperationBinding
+from schemas.binding import Binding, OperationBinding
 from schemas.jsonrpc import encode
 from schemas.memo import Memo
-from schemas.tool import Annotations, Tool
+from schemas.tool import Annotations, Tool, ToolDraft
 
 Json = dict[str, Any]
 
@@ -71,10 +71,28 @@ class OperationCatalogs:
         return Catalog(tools, shaping=self._shaping, searchable=False)  # lists are complete
 
 
+def draft_of(operation: Operation, binding: Binding) -> ToolDraft:
+    """The operation as a tool that is stored like any other."""
+    return ToolDraft(
+        operation.id,
+        operation.id,
+        description_of(operation),
+        input_schema(operation),
+        binding,
+        output_schema=output_schema(operation),
+        annotations=HINTS[operation.effect],
+    )
+
+
+def description_of(operation: Operation) -> str:
+    needs = f"It takes the scope {operation.scope}." if operation.scope else ""
+    return " ".join(filter(None, (operation.summary, operation.details, needs)))
+
+
 def tool_of(operation: Operation) -> Tool:
     schema, output = Raw(encode(input_schema(operation))), output_schema(operation)
     encoded = None if output is None else Raw(encode(output))
-    description = f"{operation.summary} It takes the scope {operation.scope}."
+    description = description_of(operation)
     said = (operation.id, description, bytes(schema), bytes(encoded or b""), operation.effect)
     return Tool(
         id=str(uuid5(NAMESPACE_URL, f"toolgate:operation:{operation.id}")),

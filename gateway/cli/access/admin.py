@@ -51,7 +51,8 @@ def admin(
     pairs = {key: json_or_text(text) for key, text in read_pairs(arguments).items()}
     params = {**given, **pairs} if name else {}
     secret = sys.stdin.read().strip() if token == "-" else token  # noqa: S105 - stdin
-    found = run(_asked(_address(settings, url), secret, name or "tools/list", params))
+    address = f"{gateway_address(settings, url)}{settings.rpc.path}/{ADMIN_TOOLSET}"
+    found = run(asked(address, secret, name or "tools/list", params))
     if name:
         print_json(found)
     else:
@@ -59,27 +60,37 @@ def admin(
         print_rows(("NAME", "WHAT IT DOES"), rows)
 
 
-def _address(settings: Settings, url: str | None) -> str:
+def gateway_address(settings: Settings, url: str | None) -> str:
+    """The gateway at `url`, or of these settings."""
     own = settings.server.public_url or f"http://127.0.0.1:{settings.server.port}"
-    return f"{(url or own).rstrip('/')}{settings.rpc.path}/{ADMIN_TOOLSET}"
+    return (url or own).rstrip("/")
 
 
-async def _asked(address: str, token: str, method: str, params: Json) -> Any:
-    """The result; fails with the gateway's error, or the reason why it is unreachable."""
+async def asked(address: str, token: str | None, method: str, params: Json) -> Any:
+    """The result of a method; fails with the gateway's error, or why it is unreachable."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    headers = {"Authorization": f"Bearer {token}"}
+    answer = _read(*await received("POST", address, token, body), address)
+    if "error" in answer:
+        fail(str(answer["error"]["message"]))
+    return answer["result"]
+
+
+async def received(
+    method: str, address: str, token: str | None, body: Json | None = None
+) -> tuple[bytes, int]:
+    """The body and the status of an HTTP response; fails with the reason why there is none."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     timeout = aiohttp.ClientTimeout(TIMEOUT_S)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,
-            http.post(address, json=body, headers=headers, allow_redirects=False) as response,
+            http.request(
+                method, address, json=body, headers=headers, allow_redirects=False
+            ) as response,
         ):
-            answer = _read(await response.read(), response.status, address)
+            return await response.read(), response.status
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         fail(f"{address} does not answer ({type(error).__name__}). Is the gateway running?")
-    if "error" in answer:
-        fail(str(answer["error"]["message"]))
-    return answer["result"]
 
 
 def _read(data: bytes, status: int, address: str) -> Json:

@@ -34,12 +34,14 @@ from gateway.cli.doctor.checks import (
 )
 from gateway.cli.doctor.remote import breakers, embeddings, held_back, mcp_server, toolsets
 from gateway.cli.doctor.sources import imported
+from gateway.cli.doctor.wings import wings
 from gateway.cli.doctor.world import rights, world
 from gateway.cli.idle import idle_patterns, rules_not_evaluated
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.servers import open_lister
 from gateway.cli.tools.costs import check as costs
-from registry.database.migrate import status
+from gateway.wings.table import wing_components
+from registry.database.migrate import REGISTRY, status
 from registry.database.postgres import Database
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
@@ -94,10 +96,10 @@ async def _registry(settings: Settings) -> list[Check]:
     checks: list[Check] = []
     try:
         async with open_registry(settings, migrate=False) as registry:
-            embedded = settings.database.url == "embedded"
-            checks += [check async for check in _database(registry.database, embedded)]
+            checks += [check async for check in _database(registry.database, settings)]
             if any(check.status != "ok" for check in checks):
                 return checks
+            checks += [check async for check in wings(settings, registry.database.pool)]
             sources = await registry.store.sources(registry.host_id)
             checks += imported(settings, sources)
             stored = await stored_in(settings, registry)
@@ -136,12 +138,12 @@ async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIt
             yield reachable(source.name, source.tool_count, url)
 
 
-async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:
+async def _database(database: Database, settings: Settings) -> AsyncIterator[Check]:
     async with database.connect() as connection:
         version = connection.info.parameter_status("server_version")
-        where = "embedded" if embedded else "database.url"
+        where = "embedded" if settings.database.url == "embedded" else "database.url"
         yield Check("database", "ok", f"PostgreSQL {version} ({where})")
-        states = await status(connection)
+        states = await status(connection, (REGISTRY, *wing_components(settings)))
         if any(state.applied is None for state in states):
             async for check in rights(connection):
                 yield check

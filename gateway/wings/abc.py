@@ -1,0 +1,111 @@
+"""What a wing is: facts that hold before it is open, what it gets to open, and what it offers then.
+
+A wing is a folder `gateway/wings/NAME/` whose `wing.py` has a `Wing`, and a row of
+`gateway.wings.table`. Wings do not import each other: they meet through operations, which they call
+like any other tool.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
+
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp
+
+from gateway.context import Context, Identify, Identity, Principal, new_request_id
+from gateway.events import Events
+from gateway.operations.operation import Operation
+from registry.catalog.catalogs import Catalogs
+from registry.database.migrate import Component
+from registry.database.postgres import Database, Pool
+from registry.embedding.abc import Embedder
+from registry.search.query import SearchQuery, SearchResult
+from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import ToolResult
+
+CallTool = Callable[[Context, str, Mapping[str, Any]], Awaitable[ToolResult]]
+"""Calls a tool by its name with what the caller of the context may do: policy, limits, guardrails
+and audit hold as for a client. Raises Fault."""
+
+Task = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WingParts:
+    """The parts of a gateway that a wing uses, while it is open."""
+
+    settings: Any  # its section
+    tenant: str  # of the gateway; callers may be of others
+    database: Database  # reachable, with the tables of the wing
+    call: CallTool
+    catalogs: Catalogs  # of all tenants: to be read only
+    events: Events
+    embedder: Callable[[], Embedder | None]  # of queries; None: disabled, or unavailable
+    search: Callable[[SearchQuery], Awaitable[SearchResult]]
+    identify: Identify  # the caller of an HTTP request, for `apps`
+
+    @property
+    def pool(self) -> Pool:
+        return self.database.pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolePage:
+    """A page of the console."""
+
+    title: str
+    path: str  # below that of the wing
+    files: Traversable  # folder of its static files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What an open wing adds to its gateway."""
+
+    operations: Sequence[Operation] = ()  # their ids begin with the wing's name and `_`
+    tasks: Sequence[Task] = ()  # run until the wing is closed; an error reopens the wing
+    collectors: Sequence[Collector] = ()  # of metrics
+    apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
+    pages: Sequence[ConsolePage] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of `toolgate doctor`."""
+
+    status: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+Checks = Callable[[Any, str, Pool | None], AsyncIterator[Finding]]
+"""Checks a wing that is not open: by its section of the settings, the tenant of the gateway, and
+connections; None: without a database, for `toolgate config check`."""
+Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wing:
+    """What is known of a wing before it is open. All but its name and `open` is optional."""
+
+    name: str
+    open: Callable[[WingParts], AbstractAsyncContextManager[Offer]]
+    """Opened once the database responds, and again, after a pause, whenever it failed; closed
+    before the database is."""
+
+    title: str = ""  # "": its name
+    migrations: Component | None = None
+    path: str = ""  # of its REST API; "": /NAME/v1
+    mounts: tuple[str, ...] = ()  # further paths, whose applications it offers
+    checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
+    commands: Commands = field(default_factory=dict)  # beside its operations
+
+    @property
+    def root(self) -> str:
+        return self.path or f"/{self.name}/v1"
+
+
+def background(principal: Principal) -> Context:
+    """The context of calls that a task makes for a principal."""
+    return Context(Identity(principal), V2025_11_25, new_request_id())

@@ -1,0 +1,197 @@
+"""Operations of wings as tools and over HTTP. Either way a call is one of the tool, so that policy,
+limits, guardrails and audit hold.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from http import HTTPStatus
+from typing import Any, cast
+
+from msgspec import UNSET
+
+from gateway.context import CallHeaders, Context, Identify
+from gateway.operations.calls import OperationResult, OperationUpstream, arguments_of
+from gateway.operations.http import OperationApi, Received, Routes, again_later, check_scope
+from gateway.operations.openapi import describe
+from gateway.operations.operation import (
+    MEDIA_TYPE,
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    unavailable,
+)
+from gateway.operations.serving import OperationResponse, OperationServer, Repeats
+from gateway.operations.tools import draft_of
+from gateway.wings.abc import Offer, Wing
+from schemas.binding import WingBinding
+from schemas.errors import (
+    ApprovalRequired,
+    Denied,
+    Fault,
+    Forbidden,
+    InvalidParams,
+    MethodNotFound,
+    ToolgateError,
+    TooManyRequests,
+    Unavailable,
+)
+from schemas.jsonrpc import Request
+from schemas.mcp.revisions import JSON_RPC
+from schemas.tool import TextContent, Tool, ToolDraft, ToolResult
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ABOUT = "A token needs the scope that an operation names."
+KINDS = {  # of problems, by the fault of a call
+    Denied: (404, "not-found"),
+    MethodNotFound: (404, "not-found"),
+    InvalidParams: (422, "invalid"),
+    ApprovalRequired: (403, "approval-required"),
+    Forbidden: (403, "forbidden"),
+}
+
+
+def not_open(name: str) -> ProblemDetails:
+    return unavailable(f"The wing {name} is not open; try again later.")
+
+
+def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
+    """The tools that a wing offers. Raises ToolgateError for an offer that cannot be served."""
+    counted = Counter(one.id for one in offer.operations)
+    for id_, count in counted.items():
+        if count > 1 or not id_.startswith(f"{wing.name}_") or not TOOL_NAME.fullmatch(id_):
+            raise ToolgateError(
+                f"the wing {wing.name} offers the operation {id_!r}, expected a name of its own "
+                f"that begins with {wing.name}_, of 64 letters, digits, _ and - at most"
+            )
+    if unknown := sorted(offer.apps.keys() - set(wing.mounts)):
+        raise ToolgateError(f"the wing {wing.name} does not mount {', '.join(unknown)}")
+    return tuple(
+        draft_of(one, WingBinding(wing.name, one.id, one.scope or None))
+        for one in offer.operations
+        if not one.no_tool
+    )
+
+
+class WingOperations(OperationUpstream):
+    """Executes the operations of an open wing."""
+
+    def __init__(self, server: OperationServer, verify_scope: bool) -> None:
+        """`verify_scope`: whether callers need the scope of an operation, once they are known."""
+        super().__init__(server)
+        self._by_id = server.by_id
+        self._verify_scope = verify_scope
+
+    def operation_of(self, tool: Tool, context: Context) -> Operation:
+        """Raises MethodNotFound, and Forbidden without its scope."""
+        binding = cast("WingBinding", tool.binding)  # app: each upstream has its own kind
+        operation = self._by_id.get(binding.operation)
+        if operation is None or operation.no_tool:
+            raise MethodNotFound(f"{tool.name} cannot be called here")
+        identity = context.identity
+        wanted = operation.scope if self._verify_scope and identity.verified else ""
+        if wanted and wanted not in identity.scopes:
+            raise Forbidden(f"{tool.name} takes the scope {wanted}")
+        return operation
+
+
+class WingApi(OperationApi):
+    """The REST API of a wing."""
+
+    def __init__(
+        self,
+        wing: Wing,
+        limit_bytes: int,
+        version: str,
+        *,
+        identify: Identify,
+        repeats: Repeats,
+        call: Callable[[Context, Request], Awaitable[object]],
+        verify_scope: bool,
+    ) -> None:
+        """`call` runs the tool of an operation, named by its id, with all middleware and guards."""
+        super().__init__(wing.root, limit_bytes, "server.body_limit_bytes", identify)
+        self._wing = wing
+        self._version = version
+        self._repeats = repeats
+        self._call = call
+        self._verify_scope = verify_scope
+        self._server: OperationServer | None = None
+
+    def serve(self, operations: Sequence[Operation]) -> OperationServer:
+        """Serve the operations, and their OpenAPI description."""
+        title, root, version = self._wing.title or self._wing.name, self._wing.root, self._version
+
+        @cache  # slow and constant
+        def described() -> dict[str, Any]:
+            return describe(all_, root, version, title=title, about=ABOUT)
+
+        async def description(_asked: OperationInput) -> Any:
+            return described()
+
+        why = "it is about HTTP; lists describe tools"
+        id_, text, kind = f"{self._wing.name}_openapi", "Describe this API.", dict[str, Any]
+        document = Operation(id_, "GET", "/openapi.json", text, "", description, kind, no_tool=why)
+        all_ = (*operations, document)
+        self._server = OperationServer(all_, self._repeats, root)
+        return self._server
+
+    def withdraw(self) -> None:
+        """Serve nothing until the wing is open again."""
+        self._server = None
+
+    @property
+    def server(self) -> OperationServer:
+        """Raises ProblemDetails while the wing is not open."""
+        if self._server is None:
+            raise not_open(self._wing.name)
+        return self._server
+
+    def routes(self) -> Routes:
+        return self.server.routes
+
+    def authorize(self, received: Received) -> None:
+        if self._verify_scope and received.identity.verified:
+            check_scope(received.principal, received.operation.scope)
+
+    async def answer(self, received: Received) -> OperationResponse:
+        operation, asked = received.operation, received.parsed()
+        headers, body = received.headers, received.body
+        if operation.no_tool:
+            return await self.server.answer(operation, asked, headers, body, received.request_id)
+        arguments = arguments_of(operation, asked, body, headers)
+        letter = CallHeaders(
+            idempotency_key=headers.get("idempotency-key"),
+            authorization=headers.get("authorization"),
+            client=received.client,
+        )
+        context = Context(received.identity, JSON_RPC, received.request_id, letter=letter)
+        request = Request("2.0", operation.id, arguments, received.request_id)
+        try:
+            result = await self._call(context, request)
+        except Fault as fault:
+            raise problem_of(fault) from fault
+        return response_of(cast("ToolResult", result))
+
+
+def problem_of(fault: Fault) -> ProblemDetails:
+    if isinstance(fault, TooManyRequests | Unavailable):
+        return again_later(fault)
+    of_kind = (known for kind, known in KINDS.items() if isinstance(fault, kind))
+    status, kind = next(of_kind, (fault.status if fault.status >= 400 else 500, "failed"))
+    return ProblemDetails(status, kind, fault.message or HTTPStatus(status).phrase)
+
+
+def response_of(result: ToolResult) -> OperationResponse:
+    """The response to a request that was made as a call. Raises ProblemDetails for a call that a
+    guard answered."""
+    status = result.status if isinstance(result, OperationResult) else 200
+    headers = result.headers if isinstance(result, OperationResult) else {}
+    if result.is_error and status < 400:
+        texts = [one.text for one in result.content if isinstance(one, TextContent)]
+        raise ProblemDetails(403, "refused", "\n".join(texts))
+    structured = result.structured_content
+    body = b"" if structured is UNSET else bytes(structured)
+    media_type = MEDIA_TYPE if status >= 400 else "application/json"
+    return OperationResponse(status, body, headers, media_type)

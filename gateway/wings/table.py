@@ -1,0 +1,65 @@
+"""The wings of the product by name. Imports none of them: commands and a gateway without wings read
+it, too."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import ToolgateError
+
+if TYPE_CHECKING:  # neither help of commands nor a gateway without wings imports more
+    from config.settings import Settings
+    from gateway.wings.abc import Wing
+    from registry.database.migrate import Component
+
+
+@dataclass(frozen=True, slots=True)
+class WingRow:
+    target: str  # module:attribute, of a Wing
+    summary: str  # of its commands
+
+
+WINGS: Mapping[str, WingRow] = {}
+"""A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
+of its tools, whose names begin with it; and of its group of commands."""
+
+
+def section(settings: "Settings", name: str) -> Any:
+    """The settings of a wing."""
+    return getattr(settings, name)
+
+
+def enabled(settings: "Settings") -> list[str]:
+    """The names of the wings that are switched on."""
+    return [name for name in WINGS if section(settings, name).enabled]
+
+
+def load_wing(name: str) -> "Wing":
+    """Raises ToolgateError if it cannot be imported, as without the packages of its extra."""
+    module, _, attribute = WINGS[name].target.partition(":")
+    try:
+        wing: Wing = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ToolgateError(f"{name}.enabled: the wing cannot be imported: {error}") from error
+    return wing
+
+
+def load_wings(settings: "Settings") -> "list[Wing]":
+    """Raises ToolgateError that names every wing that cannot be imported."""
+    wings: list[Wing] = []
+    broken: list[str] = []
+    for name in enabled(settings):
+        try:
+            wings.append(load_wing(name))
+        except ToolgateError as error:
+            broken.append(str(error))
+    if broken:
+        raise ToolgateError("\n  ".join(broken))
+    return wings
+
+
+def wing_components(settings: "Settings") -> "list[Component]":
+    """The migrations of the wings that are switched on. Raises ToolgateError."""
+    found = (wing.migrations for wing in load_wings(settings))
+    return [component for component in found if component is not None]

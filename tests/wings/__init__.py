@@ -1,0 +1,1 @@
+"""A wing that the product does not know: see `tests.wings.toy`."""

@@ -1,0 +1,260 @@
+"""A wing that no module of the product names, served by every front."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from gateway.audit.queries import AuditQuery, search
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
+from schemas.binding import WingBinding
+from schemas.mcp.revisions import STREAMABLE
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S, MODERN, Client, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.disclosing import told
+from tests.gateway.guards.signing import by_jwks
+from tests.kinds.test_parrot import asked
+from tests.wings.rig import ROWS, wings, with_toy
+from tests.wings.toy.wing import LIFE
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "00000000-0000-4000-8000-00000000beef"
+ADD = {"name": "toy_add", "arguments": {"text": "milk"}}
+NAMES = {"toy_add", "toy_list", "toy_get", "toy_call"}
+
+
+@pytest.fixture(autouse=True)
+def with_row() -> Iterator[None]:
+    with wings():
+        yield
+
+
+@pytest.fixture
+def toyed(settings: Settings) -> Settings:
+    return with_toy(settings, enabled=True)
+
+
+@pytest.fixture
+async def client(toyed: Settings) -> AsyncIterator[Client]:
+    async with running(toyed) as client:
+        yield client
+
+
+def rpc(method: str, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+async def got(client: Client, path: str, **headers: str) -> tuple[int, Any, dict[str, str]]:
+    async with client.http.get(client.url + path, headers=headers) as response:
+        text = await response.read()
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, json.loads(text) if text else None, found
+
+
+@pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
+async def test_every_revision_lists_and_calls_it(client: Client, revision: str) -> None:
+    listed = await asked(client, revision, "tools/list")
+    tools = {tool["name"]: tool for tool in listed["tools"]}
+    assert NAMES | {"listPets"} <= tools.keys()
+    assert tools["toy_add"]["inputSchema"]["required"] == ["text"]
+    called = await asked(client, revision, "tools/call", ADD)
+    assert json.loads(called["content"][0]["text"]) == {"number": 1, "text": "milk"}
+    refused = await asked(
+        client, revision, "tools/call", {"name": "toy_get", "arguments": {"number": "7"}}
+    )
+    assert refused["isError"]
+
+
+async def test_the_transport_of_2024_serves_it(client: Client) -> None:
+    async with sse_client(client.url + "/mcp/sse") as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        assert {tool.name for tool in (await session.list_tools()).tools} >= NAMES
+        await session.call_tool("toy_add", {"text": "milk"})
+        called = await session.call_tool("toy_list", {"contains": "il"})
+        assert "milk" in called.content[0].text  # type: ignore[union-attr]
+
+
+async def test_json_rpc_serves_it_by_name(client: Client) -> None:
+    answer = await client.rpc(rpc("toy_add", {"text": "milk"}))
+    assert answer["result"] == {"number": 1, "text": "milk"}
+    answer = await client.rpc(rpc("toy_get", {"number": "1"}))
+    assert answer["result"]["text"] == "milk"
+    answer = await client.rpc(rpc("toy_add", {}))
+    assert "text" in answer["error"]["message"]
+
+
+async def test_rest_serves_it_with_statuses_conditions_and_a_description(client: Client) -> None:
+    status, note, headers = await client.post("/toy/v1/notes", {"text": "milk"})
+    assert (status, note) == (201, {"number": 1, "text": "milk"})
+    assert headers["location"] == "/toy/v1/notes/1"
+    status, found, headers = await got(client, "/toy/v1/notes?contains=il")
+    assert (status, found) == (200, {"notes": [note]})
+    tag = {"If-None-Match": headers["etag"]}
+    assert (await got(client, "/toy/v1/notes?contains=il", **tag))[0] == 304
+    status, problem, _ = await got(client, "/toy/v1/notes/2")
+    assert (status, problem["type"]) == (404, "problems/not-found")
+    status, problem, _ = await client.post("/toy/v1/notes", {"text": 1})
+    assert (status, problem["errors"][0]["pointer"]) == (422, "/text")
+    assert (await got(client, "/toy/v1/notes/x"))[0] == 404
+    assert (await got(client, "/toy/v1/else"))[0] == 404
+    status, document, _ = await got(client, "/toy/v1/openapi.json")
+    assert (status, document["info"]["title"]) == (200, "Toy notes")
+    assert document["paths"].keys() == {"/notes", "/notes/{number}", "/calls", "/openapi.json"}
+
+
+async def test_a_repeated_post_is_done_once(client: Client) -> None:
+    key = {"Idempotency-Key": "one"}
+    for _ in range(2):
+        status, note, headers = await client.post("/toy/v1/notes", {"text": "milk"}, key)
+        assert (status, note["number"]) == (201, 1)
+    status, _, _ = await client.post("/toy/v1/notes", {"text": "tea"}, key)
+    assert status == 422
+    assert (await got(client, "/toy/v1/notes"))[1]["notes"] == [{"number": 1, "text": "milk"}]
+    assert headers["location"] == "/toy/v1/notes/1"
+
+
+async def test_a_search_finds_it(client: Client) -> None:
+    found = await told(client, "search_tools", query="write a note down")
+    assert "toy_add" in json.dumps(found)
+
+
+async def test_policy_and_audit_know_it_on_every_front(toyed: Settings, tmp_path: Path) -> None:
+    policy = replace(toyed.policy, rules={"closed": Rule("deny", tools=("toy_add",))})
+    audit = replace(toyed.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    async with running(replace(toyed, policy=policy, audit=audit)) as client:
+        status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"})
+        assert (status, problem["type"]) == (404, "problems/not-found")
+        denied = await client.rpc(rpc("toy_add", {"text": "milk"}))
+        assert denied["error"]["code"] == -32601
+        assert (await got(client, "/toy/v1/notes"))[1] == {"notes": []}
+        await client.gateway.access.settle()
+        assert client.gateway.feed.pool is not None
+        page = await search(client.gateway.feed.pool, HOST, AuditQuery())
+    found = [(one.entry.subject, one.entry.source, one.entry.outcome) for one in page.records]
+    assert ("toy_list", "toy", "ok") in found
+    assert [one.entry.rule for one in page.records].count("closed") == 2
+
+
+async def test_limits_count_calls_over_rest(toyed: Settings) -> None:
+    limits = replace(toyed.limits, tenant_daily=1)
+    async with running(replace(toyed, limits=limits)) as client:
+        assert (await got(client, "/toy/v1/notes"))[0] == 200
+        status, problem, headers = await got(client, "/toy/v1/notes")
+    assert (status, problem["type"]) == (429, "problems/too-many-requests")
+    assert int(headers["retry-after"]) >= 1
+
+
+async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
+    settings = replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    reader, writer = bearer(scope="toy:read"), bearer(scope="toy:write")
+    async with running(settings) as client:
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
+        status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"}, reader)
+        assert (status, problem["detail"]) == (403, "This takes the scope toy:write.")
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}, writer))[0] == 201
+        _, listed, _ = await client.post("/rpc", rpc("tools/list", {}), reader)
+        assert {one["name"] for one in listed["result"]["tools"]} & NAMES == {"toy_list", "toy_get"}
+        _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), reader)
+        assert "toy:write" in answer["error"]["message"]
+
+
+async def test_it_calls_other_tools_as_its_caller_may(toyed: Settings, service: Any) -> None:
+    policy = replace(toyed.policy, rules={"no": Rule("deny", tools=("deletePet",))})
+    async with running(replace(toyed, policy=policy)) as client:
+        for tool, said in (("listPets", "heard"), ("deletePet", "Unknown tool")):
+            body = {"tool": tool, "arguments": {"id": 1} if tool == "deletePet" else {}}
+            _, answer, _ = await client.post("/toy/v1/calls", body)
+            assert said in json.dumps(answer)
+    assert [one["method"] for one in service.requests] == ["GET"]
+
+
+async def test_its_tools_are_rows_that_a_second_start_leaves_alone(
+    toyed: Settings, store: ToolStore
+) -> None:
+    numbers = []
+    for _ in range(2):
+        async with running(toyed):
+            tools = {one.name: one for one in await store.tools(HOST)}
+            numbers.append([one.number for one in await store.sources(HOST) if one.name == "toy"])
+    assert tools["toy_list"].binding == WingBinding("toy", "toy_list", "toy:read")
+    assert tools["toy_list"].annotations.read_only_hint is True
+    assert tools["toy_list"].source == "toy"
+    assert numbers == [[1], [1]]
+
+
+async def test_other_tenants_have_it_too(
+    toyed: Settings, database: Database, store: ToolStore
+) -> None:
+    async with database.pool.connection() as connection:
+        await connection.execute("INSERT INTO host_t (host_id, name) VALUES (%s, %s)", [OTHER, "b"])
+    async with running(toyed) as client:
+        assert {one.name for one in await store.tools(OTHER)} == NAMES
+        await store.remove(OTHER, "toy")  # as for a tenant that is new
+        with anyio.fail_after(DEADLINE_S):
+            while "toy" not in client.gateway.catalogs.of(OTHER).sources or not await store.tools(
+                OTHER
+            ):
+                await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_source_of_the_same_name_stays_as_it_is(
+    toyed: Settings, store: ToolStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(toyed, sources={"toy": toyed.sources["pets"]})
+    async with running(replace(settings, toy=replace(settings.toy, enabled=False))):  # type: ignore[attr-defined]
+        pass
+    async with running(settings) as client:
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 503
+        assert client.gateway.wings is not None
+        assert client.gateway.wings.states == {"wing toy": "failed"}
+        assert (await client.rpc(rpc("listPets", {})))["result"]
+    assert {one.name for one in await store.tools(HOST)} & NAMES == set()
+    assert "There is a source toy already." in str([one.__dict__ for one in caplog.records])
+
+
+async def test_it_mounts_applications_and_shows_metrics(client: Client) -> None:
+    async with client.http.get(client.url + "/toy-app/any") as response:
+        assert await response.text() == "raw"
+    async with client.http.get(client.url + "/metrics") as response:
+        assert "toy_sweeps 1.0" in await response.text()
+
+
+async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> None:
+    settings = replace(toyed, toy=replace(toyed.toy, fails=1))  # type: ignore[attr-defined]
+    async with running(settings) as client:
+        _, ready, _ = await got(client, "/ready")
+        assert (ready["status"], ready["wing toy"]) == ("degraded", "failed")
+        status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"})
+        assert (status, problem["detail"]) == (503, "The wing toy is not open; try again later.")
+        assert (await got(client, "/toy-app"))[0] == 503
+        with anyio.fail_after(DEADLINE_S):
+            while client.gateway.wings.states != {"wing toy": "ok"}:  # type: ignore[union-attr]
+                await anyio.wait_all_tasks_blocked()
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
+    assert LIFE == ["failed", "open", "closed"]
+
+
+async def test_switched_off_its_tools_go_and_its_table_stays(
+    toyed: Settings, store: ToolStore, database: Database
+) -> None:
+    async with running(toyed) as client:
+        await client.post("/toy/v1/notes", {"text": "milk"})
+    async with running(with_toy(toyed, enabled=False)) as client:
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 404
+        assert "wing toy" not in (await got(client, "/ready"))[1]
+    assert {one.name for one in await store.tools(HOST)} & NAMES == set()
+    async with database.pool.connection() as connection:
+        found = await connection.execute("SELECT text FROM toy_note_t")
+        assert await found.fetchall() == [("milk",)]
+    assert set(ROWS) == {"toy"}

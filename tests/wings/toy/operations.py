@@ -1,0 +1,116 @@
+"""Operations of the toy wing."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from config.types import END
+from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput, not_found
+from gateway.wings.abc import CallTool
+from tests.wings.toy.store import Notes
+
+
+class NewNote(Struct, frozen=True, forbid_unknown_fields=True):
+    text: Line
+
+
+class Note(Struct, frozen=True):
+    number: int
+    text: str
+
+
+class NoteList(Struct, frozen=True):
+    notes: tuple[Note, ...]
+
+
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+    contains: Line | None = None
+
+
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class Called(Struct, frozen=True):
+    text: str
+
+
+Number = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,6}" + END, description="the number of a note")]
+
+
+class NoteOperations:
+    def __init__(self, notes: Notes, call: CallTool, limit: int) -> None:
+        """`limit`: most notes of an owner."""
+        self._notes = notes
+        self._call = call
+        self._limit = limit
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        number = {"number": Number}
+        return (
+            Operation(
+                "toy_add",
+                "POST",
+                "/notes",
+                "Write a note down, to be found later.",
+                "toy:write",
+                self.add,
+                Note,
+                201,
+                body=NewNote,
+            ),
+            Operation(
+                "toy_list",
+                "GET",
+                "/notes",
+                "List the notes of the caller.",
+                "toy:read",
+                self.list,
+                NoteList,
+                query=Wanted,
+            ),
+            Operation(
+                "toy_get",
+                "GET",
+                "/notes/{number}",
+                "Show one note.",
+                "toy:read",
+                self.get,
+                Note,
+                types=number,
+            ),
+            Operation(
+                "toy_call",
+                "POST",
+                "/calls",
+                "Call another tool for the caller.",
+                "toy:write",
+                self.call,
+                Called,
+                body=Call,
+            ),
+        )
+
+    async def add(self, asked: OperationInput) -> OperationOutput:
+        assert asked.context is not None
+        number = await self._notes.add(asked.tenant, asked.principal.id, asked.body.text)
+        return OperationOutput(Note(number, asked.body.text), location=f"/notes/{number}")
+
+    async def list(self, asked: OperationInput) -> NoteList:
+        contains = asked.query.contains or ""
+        found = await self._notes.of(asked.tenant, asked.principal.id)
+        return NoteList(tuple(Note(*one) for one in found if contains in one[1]))
+
+    async def get(self, asked: OperationInput) -> Note:
+        wanted = asked.names["number"]
+        for number, text in await self._notes.of(asked.tenant, asked.principal.id):
+            if str(number) == wanted:
+                return Note(number, text)
+        raise not_found("note", wanted)
+
+    async def call(self, asked: OperationInput) -> Called:
+        assert asked.context is not None
+        result = await self._call(asked.context, asked.body.tool, asked.body.arguments)
+        return Called(str(result.content))

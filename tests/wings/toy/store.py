@@ -1,0 +1,31 @@
+"""The notes in the database."""
+
+from registry.database.postgres import Pool, borrowed
+
+
+class Notes:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def add(self, host_id: str, owner: str, text: str) -> int:
+        """The number of the new note."""
+        async with borrowed(self._pool) as connection:
+            added = await connection.execute(
+                "INSERT INTO toy_note_t (host_id, owner, number, text)"
+                " SELECT %(host)s, %(owner)s, coalesce(max(number), 0) + 1, %(text)s"
+                " FROM toy_note_t WHERE (host_id, owner) = (%(host)s::uuid, %(owner)s)"
+                " RETURNING number",
+                {"host": host_id, "owner": owner, "text": text},
+            )
+            [(number,)] = await added.fetchall()
+        return int(number)
+
+    async def of(self, host_id: str, owner: str) -> list[tuple[int, str]]:
+        """Number and text, in the order of their numbers."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT number, text FROM toy_note_t WHERE (host_id, owner) = (%s, %s)"
+                " ORDER BY number",
+                [host_id, owner],
+            )
+            return await found.fetchall()

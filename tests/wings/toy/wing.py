@@ -1,0 +1,71 @@
+"""The toy wing."""
+
+import importlib.resources
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, Gauge
+from starlette.responses import PlainTextResponse
+
+from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
+from registry.database.migrate import Component
+from registry.database.postgres import Pool, borrowed
+from tests.wings.toy.operations import NoteOperations
+from tests.wings.toy.store import Notes
+
+FILES = importlib.resources.files("tests.wings.toy")
+
+
+class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool = False
+    limit: int = 10
+    fails: int = 0  # attempts to open it that fail
+
+
+@asynccontextmanager
+async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+    settings: ToySettings = parts.settings
+    if len(LIFE) < settings.fails:
+        LIFE.append("failed")
+        raise ValueError("the toy is broken")
+    LIFE.append("open")
+    notes = NoteOperations(Notes(parts.pool), parts.call, settings.limit)
+    swept = Gauge("toy_sweeps", "Sweeps of the toy.", registry=CollectorRegistry())
+
+    async def sweep() -> None:
+        swept.inc()
+        await anyio.sleep_forever()
+
+    yield Offer(
+        operations=notes.operations,
+        tasks=[sweep],
+        collectors=[swept],
+        apps={"/toy-app": PlainTextResponse("raw")},
+        pages=[ConsolePage(title="Notes", path="notes", files=FILES)],
+    )
+    LIFE.append("closed")
+
+
+async def checks(settings: ToySettings, _tenant: str, pool: Pool | None) -> AsyncIterator[Finding]:
+    if pool is None:
+        if settings.limit > 1000:
+            yield Finding("warning", "more notes than anybody reads")
+        return
+    async with borrowed(pool) as connection:
+        found = await connection.execute("SELECT to_regclass('toy_note_t') IS NOT NULL")
+        [(there,)] = await found.fetchall()
+    yield Finding("ok", "has its table") if there else Finding("warning", "has no table yet")
+
+
+LIFE: list[str] = []  # of all toys, in order
+WING = Wing(
+    name="toy",
+    title="Toy notes",
+    open=opened,
+    migrations=Component("toy", FILES.joinpath("sql")),
+    mounts=("/toy-app",),
+    checks=checks,
+    commands={"sweep": ("tests.wings.toy.commands:sweep", "Sweep the notes.")},
+)
