@@ -181,7 +181,7 @@ class StateSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backend: Literal["auto", "memory", "postgres", "redis"]
     redis_url: RedisUrl
     secret: Secret
-    beat_s: Seconds
+    heartbeat_s: Seconds
     change_wait_s: Seconds
     timeout_s: Seconds
     connections: Count

@@ -154,7 +154,7 @@ class SessionRecord(Struct, frozen=True):
     capabilities: dict[str, Any]
     log_level: str | None = None
     subscriptions: tuple[str, ...] = ()  # URIs of resources, as the client knows them
-    told: str = ""  # version of the lists when it was opened
+    lists_version: str = ""  # when it was opened
     skills: tuple[str, ...] = ()  # names of those in use
     version: int = 0  # grows with every change
     nodes: tuple[str, ...] = ()  # ids of nodes that have, or had, it open
@@ -209,7 +209,7 @@ class SessionStore(Protocol):
     async def beat(self, node: str, ttl_s: float) -> None:
         """Heartbeat: `node` counts as alive for `ttl_s`."""
 
-    async def beats(self, node: str) -> bool:
+    async def is_alive(self, node: str) -> bool:
         """Whether `node` is alive."""
 
     async def secret(self) -> bytes:

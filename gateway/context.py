@@ -110,16 +110,25 @@ NO_WISHES = QueryOptions()
 class Outbox:
     """Queue of encoded messages for one client's stream; overflow ends the stream."""
 
-    __slots__ = ("_messages", "_size", "_wake", "closed", "on_overflow", "stale", "still", "told")
+    __slots__ = (
+        "_messages",
+        "_size",
+        "_wake",
+        "closed",
+        "lists_version",
+        "on_overflow",
+        "stale",
+        "still",
+    )
 
-    def __init__(self, told: str = "") -> None:
+    def __init__(self, lists_version: str = "") -> None:
         self.on_overflow: Callable[[], None] | None = None  # the reader may be blocked in sending
         self._messages: list[bytes] = []
         self._size = 0  # bytes
         self._wake: asyncio.Future[None] | None = None  # an Event takes 0.7 KB
         self.closed = False
         self.stale = False  # the stream's log has, or may have, unread events
-        self.told = told  # list version of the client once it has what waits here
+        self.lists_version = lists_version  # of the client, once it has what waits here
         self.still: Callable[[], bool] | None = None  # `Identity.still` of the reader
 
     def put(self, message: bytes) -> None:
@@ -154,7 +163,7 @@ class Outbox:
         successor._messages += self._messages  # noqa: SLF001
         successor._size += self._size  # noqa: SLF001
         self.clear()
-        successor.told = self.told
+        successor.lists_version = self.lists_version
         self.close()
         return successor
 
@@ -214,10 +223,10 @@ class Session:
     outbox: Outbox = field(default_factory=Outbox)
     running: "dict[int | str, asyncio.Task[Any]]" = field(default_factory=dict)
     streams: int = 0  # open server-to-client streams, at this node
-    tells: bool = False  # whether this node has its standalone stream
-    asked: int = 0  # pending requests of ours to the client
-    heard: str | None = ""  # log id of the last event sent; None: not known at this node
-    news: frozenset[ListKind] = frozenset()  # lists with change notifications
+    has_stream: bool = False  # this node has its standalone stream
+    pending_requests: int = 0  # of ours to the client
+    last_event_id: str | None = ""  # log id of the last event sent; None: not known at this node
+    announced_lists: frozenset[ListKind] = frozenset()  # lists with change notifications
     watched: set[str] = field(default_factory=set)  # URIs of resources that this node watches
     version: int = 0  # of its record
     renewed: float = field(default_factory=time.monotonic)  # when the store was last read

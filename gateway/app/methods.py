@@ -89,7 +89,7 @@ class SkillParts:
             limits=limits,
             read_file=read_file,
             change=sessions.change,
-            tell=sessions.tell,
+            tell=sessions.notify,
         )
         self.files = SkillFiles(lists, agents, read_file)
 

@@ -18,7 +18,7 @@ from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.hub import Hub, fingerprint
 from gateway.state.idempotency import Idempotency
 from gateway.state.open_sessions import SessionLimits
-from gateway.state.peer_nodes import beat
+from gateway.state.peer_nodes import send_heartbeats
 from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 from gateway.state.stores import Retention, make_stores
@@ -42,11 +42,11 @@ class Shared:
         """`opened` returns the registry's database, None until it has answered; `rules` the version
         of a tenant's policy rules."""
         mcp, answers, limits = settings.mcp, settings.answers, settings.limits
-        tells_apart = self._tells_apart = (
+        distinct_principals = self._distinct_principals = (
             settings.auth.mode != "none"
         )  # whether callers have distinct principals
         self._catalogs = catalogs
-        self._beat_s = settings.state.beat_s
+        self._heartbeat_s = settings.state.heartbeat_s
         self._rules = rules
         keep = Retention(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(settings.state, keep, opened)
@@ -66,7 +66,7 @@ class Shared:
             mcp.debounce_ms / 1000,
             self._version,
             owner_limit=limits.principal_streams,
-            tells_apart=tells_apart,
+            distinct_principals=distinct_principals,
             events=events,
         )
         of_sessions = SessionLimits(
@@ -74,7 +74,7 @@ class Shared:
             sessions=mcp.session_limit,
             calls=mcp.session_calls,
             rate=mcp.session_rate,
-            of_one=limits.principal_sessions if tells_apart else 0,
+            per_principal=limits.principal_sessions if distinct_principals else 0,
         )
         self.sessions = Sessions(
             self.hub,
@@ -86,22 +86,26 @@ class Shared:
             change_wait_s=settings.state.change_wait_s,
             events=events,
         )
-        later, replay_s = self.sessions.later, mcp.replay_s
-        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._beat_s)
+        later, replay_s = self.sessions.background, mcp.replay_s
+        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._heartbeat_s)
         said = RemoteAnswers(log, sessions.shared, later, replay_s)
         self.asks = ClientRequests(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def reconfigure(self, limits: LimitSettings) -> None:
         """Replace the limits of open resources per principal."""
-        self.hub.bound_owners(limits.principal_streams)
-        self.sessions.bound_owners(limits.principal_sessions if self._tells_apart else 0)
+        self.hub.set_owner_limit(limits.principal_streams)
+        self.sessions.set_principal_limit(
+            limits.principal_sessions if self._distinct_principals else 0
+        )
 
     async def run(self) -> None:
         """Receive from other nodes, and send heartbeats, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.stores.run)
             tasks.start_soon(self.bus.run)
-            tasks.start_soon(beat, self.stores.sessions, self.bus.node, self._beat_s)
+            tasks.start_soon(
+                send_heartbeats, self.stores.sessions, self.bus.node, self._heartbeat_s
+            )
 
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset), self._rules(tenant))

@@ -79,7 +79,7 @@ class Usage:
         for search in searches:
             if tool.id in search.left and search.until > now:
                 search.left.discard(tool.id)
-                self.tasks.do(self._recorded(context, tool, search))
+                self.tasks.start(self._recorded(context, tool, search))
                 return
 
     async def _recorded(self, context: Context, tool: Tool, search: _Search) -> None:

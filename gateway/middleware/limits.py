@@ -151,7 +151,7 @@ class Limiting:
     def _counted(self, handler: Handler) -> Handler:
         """The handler with its calls in flight counted, and bounded."""
         limits, running = self._limits, self._running
-        most, of_one = limits.concurrent or math.inf, limits.principal_concurrent
+        most, per_principal = limits.concurrent or math.inf, limits.principal_concurrent
 
         async def counted(context: Context, request: Request) -> Any:
             if running[_ALL] >= most:
@@ -159,9 +159,9 @@ class Limiting:
             identity = context.identity
             running[_ALL] += 1
             try:
-                if not of_one or not (identity.verified or identity.refusal is not None):
+                if not per_principal or not (identity.verified or identity.refusal is not None):
                     return await handler(context, request)
-                with self._at_a_time("principal_concurrent", _owner(context), of_one):
+                with self._at_a_time("principal_concurrent", _owner(context), per_principal):
                     return await handler(context, request)
             finally:
                 running[_ALL] -= 1

@@ -211,13 +211,13 @@ _OTHER_MODE = (
 
 def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
     """Whether the failures suggest a target in the other mode."""
-    of_one: list[bool] = []
+    per_principal: list[bool] = []
     of_both: list[bool] = []
     for outcome in outcomes:
         several = len(outcome.run.vector.modes) > 1 or outcome.run.mode_free
-        (of_both if several else of_one).append(outcome.passed)
-    failed = of_one.count(False)
-    return failed >= FEW and failed * 2 > len(of_one) and sum(of_both) * 2 >= len(of_both)
+        (of_both if several else per_principal).append(outcome.passed)
+    failed = per_principal.count(False)
+    return failed >= FEW and failed * 2 > len(per_principal) and sum(of_both) * 2 >= len(of_both)
 
 
 def _other(compat: Mode) -> Mode:

@@ -49,20 +49,20 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
-    def do(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start `work` in the background; failures are only logged."""
-        task = asyncio.create_task(_quietly(work))
+        task = asyncio.create_task(_logged(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, which continues when the caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    async def done(self) -> None:
+    async def drain(self) -> None:
         """Wait for all running work."""
         while self._running:
             await asyncio.wait(self._running)
@@ -73,7 +73,7 @@ class BackgroundTasks:
             task.exception()  # retrieved: the caller may be gone
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Fault as fault:

@@ -29,28 +29,28 @@ Handler = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Bus:
-    def __init__(self, kept: Log, shared: bool, node: str = "") -> None:
+    def __init__(self, event_log: Log, shared: bool, node: str = "") -> None:
         """Sends nothing unless the log is `shared` with other nodes."""
         self.node = node or secrets.token_hex(4)
         self.shared = shared
         self.following = asyncio.Event()  # set once no later message is missed
-        self._log = kept
+        self._log = event_log
         self._after: str | None = None  # id of the last message received
-        self._hear: dict[str, Handler] = {}
+        self._handlers: dict[str, Handler] = {}
         self._own: set[str] = set()
         self._missed: list[Callable[[], None]] = []
 
-    def on(self, kind: str, hear: Handler, own: bool = False) -> None:
+    def on(self, kind: str, handler: Handler, own: bool = False) -> None:
         """Register the handler of one kind of message from other nodes, called in the order of
         sending; with `own`, of this node's messages as well."""
-        self._hear[kind] = hear
+        self._handlers[kind] = handler
         if own:
             self._own.add(kind)
 
     def on_missed(self, reload: Callable[[], None]) -> None:
         self._missed.append(reload)
 
-    async def say(self, kind: str, **fields: Any) -> bool:
+    async def broadcast(self, kind: str, **fields: Any) -> bool:
         """Broadcast to the other nodes; False when the log is unavailable: they have to find out
         later."""
         if not self.shared:
@@ -92,23 +92,23 @@ class Bus:
                 events = await self._log.read(STREAM, self._after)
                 for event in events:
                     self._after = event.id
-                    tasks.start_soon(self._heard, event.data)
+                    tasks.start_soon(self._dispatch, event.data)
                 if not events:
                     with anyio.move_on_after(LOOK_EVERY_S):
                         await wake.wait()
 
-    async def _heard(self, data: bytes) -> None:
+    async def _dispatch(self, data: bytes) -> None:
         try:
             message = msgspec.json.decode(data, type=dict[str, Any])
             kind, node = str(message["kind"]), message["node"]
         except (msgspec.DecodeError, KeyError) as error:  # foreign, or of a later version
             log.warning("bus_message_unreadable", extra={"reason": str(error)[:300]})
             return
-        hear = self._hear.get(kind)
-        if hear is None or (node == self.node and kind not in self._own):
+        handler = self._handlers.get(kind)
+        if handler is None or (node == self.node and kind not in self._own):
             return
         try:
-            await hear(message)
+            await handler(message)
         except Fault as fault:
             log.warning("bus_message_failed", extra={"kind": kind, "reason": fault.message[:300]})
         except Exception:  # a handler that fails must not stop the bus

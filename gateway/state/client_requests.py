@@ -31,42 +31,46 @@ OnAnswer = Callable[[ClientAnswer], None]
 
 
 class RemoteAnswers:
-    def __init__(self, kept: Log, shared: bool, later: BackgroundTasks, keep_s: float) -> None:
+    def __init__(
+        self, event_log: Log, shared: bool, background: BackgroundTasks, retention_s: float
+    ) -> None:
         """Inactive unless the log is `shared` with other nodes. The log drops a stream after
-        `keep_s` without an event."""
-        self._log = kept
+        `retention_s` without an event."""
+        self._log = event_log
         self._shared = shared
-        self._later = later
-        self._keep_s = keep_s
+        self._background = background
+        self._keep_s = retention_s
 
-    async def give(self, session_id: str, ask_id: str, said: ClientAnswer) -> None:
+    async def forward(self, session_id: str, request_id: str, answer: ClientAnswer) -> None:
         """Forward an answer that the client of the session sent here; dropped unless it was
         requested and is the first. Raises Unavailable."""
         if not self._shared:
             return
-        stream = _stream_of(ask_id)
+        stream = _stream_of(request_id)
         kept = [event.data for event in await self._log.read(stream, "")]
         if kept and all(data == _question(session_id) for data in kept):
-            await self._log.append(stream, b"." + encode(said))
+            await self._log.append(stream, b"." + encode(answer))
 
     @asynccontextmanager
-    async def awaited(self, session_id: str, ask_id: str, hear: OnAnswer) -> AsyncIterator[None]:
-        """Inside, `hear` is called with an answer that arrived at another node. While the log is
-        unavailable, only answers sent to this node count."""
+    async def awaited(
+        self, session_id: str, request_id: str, on_answer: OnAnswer
+    ) -> AsyncIterator[None]:
+        """Inside, `on_answer` is called with an answer that arrived at another node. While the log
+        is unavailable, only answers sent to this node count."""
         if not self._shared:
             yield
             return
-        stream, wake = _stream_of(ask_id), asyncio.Event()
+        stream, wake = _stream_of(request_id), asyncio.Event()
         with self._log.watch(stream, wake.set):
             try:
                 await self._ask(stream, session_id)
-                listening = asyncio.create_task(self._listen(stream, session_id, wake, hear))
+                listening = asyncio.create_task(self._listen(stream, session_id, wake, on_answer))
                 try:
                     yield
                 finally:
                     listening.cancel()
             finally:
-                self._later.do(self._log.drop(stream))
+                self._background.start(self._log.drop(stream))
 
     async def _ask(self, stream: str, session_id: str) -> None:
         try:
@@ -75,14 +79,14 @@ class RemoteAnswers:
             return
 
     async def _listen(
-        self, stream: str, session_id: str, wake: asyncio.Event, hear: OnAnswer
+        self, stream: str, session_id: str, wake: asyncio.Event, on_answer: OnAnswer
     ) -> None:
         asked = time.monotonic()
         while True:
             wake.clear()
-            said = await self._said(stream)
-            if said is not None:
-                hear(said)
+            answer = await self._read_answer(stream)
+            if answer is not None:
+                on_answer(answer)
                 return
             if time.monotonic() - asked > self._keep_s / 2:
                 await self._ask(stream, session_id)
@@ -93,7 +97,7 @@ class RemoteAnswers:
             except TimeoutError:
                 continue
 
-    async def _said(self, stream: str) -> ClientAnswer | None:
+    async def _read_answer(self, stream: str) -> ClientAnswer | None:
         try:
             events = await self._log.read(stream, "")
         except Fault:
@@ -102,8 +106,8 @@ class RemoteAnswers:
         return next(map(msgspec.json.decode, answers), None)
 
 
-def _stream_of(ask_id: str) -> str:
-    return f"a/{ask_id}"
+def _stream_of(request_id: str) -> str:
+    return f"a/{request_id}"
 
 
 def _question(session_id: str) -> bytes:
@@ -123,40 +127,40 @@ class _Open:
 
 
 class ClientRequests:
-    def __init__(self, node: str, elsewhere: RemoteAnswers, timeout_s: float, limit: int) -> None:
+    def __init__(self, node: str, remote: RemoteAnswers, timeout_s: float, limit: int) -> None:
         """A session has at most `limit` pending requests, each with the timeout `timeout_s`.
-        `elsewhere` relays answers that arrive at other nodes than this one, `node`."""
+        `remote` relays answers that arrive at other nodes than this one, `node`."""
         self._node = node
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._timeout_s = timeout_s
         self._limit = limit
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
 
-    async def ask(self, session: Session, tell: Send, method: str, params: Any) -> Any:
+    async def ask(self, session: Session, send: Send, method: str, params: Any) -> Any:
         """Send a request and return the client's result. Raises AskFailed with its error, or
         without an answer."""
-        if session.asked >= self._limit:
-            raise ClientRequestFailed(f"The client has {session.asked} requests to answer already")
+        if (pending := session.pending_requests) >= self._limit:
+            raise ClientRequestFailed(f"The client has {pending} requests to answer already")
         id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer
         answered: asyncio.Future[ClientAnswer] = asyncio.get_running_loop().create_future()
         self._open[id_] = _Open(session.id, answered)
-        session.asked += 1
+        session.pending_requests += 1
         try:
-            async with self._elsewhere.awaited(session.id, id_, partial(_settle, answered)):
+            async with self._remote.awaited(session.id, id_, partial(_settle, answered)):
                 asked = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-                await tell(encode(asked))
+                await send(encode(asked))
                 async with asyncio.timeout(self._timeout_s):
                     return _result(await answered)
         except TimeoutError as error:
-            await tell(_cancelled(id_, "No answer in time"))
+            await send(_cancelled(id_, "No answer in time"))
             text = f"The client did not answer {method} within {self._timeout_s:g} s"
             raise ClientRequestFailed(text) from error
         except asyncio.CancelledError:
-            await tell(_cancelled(id_, "No longer needed"))
+            await send(_cancelled(id_, "No longer needed"))
             raise
         finally:
-            session.asked -= 1
+            session.pending_requests -= 1
             del self._open[id_]
 
     async def answer(self, session: Session, response: Response) -> None:
@@ -164,7 +168,7 @@ class ClientRequests:
         Unavailable when the requesting node cannot be reached."""
         if not isinstance(response.id, str):
             return
-        said = {
+        answer = {
             name: value
             for name, value in (("result", response.result), ("error", response.error))
             if value is not UNSET
@@ -172,22 +176,22 @@ class ClientRequests:
         node, _, number = response.id.partition(":")
         if node != self._node:
             if number.isdecimal() and len(response.id) < ID_LIMIT:
-                await self._elsewhere.give(session.id, response.id, said)
+                await self._remote.forward(session.id, response.id, answer)
             return
         found = self._open.get(response.id)
         if found is not None and found.session_id == session.id:
-            _settle(found.answered, said)
+            _settle(found.answered, answer)
 
 
-def _settle(answered: "asyncio.Future[ClientAnswer]", said: ClientAnswer) -> None:
+def _settle(answered: "asyncio.Future[ClientAnswer]", answer: ClientAnswer) -> None:
     if not answered.done():
-        answered.set_result(said)
+        answered.set_result(answer)
 
 
-def _result(said: ClientAnswer) -> Any:
-    if "error" not in said:
-        return said.get("result")
-    error = said["error"]
+def _result(answer: ClientAnswer) -> Any:
+    if "error" not in answer:
+        return answer.get("result")
+    error = answer["error"]
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         raise ClientRequestFailed("The client answered with an error that is none of JSON-RPC")
     failed = ClientRequestFailed(error["message"], error.get("data"))

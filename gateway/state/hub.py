@@ -55,10 +55,10 @@ def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
     return "".join(base64.urlsafe_b64encode(digest).decode()[:_DIGITS] for digest in digests)
 
 
-def changed_lists(told: str, now: str) -> list[ListKind]:
+def changed_lists(old: str, new: str) -> list[ListKind]:
     """The lists that differ in two versions."""
     slices = [slice(n * _DIGITS, (n + 1) * _DIGITS) for n in range(len(LIST_KINDS))]
-    return [kind for kind, part in zip(LIST_KINDS, slices, strict=True) if told[part] != now[part]]
+    return [kind for kind, part in zip(LIST_KINDS, slices, strict=True) if old[part] != new[part]]
 
 
 def update_notification(uri: str) -> bytes:
@@ -219,21 +219,21 @@ class Hub:
         version: Version = lambda _tenant, _toolset: "",
         *,
         owner_limit: int = 0,
-        tells_apart: bool = True,
+        distinct_principals: bool = True,
         events: Events | None = None,
     ) -> None:
         """Changes within `debounce_s` are debounced into one notification. One owner has at most
-        `owner_limit` streams, 0 for the largest share; `tells_apart` is false where all owners are
-        the same."""
+        `owner_limit` streams, 0 for the largest share; `distinct_principals` is false where all
+        owners are the same."""
         self.version = version
         events = events or Events()
         self.watches = ResourceWatches(events.watch_changed.publish)
         self._subscription_changed = events.subscription_changed
-        self._begun: set[tuple[str, str]] = set()  # subscriptions in progress: session id and URI
+        self._subscribing: set[tuple[str, str]] = set()  # session id, URI
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
-        self.bound_owners(owner_limit)
-        self._tells_apart = tells_apart
+        self.set_owner_limit(owner_limit)
+        self._distinct_principals = distinct_principals
         self._debounce_s = debounce_s
         self._open: set[Outbox] = set()
         self._owned: Counter[Owner] = Counter()  # streams
@@ -244,7 +244,7 @@ class Hub:
         events.rules_changed.subscribe(lambda tenant: self.changed(tenant, LIST_KINDS))
         events.draining.subscribe(self.close)
 
-    def bound_owners(self, owner_limit: int) -> None:
+    def set_owner_limit(self, owner_limit: int) -> None:
         """Change the limit of streams per owner to `owner_limit`; as in the constructor."""
         share = max(SHARE_AT_LEAST, self._stream_limit // SHARE)
         self._owner_limit = min(owner_limit or share, share)
@@ -260,10 +260,10 @@ class Hub:
         if pending is None:
             pending = self._pending[tenant] = {}
             if self._debounce_s:
-                asyncio.get_running_loop().call_later(self._debounce_s, self._tell, tenant)
+                asyncio.get_running_loop().call_later(self._debounce_s, self._notify, tenant)
         pending.update(dict.fromkeys(kinds, self._changes))
         if not self._debounce_s:
-            self._tell(tenant)
+            self._notify(tenant)
 
     def resource_updated(self, tenant: str, toolset: str | None, uri: str) -> None:
         """Notify the sessions that watch a resource, by its URI in that endpoint, of a change."""
@@ -274,7 +274,7 @@ class Hub:
         InvalidParams beyond the limit."""
         if len(session.subscriptions) >= SUBSCRIPTION_LIMIT and uri not in session.subscriptions:
             raise InvalidParams(f"A session can subscribe to {SUBSCRIPTION_LIMIT} resources")
-        self._begun.add((session.id, uri))
+        self._subscribing.add((session.id, uri))
         try:
             await self.watch(session, uri)
             await self._subscription_changed.publish(session, SessionChange(subscribe=(uri,)))
@@ -282,20 +282,20 @@ class Hub:
             await self._unwatch_unless_subscribed(session, uri)
             raise
         finally:
-            self._begun.discard((session.id, uri))
+            self._subscribing.discard((session.id, uri))
         await self._unwatch_unless_subscribed(session, uri)  # another node may have unsubscribed
 
     async def unsubscribe(self, session: Session, uri: str) -> None:
         await self._subscription_changed.publish(session, SessionChange(unsubscribe=(uri,)))
         await self._unwatch_unless_subscribed(session, uri)
 
-    def silence(self, session: Session) -> list[str]:
+    def drop_unsubscribed(self, session: Session) -> list[str]:
         """Stop notifications of resources that the session has unsubscribed from; returns their
-        URIs, to pass to `settle`."""
+        URIs, to pass to `unwatch_unused`."""
         gone = sorted(
             uri
             for uri in session.watched - session.subscriptions
-            if (session.id, uri) not in self._begun
+            if (session.id, uri) not in self._subscribing
         )
         for uri in gone:
             session.watched.discard(uri)
@@ -303,7 +303,7 @@ class Hub:
             self.watches.drop(_place(session), uri, session)
         return gone
 
-    async def settle(self, session: Session, uris: Collection[str]) -> None:
+    async def unwatch_unused(self, session: Session, uris: Collection[str]) -> None:
         """Unsubscribe from upstream resources that have no listener left."""
         for uri in uris:
             await self.watches.settle(_place(session), uri)
@@ -341,7 +341,7 @@ class Hub:
             raise Unavailable("The gateway is shutting down")
         if len(self._open) >= self._stream_limit:
             raise Unavailable(f"Too many open streams (limit {self._stream_limit})")
-        if owner is not None and self._tells_apart:
+        if owner is not None and self._distinct_principals:
             self._check_share(owner)
             self._owned[owner] += 1
         self._open.add(outbox)
@@ -351,7 +351,7 @@ class Hub:
 
     def leave(self, outbox: Outbox, follower: Follower | None, owner: Owner | None = None) -> None:
         self._open.discard(outbox)
-        if owner is not None and self._tells_apart:
+        if owner is not None and self._distinct_principals:
             self._owned[owner] -= 1
             if not self._owned[owner]:
                 del self._owned[owner]
@@ -375,12 +375,12 @@ class Hub:
             outbox.close()
 
     def _check_share(self, owner: Owner) -> None:
-        most = self._owner_limit
-        if self._owned[owner] >= most:
-            text = f"You have {most} open streams, as many as you can"
+        limit = self._owner_limit
+        if self._owned[owner] >= limit:
+            text = f"You have {limit} open streams, as many as you can"
             raise TooManyRequests(text, 1.0, "limits.principal_streams")
 
-    def _tell(self, tenant: str) -> None:
+    def _notify(self, tenant: str) -> None:
         pending = self._pending.pop(tenant)
         versions: dict[str | None, str] = {}
         for follower in self._followers.get(tenant, ()):
@@ -392,7 +392,7 @@ class Hub:
                     follower.outbox.put_once(follower.messages[kind])
             if follower.toolset not in versions:
                 versions[follower.toolset] = self.version(tenant, follower.toolset)
-            follower.outbox.told = versions[follower.toolset]
+            follower.outbox.lists_version = versions[follower.toolset]
 
 
 def _place(session: Session) -> Endpoint:

@@ -88,12 +88,12 @@ class IdempotencyKeys:
             raise StillRunning
         return bytes(row[1])
 
-    async def keep(self, owner: KeyScope, given: bytes) -> None:
-        """Record the result `given`, JSON text."""
+    async def keep(self, owner: KeyScope, result: bytes) -> None:
+        """Record the `result`, JSON text."""
         async with borrowed(self._open()) as connection:
             await connection.execute(
                 f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
-                [given, *owner],
+                [result, *owner],
             )
 
     async def release(self, owner: KeyScope) -> None:
@@ -126,7 +126,7 @@ _results = msgspec.json.Decoder(ToolResult)
 class Idempotency:
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
         """`pool` returns None while there is no database. Results are kept for `ttl_s` seconds."""
-        self._once = IdempotencyKeys(pool, ttl_s)
+        self._keys = IdempotencyKeys(pool, ttl_s)
 
     async def once(
         self, command: RepeatableCommand, run: Callable[[], Awaitable[ToolResult]]
@@ -139,7 +139,7 @@ class Idempotency:
         """
         owner = _owner(command)
         try:
-            earlier = await self._once.claim(owner, command.body)
+            earlier = await self._keys.claim(owner, command.body)
         except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
             raise StatusFault(UNAVAILABLE, _NO_DATABASE) from error
         except OtherRequest as error:
@@ -151,14 +151,14 @@ class Idempotency:
             return _results.decode(earlier)
         result = await run()
         try:
-            await self._once.keep(owner, encode(result))
+            await self._keys.keep(owner, encode(result))
         except (psycopg.OperationalError, PoolTimeout, NoDatabase):
             log.exception("command_not_recorded", extra={"action": command.service})
         return result
 
     async def purge(self) -> None:
         """Forget what has expired."""
-        await self._once.purge()
+        await self._keys.purge()
 
 
 _NO_DATABASE = "The database that remembers Idempotency-Keys does not answer; nothing was done"

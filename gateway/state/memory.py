@@ -209,7 +209,7 @@ class MemorySessions:
     async def beat(self, node: str, ttl_s: float) -> None:
         self._nodes[node] = self._clock() + ttl_s
 
-    async def beats(self, node: str) -> bool:
+    async def is_alive(self, node: str) -> bool:
         return self._nodes.get(node, 0.0) > self._clock()
 
     async def secret(self) -> bytes:

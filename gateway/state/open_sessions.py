@@ -25,7 +25,7 @@ class SessionLimits:
     sessions: int  # at this node
     calls: int  # of one session at a time
     rate: int  # sessions that one principal may open in a minute, at all nodes
-    of_one: int = 0  # of one principal at this node; 0: unlimited
+    per_principal: int = 0  # of one principal at this node; 0: unlimited
 
 
 class OpenSessions:
@@ -36,9 +36,9 @@ class OpenSessions:
         self._sessions: dict[str, Session] = {}
         self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by principal
 
-    def bound_owners(self, of_one: int) -> None:
-        """Change the limit per principal to `of_one`; as in SessionLimits."""
-        self._limits = dataclasses.replace(self._limits, of_one=of_one)
+    def set_principal_limit(self, per_principal: int) -> None:
+        """Change the limit per principal to `per_principal`; as in SessionLimits."""
+        self._limits = dataclasses.replace(self._limits, per_principal=per_principal)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -89,15 +89,15 @@ class OpenSessions:
             raise Unavailable(f"Too many sessions in use (limit {limit}); try again later")
         self.drop(oldest)
 
-    def one_too_many(self, principal: Principal) -> Session | None:
+    def excess_session(self, principal: Principal) -> Session | None:
         """The session of a principal to evict before one more opens. Raises TooManyRequests when
         all are in use."""
-        owned, most = self._owned.get(principal.key, {}), self._limits.of_one
-        if not most or len(owned) < most:
+        owned, limit = self._owned.get(principal.key, {}), self._limits.per_principal
+        if not limit or len(owned) < limit:
             return None
         oldest = _unused_for_longest(owned.values())
         if oldest is None:
-            text = f"You have {most} sessions in use, as many as you can: end one first"
+            text = f"You have {limit} sessions in use, as many as you can: end one first"
             raise TooManyRequests(text, 1.0, "limits.principal_sessions")
         return oldest
 
@@ -125,7 +125,7 @@ def record_of(session: Session) -> SessionRecord:
         dict(session.capabilities),
         session.log_level,
         tuple(sorted(session.subscriptions)),
-        session.outbox.told,
+        session.outbox.lists_version,
         tuple(sorted(session.skills)),
         session.version,
     )
@@ -133,8 +133,8 @@ def record_of(session: Session) -> SessionRecord:
 
 def with_change(record: SessionRecord, change: SessionChange) -> SessionRecord:
     """The record with `change` applied, one version later."""
-    said = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
-    new: dict[str, Any] = {name: value for name, value in said.items() if value is not UNSET}
+    changes = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
+    new: dict[str, Any] = {name: value for name, value in changes.items() if value is not UNSET}
     subscriptions = {*record.subscriptions, *change.subscribe}.difference(change.unsubscribe)
     skills = {*record.skills, *change.use}.difference(change.leave)
     new["subscriptions"], new["skills"] = tuple(sorted(subscriptions)), tuple(sorted(skills))
@@ -152,7 +152,9 @@ def update(session: Session, record: SessionRecord) -> bool:
     return True
 
 
-def restored(record: SessionRecord, calls_limit: int, news: frozenset[ListKind]) -> Session:
+def restored(
+    record: SessionRecord, calls_limit: int, announced_lists: frozenset[ListKind]
+) -> Session:
     """The session, restored at a node that did not open it. Its principal's scopes and claims come
     with each request."""
     return Session(
@@ -166,8 +168,8 @@ def restored(record: SessionRecord, calls_limit: int, news: frozenset[ListKind])
         record.log_level,
         set(record.subscriptions),
         set(record.skills),
-        outbox=Outbox(record.told),
-        heard=None,
-        news=news,
+        outbox=Outbox(record.lists_version),
+        last_event_id=None,
+        announced_lists=announced_lists,
         version=record.version,
     )

@@ -19,7 +19,7 @@ from gateway.context import Session
 from gateway.state.bus import Bus
 from gateway.state.memory import MemoryCounter
 from gateway.state.open_sessions import OpenSessions, update
-from gateway.state.standalone_streams import STREAMS, TELLS, StandaloneStreams
+from gateway.state.standalone_streams import STREAM_OPENED, WATCHES_TAKEN, StandaloneStreams
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.sessions")
@@ -48,16 +48,16 @@ class PeerNodes:
         self,
         bus: Bus,
         store: SessionStore,
-        open_here: OpenSessions,
-        telling: StandaloneStreams,
+        open_sessions: OpenSessions,
+        standalone: StandaloneStreams,
         wait_s: float,
     ) -> None:
         """Nodes that do not confirm a change within `wait_s` count as silent until their next
         confirmation."""
         self._bus = bus
         self._store = store
-        self._open = open_here
-        self._telling = telling
+        self._open = open_sessions
+        self._standalone = standalone
         self._wait_s = wait_s
         self._cancels = MemoryCounter()  # a limit per node bounds the traffic of all
         self._loads: defaultdict[str, list[Loading]] = defaultdict(list)
@@ -65,25 +65,27 @@ class PeerNodes:
         self._silent: set[str] = set()  # nodes
         bus.on("ended", self._ended)
         bus.on("changed", self._changed)
-        bus.on("acts", self._acts)
-        bus.on(STREAMS, self._streams, own=True)
-        bus.on(TELLS, self._tells)
-        bus.on("tell", self._tell)
+        bus.on("applied", self._applied)
+        bus.on(STREAM_OPENED, self._stream_opened, own=True)
+        bus.on(WATCHES_TAKEN, self._watches_taken)
+        bus.on("notify", self._notify)
         bus.on("cancel", self._cancel)
-        bus.on_missed(self._look_again)
+        bus.on_missed(self._invalidate)
 
     async def end(self, session_id: str) -> None:
         """Drop a session deleted from the store, here and at the other nodes. A concurrent request
         may have loaded it."""
-        self._over(session_id)
-        await self._bus.say("ended", session=session_id)
+        self._drop(session_id)
+        await self._bus.broadcast("ended", session=session_id)
 
     async def changed(self, record: SessionRecord) -> None:
         """Announce a change; returns when the other nodes that have the session open, except silent
         ones, have applied it."""
         others = set(record.nodes) - {self._bus.node}
         with self._waiting(record, others - self._silent) as waiting:
-            if others and await self._bus.say("changed", session=record.id, version=record.version):
+            if others and await self._bus.broadcast(
+                "changed", session=record.id, version=record.version
+            ):
                 await self._confirmed(waiting)
 
     @contextmanager
@@ -101,44 +103,46 @@ class PeerNodes:
     def take_over(self, session: Session, record: SessionRecord) -> Collection[str]:
         """Update the session here from `record`; returns the URIs that it no longer watches."""
         update(session, record)
-        return self._telling.silence(session)
+        return self._standalone.drop_unsubscribed(session)
 
-    async def tell(self, session: Session, message: bytes) -> None:
+    async def notify(self, session: Session, message: bytes) -> None:
         """Send `message` on the session's standalone stream, if another node has that."""
         if self._bus.shared:
-            await self._bus.say("tell", session=session.id, message=message.decode())
+            await self._bus.broadcast("notify", session=session.id, message=message.decode())
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
         """Cancel a request of the session, if another node runs it."""
         if not self._bus.shared:
             return
         if (await self._cancels.hit(session.id, CANCELS, CANCELS_WINDOW_S)).allowed:
-            await self._bus.say("cancel", session=session.id, id=request_id)
+            await self._bus.broadcast("cancel", session=session.id, id=request_id)
 
     async def purge(self) -> None:
         await self._cancels.purge()
 
-    async def _ended(self, said: dict[str, Any]) -> None:
-        self._over(said["session"])
+    async def _ended(self, message: dict[str, Any]) -> None:
+        self._drop(message["session"])
 
-    def _over(self, session_id: str) -> None:
+    def _drop(self, session_id: str) -> None:
         for loading in self._loads.get(session_id, ()):
             loading.ended = True
         session = self._open.get(session_id)
         if session is not None:
             self._open.drop(session)
 
-    async def _changed(self, said: dict[str, Any]) -> None:
-        session_id, version = said["session"], said["version"]
+    async def _changed(self, message: dict[str, Any]) -> None:
+        session_id, version = message["session"], message["version"]
         for loading in self._loads.get(session_id, ()):
             loading.version = max(loading.version, version)
         session = self._open.get(session_id)
         if session is not None and session.version < version:
             await self._refresh(session)
-        gone = self._telling.silence(session) if session is not None else ()
-        await self._bus.say("acts", session=session_id, version=version, to=said["node"])
+        gone = self._standalone.drop_unsubscribed(session) if session is not None else ()
+        await self._bus.broadcast(
+            "applied", session=session_id, version=version, to=message["node"]
+        )
         if session is not None:
-            await self._telling.resubscribed(session, gone)
+            await self._standalone.resubscribed(session, gone)
 
     async def _refresh(self, session: Session) -> None:
         try:
@@ -169,53 +173,53 @@ class PeerNodes:
             log.warning("session_change_unconfirmed", extra={"nodes": sorted(waiting.nodes)})
             self._silent |= waiting.nodes
 
-    async def _acts(self, said: dict[str, Any]) -> None:
+    async def _applied(self, message: dict[str, Any]) -> None:
         """Another node has applied a change that was made here."""
-        self._silent.discard(said["node"])
-        waiting = self._waits.get((said["session"], said["version"]))
-        if waiting is not None and said["to"] == self._bus.node:
-            waiting.nodes.discard(said["node"])
+        self._silent.discard(message["node"])
+        waiting = self._waits.get((message["session"], message["version"]))
+        if waiting is not None and message["to"] == self._bus.node:
+            waiting.nodes.discard(message["node"])
             if not waiting.nodes:
                 waiting.over.set()
 
-    async def _streams(self, said: dict[str, Any]) -> None:
-        self._telling.heard(self._open.get(said["session"]), said)
+    async def _stream_opened(self, message: dict[str, Any]) -> None:
+        self._standalone.stream_opened(self._open.get(message["session"]), message)
 
-    async def _tells(self, said: dict[str, Any]) -> None:
+    async def _watches_taken(self, message: dict[str, Any]) -> None:
         """Another node, which has the stream, has taken over watches made here."""
-        session = self._open.get(said["session"])
-        if session is not None and not session.tells:
-            for message in await self._telling.leave(session, said["uris"]):
-                await self.tell(session, message)
+        session = self._open.get(message["session"])
+        if session is not None and not session.has_stream:
+            for pending in await self._standalone.release(session, message["uris"]):
+                await self.notify(session, pending)
 
-    async def _tell(self, said: dict[str, Any]) -> None:
-        session = self._open.get(said["session"])
-        if session is not None and session.tells:
-            session.outbox.put_once(said["message"].encode())
+    async def _notify(self, message: dict[str, Any]) -> None:
+        session = self._open.get(message["session"])
+        if session is not None and session.has_stream:
+            session.outbox.put_once(message["message"].encode())
 
-    async def _cancel(self, said: dict[str, Any]) -> None:
-        session = self._open.get(said["session"])
+    async def _cancel(self, message: dict[str, Any]) -> None:
+        session = self._open.get(message["session"])
         if session is not None:
-            session.cancel(said["id"])
+            session.cancel(message["id"])
 
-    def _look_again(self) -> None:
+    def _invalidate(self) -> None:
         """Messages about sessions were missed: reload them from the store before they are used."""
         for session in self._open:
             session.renewed = -math.inf
 
 
-FIRST_BEAT_S = 0.1
+FIRST_HEARTBEAT_S = 0.1
 
 
-async def beat(store: SessionStore, node: str, every_s: float) -> None:
+async def send_heartbeats(store: SessionStore, node: str, every_s: float) -> None:
     """Send heartbeats until cancelled; a node counts as dead after three missed ones. Returns at
     once where nodes share no store."""
-    pause_s = min(every_s, FIRST_BEAT_S)  # the store may not be there yet
+    pause_s = min(every_s, FIRST_HEARTBEAT_S)  # the store may not be there yet
     while store.shared:
         try:
             await store.beat(node, 3 * every_s)
             pause_s = every_s
         except Unavailable:
             if pause_s == every_s:
-                log.warning("beat_missed")
+                log.warning("heartbeat_missed")
         await asyncio.sleep(pause_s)

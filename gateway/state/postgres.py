@@ -168,7 +168,7 @@ class PostgresSessions:
                 [node, ttl_s],
             )
 
-    async def beats(self, node: str) -> bool:
+    async def is_alive(self, node: str) -> bool:
         if not _storable(node):
             return False
         async with connection_of(self._opened) as connection:

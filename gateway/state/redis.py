@@ -164,7 +164,7 @@ class RedisSessions:
         with asking():
             await self._redis.set(f"{PREFIX}node:{node}", b"1", px=milliseconds(ttl_s))
 
-    async def beats(self, node: str) -> bool:
+    async def is_alive(self, node: str) -> bool:
         with asking():
             return bool(await self._redis.exists(f"{PREFIX}node:{node}"))
 

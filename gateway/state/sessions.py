@@ -69,16 +69,16 @@ class Sessions:
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open = OpenSessions(limits, self._dropped)
-        self.later = BackgroundTasks()  # finished before `close_all` returns
-        self._telling = StandaloneStreams(hub, bus, self.later)
-        self._elsewhere = PeerNodes(bus, store, self._open, self._telling, change_wait_s)
+        self.background = BackgroundTasks()  # finished before `close_all` returns
+        self._standalone = StandaloneStreams(hub, bus, self.background)
+        self._peers = PeerNodes(bus, store, self._open, self._standalone, change_wait_s)
         events = events or Events()
         events.subscription_changed.subscribe(self.change)
         self._session_ended = events.session_ended
 
-    def bound_owners(self, of_one: int) -> None:
-        """Change the limit of sessions here per principal to `of_one`; as in SessionLimits."""
-        self._open.bound_owners(of_one)
+    def set_principal_limit(self, per_principal: int) -> None:
+        """Change the limit of sessions here per principal; as in SessionLimits."""
+        self._open.set_principal_limit(per_principal)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -94,9 +94,9 @@ class Sessions:
         """Open a session. At the limit the least recently used one is evicted; Unavailable when all
         are in use. Raises TooManyRequests, too."""
         await self._count(principal)
-        too_many = self._open.one_too_many(principal)
-        if too_many is not None:
-            self.close(too_many)
+        excess = self._open.excess_session(principal)
+        if excess is not None:
+            self.close(excess)
         self._open.make_room()
         session = Session(
             secrets.token_urlsafe(24),
@@ -107,7 +107,7 @@ class Sessions:
             self._limits.calls,
             toolset,
             outbox=Outbox(self._hub.version(principal.tenant, toolset)),
-            news=frozenset(self._announces(principal.tenant, toolset)),
+            announced_lists=frozenset(self._announces(principal.tenant, toolset)),
         )
         if self._store.shared:
             record = replace(record_of(session), nodes=(self._node,))
@@ -125,11 +125,11 @@ class Sessions:
         """Load the session from the store. Raises Unavailable when it does not answer."""
         if len(session_id) > ID_LIMIT:
             return
-        with self._elsewhere.loading(session_id) as loading:
+        with self._peers.loading(session_id) as loading:
             record = await self._store.hold(session_id, self._node, self._limits.idle_s)
-            asked = 0  # a store that lost the change, as by a failover, is read once more
-            while record is not None and max(record.version, asked) < loading.version:
-                asked = loading.version
+            wanted = 0  # a store that lost the change, as by a failover, is read once more
+            while record is not None and max(record.version, wanted) < loading.version:
+                wanted = loading.version
                 record = await self._store.get(session_id)
             self._loaded(session_id, None if loading.ended else record)
 
@@ -152,17 +152,17 @@ class Sessions:
         returns. Cancellation does not stop it halfway. Raises SessionNotFound when the session has
         ended, and Unavailable: then the session here is unchanged."""
         if self._store.shared:
-            await self.later.whole(self._change(session, change))
+            await self.background.shielded(self._change(session, change))
         else:
             update(session, with_change(record_of(session), change))
 
-    async def tell(self, session: Session, message: bytes) -> None:
+    async def notify(self, session: Session, message: bytes) -> None:
         """Send `message` on the session's standalone stream, at whichever node that is; if it has
         one."""
-        if session.tells:
+        if session.has_stream:
             session.outbox.put_once(message)
         else:
-            await self._elsewhere.tell(session, message)
+            await self._peers.notify(session, message)
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
         """Cancel a request of the session, at whichever node it runs. Raises InvalidParams for an
@@ -170,13 +170,15 @@ class Sessions:
         if isinstance(request_id, str) and len(request_id.encode()) > REQUEST_ID_BYTES:
             raise InvalidParams(f"requestId must have at most {REQUEST_ID_BYTES} bytes")
         if not session.cancel(request_id):
-            await self._elsewhere.cancel(session, request_id)
+            await self._peers.cancel(session, request_id)
 
-    def stream(self, session: Session, told: str | None = None) -> AbstractContextManager[Outbox]:
+    def stream(
+        self, session: Session, lists_version: str | None = None
+    ) -> AbstractContextManager[Outbox]:
         """Inside, the session's standalone stream is open here; its predecessor, perhaps dead, is
         closed, at any node. See `StandaloneStreams.stream`. Raises TooManyRequests, too."""
         _check_streams(session)
-        return self._telling.stream(session, told)
+        return self._standalone.stream(session, lists_version)
 
     @contextmanager
     def replaying(self, session: Session, outbox: Outbox) -> Iterator[None]:
@@ -194,7 +196,7 @@ class Sessions:
     def close(self, session: Session) -> None:
         """End the session, at all nodes; the others are notified in the background."""
         if self._open.drop(session) and self._store.shared:
-            self.later.do(self._end_everywhere(session.id))
+            self.background.start(self._end_everywhere(session.id))
 
     async def delete(self, session: Session) -> None:
         """`close`, complete when this returns. Raises Unavailable when the store does not
@@ -225,7 +227,7 @@ class Sessions:
     async def renew(self) -> None:
         """Renew sessions in use, so that they do not expire in the store. Raises Unavailable."""
         if self._store.shared:
-            await self._elsewhere.purge()
+            await self._peers.purge()
             late = time.monotonic() - self._renew_after_s
             for session in self._open:
                 if session.renewed < late and (session.streams or session.running):
@@ -235,7 +237,7 @@ class Sessions:
         """Drop all sessions: this node shuts down, and others may continue with them."""
         for session in self._open:
             self._open.drop(session)
-        await self.later.done()
+        await self.background.drain()
 
     async def _change(self, session: Session, change: SessionChange) -> None:
         record = await self._store.change(session.id, change, self._limits.idle_s)
@@ -243,7 +245,7 @@ class Sessions:
             session.renewed = -math.inf  # not dropped: that would cancel the current request
             raise SessionNotFound("Session not found: it ended. Send `initialize` again")
         update(session, record)
-        await self._elsewhere.changed(record)
+        await self._peers.changed(record)
 
     def _loaded(self, session_id: str, record: SessionRecord | None) -> None:
         session = self._open.get(session_id)
@@ -257,13 +259,13 @@ class Sessions:
             self._open.make_room()
             session = self._open.keep(self._restored(record))
         elif session.version < record.version:
-            gone = self._elsewhere.take_over(session, record)
-            self.later.do(self._telling.resubscribed(session, gone))
+            gone = self._peers.take_over(session, record)
+            self.background.start(self._standalone.resubscribed(session, gone))
         session.renewed = time.monotonic()
 
     def _restored(self, record: SessionRecord) -> Session:
-        news = self._announces(record.tenant, record.toolset)
-        return restored(record, self._limits.calls, frozenset(news))
+        lists = self._announces(record.tenant, record.toolset)
+        return restored(record, self._limits.calls, frozenset(lists))
 
     async def _count(self, principal: Principal) -> None:
         key = f"sessions/{principal.tenant}/{principal.id[:256]}"
@@ -276,12 +278,12 @@ class Sessions:
             )
 
     def _dropped(self, session: Session) -> None:
-        self._telling.end(session)
+        self._standalone.end(session)
         self._session_ended.publish(session.id)
 
     async def _end_everywhere(self, session_id: str) -> None:
         await self._store.delete(session_id)
-        await self._elsewhere.end(session_id)
+        await self._peers.end(session_id)
 
 
 def _check_streams(session: Session) -> None:

@@ -16,66 +16,71 @@ from gateway.state.bus import Bus
 from gateway.state.hub import LIST_NOTIFICATIONS, Follower, Hub, changed_lists, update_notification
 from schemas.errors import Fault
 
-STREAMS, TELLS = "streams", "tells"  # bus messages: a node has the stream, and watches
+# bus messages: a node has opened the stream, and watches the resources
+STREAM_OPENED, WATCHES_TAKEN = "stream opened", "watches taken"
 
 log = logging.getLogger("toolgate.sessions")
 
 
 class StandaloneStreams:
-    def __init__(self, hub: Hub, bus: Bus, later: BackgroundTasks) -> None:
+    def __init__(self, hub: Hub, bus: Bus, background: BackgroundTasks) -> None:
         self._hub = hub
         self._bus = bus
-        self._later = later
+        self._background = background
         self._claims: Counter[str] = Counter()  # own announcements not yet received back
 
     @contextmanager
-    def stream(self, session: Session, told: str | None) -> Iterator[Outbox]:
+    def stream(self, session: Session, lists_version: str | None) -> Iterator[Outbox]:
         """The standalone stream of the session, open here, and closed at other nodes.
 
-        `told` is the version of the lists that the client last saw, if it sent one: later changes
-        wait in the outbox. Raises Unavailable at the limit of streams, and TooManyRequests at that
-        of the principal.
+        `lists_version` is the version of the lists that the client last saw, if it sent one: later
+        changes wait in the outbox. Raises Unavailable at the limit of streams, and TooManyRequests
+        at that of the principal.
         """
         outbox = Outbox()
-        messages = {kind: LIST_NOTIFICATIONS[kind] for kind in session.news}
+        messages = {kind: LIST_NOTIFICATIONS[kind] for kind in session.announced_lists}
         follower = Follower(session.principal.tenant, session.toolset, outbox, messages)
         with self._hub.stream(outbox, follower, session.principal.key):
             session.outbox = session.outbox.hand_over(outbox)
-            self._catch_up(session, outbox.told if told is None else told)
+            self._catch_up(
+                session, outbox.lists_version if lists_version is None else lists_version
+            )
             session.streams += 1
-            session.tells = True
+            session.has_stream = True
             try:
                 self._take_over(session)
                 yield outbox
             finally:
                 session.streams -= 1
-                session.tells = session.tells and session.outbox is not outbox
+                session.has_stream = session.has_stream and session.outbox is not outbox
                 session.touch()
 
-    def heard(self, session: Session | None, said: dict[str, Any]) -> None:
+    def stream_opened(self, session: Session | None, message: dict[str, Any]) -> None:
         """A node has opened the stream. The last announcement wins."""
-        if said["node"] == self._bus.node:
-            self._heard_ourselves(said["session"])
+        if message["node"] == self._bus.node:
+            self._own_claim_received(message["session"])
         elif session is not None and not self._claims[session.id]:
-            session.outbox, session.heard = session.outbox.hand_over(), None
-            session.tells = False
+            session.outbox, session.last_event_id = session.outbox.hand_over(), None
+            session.has_stream = False
 
-    def silence(self, session: Session) -> list[str]:
-        """See `Hub.silence`."""
-        return self._hub.silence(session)
+    def drop_unsubscribed(self, session: Session) -> list[str]:
+        """See `Hub.drop_unsubscribed`."""
+        return self._hub.drop_unsubscribed(session)
 
     async def resubscribed(self, session: Session, gone: Collection[str]) -> None:
         """The client changed its subscriptions at another node; those in `gone` were silenced
         here."""
-        if session.tells:
+        if session.has_stream:
             await self._watch(session)
-            await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
-        await self._hub.settle(session, gone)
+            await self._bus.broadcast(
+                WATCHES_TAKEN, session=session.id, uris=sorted(session.watched)
+            )
+        await self._hub.unwatch_unused(session, gone)
 
-    async def leave(self, session: Session, uris: Sequence[str]) -> list[bytes]:
+    async def release(self, session: Session, uris: Sequence[str]) -> list[bytes]:
         """Another node watches `uris`; returns their pending notifications of this node."""
         await self._unwatch(session, session.watched.intersection(uris))
-        if session.tells:
+        if session.has_stream:
             return []
         theirs, ours = (
             map(update_notification, uris),
@@ -89,31 +94,31 @@ class StandaloneStreams:
 
     def end(self, session: Session) -> None:
         if session.watched:
-            self._later.do(self._unwatch(session, session.watched))
+            self._background.start(self._unwatch(session, session.watched))
 
-    def _heard_ourselves(self, session_id: str) -> None:
+    def _own_claim_received(self, session_id: str) -> None:
         self._claims[session_id] -= 1
         self._claims += Counter()  # removes zero counts
 
-    def _catch_up(self, session: Session, told: str) -> None:
+    def _catch_up(self, session: Session, lists_version: str) -> None:
         outbox = session.outbox
-        outbox.told = self._hub.version(session.principal.tenant, session.toolset)
-        for kind in changed_lists(told, outbox.told):
-            if kind in session.news:
+        outbox.lists_version = self._hub.version(session.principal.tenant, session.toolset)
+        for kind in changed_lists(lists_version, outbox.lists_version):
+            if kind in session.announced_lists:
                 outbox.put_once(LIST_NOTIFICATIONS[kind])
 
     def _take_over(self, session: Session) -> None:
         if self._bus.shared:
             self._claims[session.id] += 1
-            self._later.do(self._took_over(session))
+            self._background.start(self._claim_stream(session))
         elif session.subscriptions - session.watched:
-            self._later.do(self._watch_all(session))
+            self._background.start(self._watch_all(session))
 
-    async def _took_over(self, session: Session) -> None:
-        if not await self._bus.say(STREAMS, session=session.id):
-            self._heard_ourselves(session.id)
+    async def _claim_stream(self, session: Session) -> None:
+        if not await self._bus.broadcast(STREAM_OPENED, session=session.id):
+            self._own_claim_received(session.id)
         await self._watch_all(session)
-        await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
+        await self._bus.broadcast(WATCHES_TAKEN, session=session.id, uris=sorted(session.watched))
 
     async def _watch_all(self, session: Session) -> None:
         """Watch all subscribed resources; those not watched here before may have changed, so the

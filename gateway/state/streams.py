@@ -148,25 +148,34 @@ class ReplayedEvent:
 class StreamRecorder:
     """The stream of one POST, while it is written."""
 
-    __slots__ = ("_away", "_head", "_keep_s", "_kept", "_later", "_log", "_name", "_stream")
+    __slots__ = (
+        "_background",
+        "_head",
+        "_keep_s",
+        "_kept",
+        "_log",
+        "_name",
+        "_stream",
+        "_unavailable",
+    )
 
     def __init__(
         self,
-        kept: Log,
-        later: BackgroundTasks,
+        event_log: Log,
+        background: BackgroundTasks,
         session: Session,
         stream: str,
         ids: Ids,
-        keep_s: float,
+        retention_s: float,
     ) -> None:
-        self._log = kept
-        self._later = later
+        self._log = event_log
+        self._background = background
         self._stream = stream
         self._name = name_of(session, stream)
         self._head = encode(ids) + b"\n"
-        self._keep_s = keep_s
+        self._keep_s = retention_s
         self._kept = time.monotonic()
-        self._away = False  # the log was unavailable: later messages must not wait for it
+        self._unavailable = False  # the log was unavailable: later messages must not wait for it
 
     async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
         """Record a message: "!" marks the stream as begun, "." ends it. Returns the id of its
@@ -174,15 +183,15 @@ class StreamRecorder:
         only the end is recorded, if that is possible then."""
         self._kept = time.monotonic()
         record = kind + self._head + message
-        if self._away:
+        if self._unavailable:
             if kind == b".":
-                self._later.do(self._end(record))
+                self._background.start(self._end(record))
             return ""
         try:
             after = await self._log.append(self._name, record)
         except Unavailable:
             log.warning("stream_not_recorded")
-            self._away = True
+            self._unavailable = True
             return ""
         return Position(self._stream, after, ended=kind == b".").id
 
@@ -198,18 +207,18 @@ class StreamRecorder:
 class Streams:
     def __init__(
         self,
-        kept: Log,
+        event_log: Log,
         store: SessionStore,
         counter: Counter,
         bus: Bus,
         replay_s: float,
-        later: BackgroundTasks,
-        beat_s: float = HEARTBEAT_S,
+        background: BackgroundTasks,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        """`beat_s` is the interval of the nodes' heartbeats."""
-        self.beat_s = beat_s
-        self._log = kept
-        self._later = later
+        """`heartbeat_s` is the interval of the nodes' heartbeats."""
+        self.heartbeat_s = heartbeat_s
+        self._log = event_log
+        self._background = background
         self._store = store
         self._counter = counter
         self._bus = bus
@@ -218,7 +227,7 @@ class Streams:
 
     def record(self, session: Session, ids: Ids) -> StreamRecorder:
         stream = f"p{self._bus.node}-{next(self._numbers)}"
-        return StreamRecorder(self._log, self._later, session, stream, ids, self._replay_s)
+        return StreamRecorder(self._log, self._background, session, stream, ids, self._replay_s)
 
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]
@@ -226,7 +235,7 @@ class Streams:
         """Inside, `wake` is called when any node has appended to the stream."""
         return self._log.watch(name_of(session, stream), wake)
 
-    async def say(self, session: Session, message: bytes) -> None:
+    async def send(self, session: Session, message: bytes) -> None:
         """Append a message to the standalone stream, at whichever node that is, or will be,
         open."""
         await self._log.append(name_of(session, STANDALONE), message)
@@ -244,12 +253,14 @@ class Streams:
         made here when the node that runs it is gone. Raises InvalidRequest for an unknown id."""
         alive = await self._alive(position.node)
         events = await self._read(session, position.stream, position.after)
-        said = _said(position.stream, events)
-        answered = bool(said) and said[-1].position.ended
+        replayed = _replayed(position.stream, events)
+        answered = bool(replayed) and replayed[-1].position.ended
         if alive or answered or len(events) == READ_AT_ONCE:
-            return said
-        await self._give_up(session, position.stream)
-        return _said(position.stream, await self._read(session, position.stream, position.after))
+            return replayed
+        await self._answer_for_gone_node(session, position.stream)
+        return _replayed(
+            position.stream, await self._read(session, position.stream, position.after)
+        )
 
     async def is_orphaned(self, position: Position) -> bool:
         """Whether the node that runs a POST's requests is gone; False while the store is
@@ -259,13 +270,13 @@ class Streams:
         except Unavailable:
             return False
 
-    async def is_kept(self, session: Session, stream: str) -> bool:
+    async def exists(self, session: Session, stream: str) -> bool:
         return await self._log.last(name_of(session, stream)) != ""
 
     async def _alive(self, node: str) -> bool:
         if node == self._bus.node:
             return True
-        return self._store.shared and await self._store.beats(node)
+        return self._store.shared and await self._store.is_alive(node)
 
     async def _read(self, session: Session, stream: str, after: str) -> Sequence[Event]:
         try:
@@ -273,7 +284,7 @@ class Streams:
         except InvalidParams as error:
             raise InvalidRequest(FORGOTTEN) from error
 
-    async def _give_up(self, session: Session, stream: str) -> None:
+    async def _answer_for_gone_node(self, session: Session, stream: str) -> None:
         """Answer with an error in place of a node that is gone; exactly one node does."""
         name = name_of(session, stream)
         kept = await self._log.read(name, "")
@@ -302,12 +313,12 @@ def _parts(record: bytes) -> tuple[str, bytes, bytes]:
     return head[:1].decode("latin-1"), head[1:], message
 
 
-def _said(stream: str, events: Sequence[Event]) -> list[ReplayedEvent]:
-    said = []
+def _replayed(stream: str, events: Sequence[Event]) -> list[ReplayedEvent]:
+    replayed = []
     for event in events:
         kind, _, message = _parts(event.data)
         ended = kind == "."
-        said.append(ReplayedEvent(Position(stream, event.id, ended=ended), message))
+        replayed.append(ReplayedEvent(Position(stream, event.id, ended=ended), message))
         if ended:
             break
-    return said
+    return replayed

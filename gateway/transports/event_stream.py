@@ -36,7 +36,7 @@ class EventStreams:
         """The standalone stream, from `position` on, for `identity`."""
         if position is not None:
             await self._streams.standalone(session, position.after)  # rejected before it begins
-            session.heard = position.after
+            session.last_event_id = position.after
         told = None if position is None else position.told
         with (
             self._sessions.stream(session, told) as outbox,
@@ -82,22 +82,22 @@ class EventStreams:
 
     async def _missed(self, session: Session, position: Position) -> list[ReplayedEvent]:
         said = await self._streams.replay(session, position)
-        if not said and not await self._streams.is_kept(session, position.stream):
+        if not said and not await self._streams.exists(session, position.stream):
             raise InvalidRequest(FORGOTTEN)
         return said
 
     async def _first(self, session: Session, outbox: Outbox) -> bytes:
         """The first chunk: the server sends the headers with it."""
-        if session.heard is None:
-            session.heard = await self._streams.newest(session)
+        if session.last_event_id is None:
+            session.last_event_id = await self._streams.newest(session)
         if not session.revision.priming:
             return sse.KEEP_ALIVE
-        return sse.priming(_news_position(session, outbox.told).id, self._retry_ms)
+        return sse.priming(_news_position(session, outbox.lists_version).id, self._retry_ms)
 
     async def _standalone_chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
         outbox.stir()  # reads events from before the watch
         while True:
-            news, told = await outbox.take(self._keep_alive_s), outbox.told
+            news, told = await outbox.take(self._keep_alive_s), outbox.lists_version
             if outbox.closed and not news:
                 return
             parts = [sse.event(message) for message in news[:-1]]
@@ -115,15 +115,15 @@ class EventStreams:
             return []
         outbox.stale = False
         try:
-            events = await self._streams.standalone(session, session.heard or "")
+            events = await self._streams.standalone(session, session.last_event_id or "")
         except Unavailable:
             return []  # the log wakes us when it is back
         except InvalidRequest:
             log.warning("stream_messages_missed", extra={"session": session.id[:8]})
-            session.heard = await self._streams.newest(session)
+            session.last_event_id = await self._streams.newest(session)
             return []
         if events:
-            session.heard = events[-1].id
+            session.last_event_id = events[-1].id
         if len(events) == READ_AT_ONCE:
             outbox.stir()
         return [(event.id, event.data) for event in events]
@@ -151,10 +151,10 @@ class EventStreams:
         until = time.monotonic() + self._keep_alive_s
         while not (outbox.stale or outbox.closed) and time.monotonic() < until:
             left_s = until - time.monotonic()
-            await outbox.take(min(left_s, self._streams.beat_s))
+            await outbox.take(min(left_s, self._streams.heartbeat_s))
             if not outbox.stale and await self._streams.is_orphaned(position):
                 return
 
 
 def _news_position(session: Session, told: str) -> Position:
-    return Position(STANDALONE, session.heard or "", told, new_request_id())
+    return Position(STANDALONE, session.last_event_id or "", told, new_request_id())

@@ -239,7 +239,7 @@ class StreamPeer:
 
     async def notify(self, message: bytes) -> None:
         """Raises Unavailable when another node has the stream and cannot be reached."""
-        if self._away and not self._session.tells:
+        if self._away and not self._session.has_stream:
             raise Unavailable("The stream of this session cannot be reached")
         try:
             await self.answer(message)
@@ -249,10 +249,10 @@ class StreamPeer:
 
     async def answer(self, message: bytes) -> None:
         """`notify`, but always tries the log."""
-        if self._session.tells:
+        if self._session.has_stream:
             self._session.outbox.put(message)
         else:
-            await self._streams.say(self._session, message)
+            await self._streams.send(self._session, message)
 
     async def ask(self, method: str, params: Any) -> Any:
         return await self._asks.ask(self._session, self.notify, method, params)

@@ -66,7 +66,7 @@ async def test_nobody_is_found_by_an_id_that_was_never_given(nodes: Pair, key: s
     await nodes.a.sessions.put(ADA, LONG_S)
     assert await nodes.b.sessions.get(key) is None
     assert await nodes.b.sessions.delete(key) is False
-    assert await nodes.b.sessions.beats(key) is False
+    assert await nodes.b.sessions.is_alive(key) is False
     assert await nodes.b.sessions.hold(key, "n", LONG_S) is None
     assert await nodes.b.sessions.change(key, SessionChange(log_level="info"), LONG_S) is None
     assert await nodes.b.sessions.get(key) is None
@@ -171,12 +171,12 @@ async def test_purging_forgets_what_has_expired_and_nothing_else(nodes: Pair) ->
 
 
 async def test_a_node_lives_while_it_says_so(nodes: Pair) -> None:
-    assert await nodes.a.sessions.beats("n1") is False
+    assert await nodes.a.sessions.is_alive("n1") is False
     await nodes.a.sessions.beat("n1", LONG_S)
-    assert await nodes.b.sessions.beats("n1") is True
-    assert await nodes.b.sessions.beats("n2") is False
+    assert await nodes.b.sessions.is_alive("n1") is True
+    assert await nodes.b.sessions.is_alive("n2") is False
     await nodes.a.sessions.beat("n1", SHORT_S)
-    await until(False, lambda: nodes.b.sessions.beats("n1"))
+    await until(False, lambda: nodes.b.sessions.is_alive("n1"))
 
 
 async def test_all_nodes_agree_on_a_secret_however_they_begin(nodes: Pair) -> None:
@@ -215,7 +215,7 @@ async def test_a_backend_that_is_away_is_unavailable_until_it_is_back(shared: Ba
             sessions.change(ADA.id, SessionChange(log_level="info"), LONG_S),
             sessions.delete(ADA.id),
             sessions.beat("n", LONG_S),
-            sessions.beats("n"),
+            sessions.is_alive("n"),
             sessions.secret(),
         )
 

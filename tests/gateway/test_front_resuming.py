@@ -103,7 +103,7 @@ async def test_a_stream_that_is_come_back_to_says_nothing_of_others(
     seen = await left(client, session, verbs, say("mine", hold=True, more=["mine too"], id_=1))
     async with listening(client, "/mcp", session.headers, say("theirs", id_=2)) as events:
         await events.rest()
-    await client.gateway.shared.streams.say(_open(client, session), b'{"unasked":true}')
+    await client.gateway.shared.streams.send(_open(client, session), b'{"unasked":true}')
     async with listening(client, "/mcp", after(session, seen.id)) as events:
         verbs.release.set()
         sent = await events.rest()
@@ -224,21 +224,21 @@ async def test_messages_said_while_the_standalone_stream_was_away_come_with_the_
 ) -> None:
     session = await client.session("2025-11-25")
     streams, opened = client.gateway.shared.streams, _open(client, session)
-    await streams.say(opened, b'"0"')
+    await streams.send(opened, b'"0"')
     async with listening(client, "/mcp", session.headers) as events:
         await first(events)
         assert (await events.event()).message == "0"
-        await streams.say(opened, b'"1"')
+        await streams.send(opened, b'"1"')
         one = await events.event()
-        await streams.say(opened, b'"2"')
+        await streams.send(opened, b'"2"')
         assert (await events.event()).message == "2"
-    await streams.say(opened, b'"3"')
+    await streams.send(opened, b'"3"')
     async with listening(client, "/mcp", after(session, one.id)) as events:  # "2" got lost
         await first(events)
         assert [(await events.event()).message for _ in range(2)] == ["2", "3"]
     async with listening(client, "/mcp", session.headers) as events:
         await first(events)
-        await streams.say(opened, b'"4"')
+        await streams.send(opened, b'"4"')
         assert (await events.event()).message == "4"
 
 
@@ -263,7 +263,7 @@ async def test_a_client_that_comes_back_hears_of_lists_that_changed_meanwhile_an
             assert news.message["method"] == TOOLS_CHANGED
     async with listening(client, "/mcp", after(session, news.id)) as events:
         await first(events)
-        await client.gateway.shared.streams.say(_open(client, session), b'"next"')
+        await client.gateway.shared.streams.send(_open(client, session), b'"next"')
         assert (await events.event()).message == "next"
 
 
@@ -275,6 +275,6 @@ async def test_ids_of_the_standalone_stream_are_unique(client: Client) -> None:
         for number in range(3):
             client.gateway.shared.hub.changed(tenant, {"tools"})
             ids.append((await events.event()).id)
-            await client.gateway.shared.streams.say(_open(client, session), b"%d" % number)
+            await client.gateway.shared.streams.send(_open(client, session), b"%d" % number)
             ids.append((await events.event()).id)
     assert len(set(ids)) == len(ids) == 7

@@ -34,7 +34,7 @@ URI = "test://watched"
 def shared(settings: Settings, request: pytest.FixtureRequest) -> Settings:
     """Settings of gateways that share their state."""
     url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
-    state = replace(settings.state, backend=request.param, redis_url=url, beat_s=0.2)
+    state = replace(settings.state, backend=request.param, redis_url=url, heartbeat_s=0.2)
     return replace(with_mcp(settings, keep_alive_s=0.2, debounce_ms=10), state=state)
 
 
@@ -90,7 +90,7 @@ async def test_what_one_node_says_comes_out_of_the_stream_at_the_other(nodes: No
     async with listening(nodes.a, "/mcp", session.headers) as events:
         await quiet(events)
         await there.call("ping")
-        await nodes.b.gateway.shared.streams.say(at(nodes.b, there), b'"from b"')
+        await nodes.b.gateway.shared.streams.send(at(nodes.b, there), b'"from b"')
         assert (await events.event()).message == "from b"
 
 
@@ -117,13 +117,13 @@ async def test_a_stream_that_moves_goes_on_where_it_was(nodes: Nodes) -> None:
     streams, opened = nodes.a.gateway.shared.streams, at(nodes.a, session)
     async with listening(nodes.a, "/mcp", session.headers) as before:
         await before.event()
-        await streams.say(opened, b'"1"')
+        await streams.send(opened, b'"1"')
         seen = await before.event()
-        await streams.say(opened, b'"2"')
+        await streams.send(opened, b'"2"')
         async with listening(nodes.b, "/mcp", after(there, seen.id)) as events:
             assert (await events.event()).data == ""
             assert (await events.event()).message == "2"
-            await streams.say(opened, b'"3"')
+            await streams.send(opened, b'"3"')
             assert (await events.event()).message == "3"
             rest = await before.rest()  # it ends: a message goes out on one stream only
             assert [one.message for one in rest] in (["2"], ["2", "3"])
@@ -244,7 +244,7 @@ def written(settings: Settings, path: Path) -> Path:
     state = {
         "backend": settings.state.backend,
         "redis_url": settings.state.redis_url,
-        "beat_s": settings.state.beat_s,
+        "heartbeat_s": settings.state.heartbeat_s,
     }
     sources = {name: {"mcp": source.mcp} for name, source in settings.sources.items()}
     mcp = {"keep_alive_s": settings.mcp.keep_alive_s, "debounce_ms": settings.mcp.debounce_ms}
@@ -301,7 +301,7 @@ async def test_a_client_whose_gateway_is_killed_goes_on_at_the_other(
             assert await events.rest() == []  # one answer
         async with listening(b, "/mcp", after(there, unasked.id)) as events:
             assert (await events.event()).data == ""
-            await b.gateway.shared.streams.say(at(b, there), b'"still here"')
+            await b.gateway.shared.streams.send(at(b, there), b'"still here"')
             assert (await events.event()).message == "still here"
 
 

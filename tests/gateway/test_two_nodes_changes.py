@@ -176,7 +176,7 @@ async def test_a_node_that_is_silent_holds_up_one_change_only(
     unheard = [one for one in caplog.records if one.message == "session_change_unconfirmed"]
     assert [one.nodes for one in unheard] == [[b.bus.node]]  # type: ignore[attr-defined]
 
-    b.sessions._elsewhere._look_again()
+    b.sessions._peers._invalidate()
     await done(there, "ping")
     assert at(nodes.b, there).log_level == "error"
 

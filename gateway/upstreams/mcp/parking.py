@@ -274,7 +274,7 @@ class RemoteParking:
             # not over the bus, whose messages go to every node
             await self._log.append(_answers(stream), encode(answers))
             owner = context.principal.key
-            await self._bus.say(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
+            await self._bus.broadcast(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
             members = await self._outcome(node, stream, hearer)
             ended = True
             return members
@@ -283,7 +283,7 @@ class RemoteParking:
             raise
         finally:
             if not ended:
-                await self._bus.say(ABANDON, to=node, call=call, owner=context.principal.key)
+                await self._bus.broadcast(ABANDON, to=node, call=call, owner=context.principal.key)
 
     async def _outcome(self, node: str, stream: str, hearer: MessageHandler) -> Members:
         wake, after = asyncio.Event(), ""
@@ -306,7 +306,7 @@ class RemoteParking:
                         await wake.wait()
                         continue
                 late = not after and time.monotonic() > taken_up_by
-                if late or not await self._nodes.beats(node):
+                if late or not await self._nodes.is_alive(node):
                     raise Unreachable(OUTCOME_UNKNOWN)
 
     async def _take_up(self, message: dict[str, Any]) -> None:

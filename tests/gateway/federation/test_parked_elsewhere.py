@@ -32,7 +32,7 @@ class Nodes:
 @pytest.fixture(params=["redis", "postgres"])
 async def nodes(bare: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
     url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
-    state = replace(bare.state, backend=request.param, redis_url=url, beat_s=0.2)
+    state = replace(bare.state, backend=request.param, redis_url=url, heartbeat_s=0.2)
     app, lifespan = everything("handshake")
     async with lifespan, serving(app) as server:
         sources = {"every": SourceSettings(mcp=f"{server}/mcp")}
@@ -89,7 +89,7 @@ async def test_an_answer_that_is_none_leaves_the_call_waiting_at_its_node(nodes:
 async def test_a_call_whose_node_died_is_told_of(nodes: Nodes) -> None:
     wants = (await nodes.at_a.result("tools/call", ASKING))["result"]
     shared = nodes.a.gateway.shared
-    shared.bus._hear.clear()  # it hears nothing more,
+    shared.bus._handlers.clear()  # it hears nothing more,
     shared.stores.sessions.beat = _never  # type: ignore[method-assign]  # and gives no sign of life
     [key] = wants["inputRequests"]
     again = {**ASKING, "inputResponses": {key: FORM}, "requestState": wants["requestState"]}

@@ -256,11 +256,11 @@ async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     usage.called(other, tool, NOTHING)  # another session found nothing
     usage.called(ann, TOOLS[1], NOTHING)  # not what was found
     usage.called(ann, tool, ToolResult((), is_error=True))
-    await usage.tasks.done()
+    await usage.tasks.drain()
     assert records.said == []
     for _ in range(2):
         usage.called(ann, tool, NOTHING)
-    await usage.tasks.done()
+    await usage.tasks.drain()
     assert records.said == [("t", "getPet", "m", [0.5], "ann")]
 
 
@@ -271,7 +271,7 @@ async def test_what_is_called_much_later_follows_from_something_else() -> None:
     usage.found(caller(), search, [tool])
     records.now = HOLDS_S + 1
     usage.called(caller(), tool, NOTHING)
-    await usage.tasks.done()
+    await usage.tasks.drain()
     assert records.said == []
 
 
@@ -282,7 +282,7 @@ async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
     usage.found(anybody, search, [tool])
     usage.called(anybody, tool, NOTHING)
-    await usage.tasks.done()
+    await usage.tasks.drain()
     assert records.said == []
 
 
@@ -292,6 +292,6 @@ async def test_what_cannot_be_recorded_is_for_the_log(caplog: pytest.LogCaptureF
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
     usage.found(caller(), search, [tool])
     usage.called(caller(), tool, NOTHING)
-    await usage.tasks.done()
+    await usage.tasks.drain()
     [line] = [one for one in caplog.records if one.message == "usage_not_recorded"]
     assert vars(line)["reason"] == "the server is away"

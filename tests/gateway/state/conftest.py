@@ -80,7 +80,7 @@ class Node:
             SessionLimits(**chosen),
             events=self.events,
         )
-        later = self.sessions.later
+        later = self.sessions.background
         self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)
         answers = RemoteAnswers(stores.log, shared, later, keep_s)
         self.asks = ClientRequests(self.bus.node, answers, timeout_s, asks)

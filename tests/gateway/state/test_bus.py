@@ -63,9 +63,9 @@ async def test_nodes_hear_each_other_and_not_themselves(log, running):
     a, b, c = (Bus(log, True, name) for name in "abc")
     ears = [Ears(bus, "hello") for bus in (a, b, c)]
     await running(a, b, c)
-    await a.say("hello", text="1")
-    await a.say("nobody listens to this")
-    await b.say("hello", text="2")
+    await a.broadcast("hello", text="1")
+    await a.broadcast("nobody listens to this")
+    await b.broadcast("hello", text="2")
     one, two = ("a", "hello", "1"), ("b", "hello", "2")
     await until(lambda: [len(one.heard) for one in ears] == [1, 1, 2])
     assert [one.heard for one in ears] == [[two], [one], [one, two]]
@@ -75,8 +75,8 @@ async def test_a_node_may_hear_itself_to_know_who_was_first(log, running):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = [Ears(bus, "hello", own=True) for bus in (a, b)]
     await running(a, b)
-    await b.say("hello")
-    await a.say("hello")
+    await b.broadcast("hello")
+    await a.broadcast("hello")
     await until(lambda: [len(one.heard) for one in ears] == [2, 2])
     assert ears[0].heard == ears[1].heard == [("b", "hello", None), ("a", "hello", None)]
 
@@ -84,9 +84,9 @@ async def test_a_node_may_hear_itself_to_know_who_was_first(log, running):
 async def test_a_node_does_not_hear_what_was_said_before_it_was_there(log, running):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = Ears(b, "hello")
-    await a.say("hello", text="early")
+    await a.broadcast("hello", text="early")
     await running(b)
-    await a.say("hello", text="late")
+    await a.broadcast("hello", text="late")
     await until(lambda: ears.heard)
     assert ears.heard == [("a", "hello", "late")]
 
@@ -96,9 +96,9 @@ async def test_what_cannot_be_said_is_not_said_later(log, running):
     ears = Ears(b, "hello")
     await running(b)
     log.away = True
-    assert await a.say("hello", text="lost") is False
+    assert await a.broadcast("hello", text="lost") is False
     log.away = False
-    assert await a.say("hello", text="told") is True
+    assert await a.broadcast("hello", text="told") is True
     await until(lambda: ears.heard)
     assert ears.heard == [("a", "hello", "told")]
 
@@ -110,7 +110,7 @@ async def test_a_node_that_missed_too_much_looks_again(log, running, monkeypatch
     ears, missed = Ears(b, "hello"), []
     b.on_missed(lambda: missed.append(True))
     await running(b)
-    await a.say("hello", text="heard")
+    await a.broadcast("hello", text="heard")
     await until(lambda: ears.heard)
     before = log.read
 
@@ -119,11 +119,11 @@ async def test_a_node_that_missed_too_much_looks_again(log, running, monkeypatch
 
     log.read = away
     for _ in range(10):  # more than the log keeps
-        await a.say("hello")
+        await a.broadcast("hello")
     log.read = before
     await until(lambda: missed)
     await anyio.wait_all_tasks_blocked()  # it follows again
-    await a.say("hello", text="again")
+    await a.broadcast("hello", text="again")
     await until(lambda: ("a", "hello", "again") in ears.heard)
     assert len(ears.heard) == 2
 
@@ -138,8 +138,8 @@ async def test_a_message_that_cannot_be_served_does_not_stop_the_others(log, run
 
     b.on("bad", fail)
     await running(b)
-    await a.say("bad")
-    await a.say("hello")
+    await a.broadcast("bad")
+    await a.broadcast("hello")
     await until(lambda: ears.heard)
 
 
@@ -147,7 +147,7 @@ async def test_a_node_that_is_alone_says_nothing(log):
     alone = Bus(log, False, "a")
     with anyio.fail_after(5):
         await alone.run()  # there is nothing to hear, either
-    assert await alone.say("hello") is False
+    assert await alone.broadcast("hello") is False
     assert await log.last(STREAM) == ""
 
 

@@ -47,7 +47,7 @@ async def test_a_client_is_asked_and_answers(nodes, client):
     await a.asks.answer(session, Response(asked["id"], {"roots": []}))
     await a.asks.answer(session, Response(asked["id"], {"roots": ["too late"]}))
     assert await ask == {"roots": []}
-    assert session.asked == 0
+    assert session.pending_requests == 0
     assert len(client.told) == 1
 
 
@@ -102,7 +102,7 @@ async def test_an_answer_is_not_lost_between_what_nodes_tell_each_other(client):
     ask = asking(a, session, client)
     asked = await client.asked()
     for _ in range(10):
-        await b.bus.say("noise")
+        await b.bus.broadcast("noise")
     with anyio.fail_after(5):
         await b.asks.answer(await b.load(session), Response(asked["id"], "heard"))
         assert await ask == "heard"
@@ -120,7 +120,7 @@ async def test_nothing_is_kept_of_an_answer_when_it_was_heard(nodes, client):
     assert len(await a.stores.log.read(stream, "")) == 2
     with anyio.fail_after(5):
         assert await ask == 1
-    await a.sessions.later.done()
+    await a.sessions.background.drain()
     await b.asks.answer(there, Response(asked["id"], "too late"))
     assert await a.stores.log.read(stream, "") == []
 
@@ -198,7 +198,7 @@ async def test_a_client_that_does_not_answer_in_time_is_told_that_it_need_not(cl
     asked, cancelled = client.told
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == asked["id"]
-    assert session.asked == 0
+    assert session.pending_requests == 0
 
 
 async def test_a_call_that_is_cancelled_takes_its_question_back(nodes, client):
@@ -210,7 +210,7 @@ async def test_a_call_that_is_cancelled_takes_its_question_back(nodes, client):
     with pytest.raises(asyncio.CancelledError):
         await ask
     assert client.told[1]["params"]["requestId"] == asked["id"]
-    assert session.asked == 0
+    assert session.pending_requests == 0
 
 
 async def test_a_client_is_asked_so_much_at_a_time(client):

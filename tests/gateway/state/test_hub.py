@@ -94,7 +94,7 @@ async def test_a_follower_is_known_to_know_the_lists_as_they_are():
     box, narrow = follower(), follower(toolset="reading")
     with following(hub, box, narrow):
         hub.changed("t", {"tools"})
-    assert (box.outbox.told, narrow.outbox.told) == ("t/None", "t/reading")
+    assert (box.outbox.lists_version, narrow.outbox.lists_version) == ("t/None", "t/reading")
 
 
 async def test_streams_are_counted_and_limited():
@@ -142,7 +142,7 @@ async def test_one_client_has_as_many_streams_as_the_settings_say():
 
 
 async def test_where_all_are_one_nobody_has_a_share():
-    hub, ann = Hub(stream_limit=1000, owner_limit=1, tells_apart=False), ("t", "anonymous")
+    hub, ann = Hub(stream_limit=1000, owner_limit=1, distinct_principals=False), ("t", "anonymous")
     with hub.stream(Outbox(), owner=ann), hub.stream(Outbox(), owner=ann):
         assert hub.streams == 2
 

@@ -124,13 +124,13 @@ async def test_what_others_say_on_the_channel_and_the_bus_stops_no_node(
 
         b.bus.on("mine", hear)
         async with together(a, b):
-            await a.bus.say("other")
+            await a.bus.broadcast("other")
             with redis_server.client() as client:
                 client.publish("toolgate:appended", b"\xff\xfe")
                 client.xadd("toolgate:stream:bus", {"x": "1"})
             for junk in (b"", b"{", b"[]", b"\xff", b'{"node": 1}', b'{"kind": []}'):
                 await stores.a.log.append("bus", junk)
-            await a.bus.say("mine")
+            await a.bus.broadcast("mine")
             with anyio.fail_after(DEADLINE_S):
                 await heard.wait()
     assert "bus_message_unreadable" in {one.message for one in caplog.records}

@@ -159,7 +159,7 @@ async def test_a_caller_opens_a_limited_number_of_sessions_in_a_minute(anyio_bac
 
 
 async def test_one_more_session_of_a_principal_ends_the_one_that_it_used_least(clock):
-    node = alone(of_one=2)
+    node = alone(per_principal=2)
     bob = Principal("bob", "tenant")
     others = await node.open(bob)
     first = await node.open()
@@ -181,7 +181,7 @@ async def test_one_more_session_of_a_principal_ends_the_one_that_it_used_least(c
 
 async def test_sessions_that_come_from_other_nodes_count_too(clock):
     stores = stores_of()
-    one, other = Node(stores, "a"), Node(stores, "b", of_one=1)
+    one, other = Node(stores, "a"), Node(stores, "b", per_principal=1)
     session = await one.open()
     there = await other.load(session)
     session.streams = there.streams = 1
@@ -262,7 +262,7 @@ async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
         node.hub.changed("tenant", {"tools"})
         node.hub.changed("another tenant", {"prompts"})
         assert await outbox.take(0) == [LIST_NOTIFICATIONS["tools"]]
-        assert outbox.told == "XXXXBBBBCCCC"
+        assert outbox.lists_version == "XXXXBBBBCCCC"
     node.hub.changed("tenant", {"tools"})
     assert node.hub._followers == {}
 
@@ -411,7 +411,7 @@ async def test_a_session_that_ends_while_another_node_loads_it_is_not_served_the
     async def slowly(*what):
         record = await hold(*what)
         await a.sessions.delete(session)
-        await a.bus.say("heard")
+        await a.bus.broadcast("heard")
         await until(lambda: heard)
         return record
 
@@ -458,8 +458,8 @@ async def test_a_store_that_went_back_is_not_asked_without_end(nodes):
 
     async def slowly(*what):
         record = await hold(*what)
-        await a.bus.say("changed", session=session.id, version=1_000_000)
-        await until(lambda: any(one.version for one in b.sessions._elsewhere._loads[session.id]))
+        await a.bus.broadcast("changed", session=session.id, version=1_000_000)
+        await until(lambda: any(one.version for one in b.sessions._peers._loads[session.id]))
         asked.clear()  # this store holds what it gets
         return record
 

@@ -78,13 +78,13 @@ async def test_nothing_is_said_of_a_stream_that_nobody_knows(nodes):
     a, b = nodes
     session, other = await a.open(), await a.open()
     begun, *_ = await recorded(a, session, b"1")
-    assert await a.streams.is_kept(session, begun.stream)
-    assert not await a.streams.is_kept(other, begun.stream)
+    assert await a.streams.exists(session, begun.stream)
+    assert not await a.streams.exists(other, begun.stream)
     with pytest.raises(InvalidRequest, match="not known in this session"):
         await a.streams.replay(other, begun)
     await a.stores.log.drop(name_of(session, begun.stream))
     assert await b.streams.replay(await b.load(session), begun) == []
-    assert not await b.streams.is_kept(session, begun.stream)
+    assert not await b.streams.exists(session, begun.stream)
 
 
 async def test_much_is_told_in_parts(alive):
@@ -147,7 +147,7 @@ async def test_an_answer_is_kept_when_the_log_is_back_and_nobody_waits_for_that(
     log.away = False
     assert await recording.add(b"+", b"1") == ""
     assert await recording.add(b".", b"answer") == ""
-    await node.sessions.later.done()
+    await node.sessions.background.drain()
     begun = Position(f"p{node.bus.node}-1", "")
     said = await node.streams.replay(session, begun)
     assert [(one.message, one.position.ended) for one in said] == [(b"answer", True)]

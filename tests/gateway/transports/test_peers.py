@@ -104,7 +104,7 @@ class Far:
         self.said = []
         self.away = True
 
-    async def say(self, _session, message):
+    async def send(self, _session, message):
         self.said.append(message)
         if self.away:
             raise Unavailable("away")
@@ -120,7 +120,7 @@ async def test_a_call_waits_once_for_a_log_that_is_away_and_its_answer_is_tried_
     far.away = False
     await peer.answer(b"{}")
     assert far.said == [NOTE, b"{}"]
-    session.tells = True  # the client has opened its stream here
+    session.has_stream = True  # the client has opened its stream here
     await peer.notify(NOTE)
     assert await session.outbox.take(0) == [NOTE]
 

@@ -2,7 +2,7 @@ import anyio
 import pytest
 
 from gateway.state.memory import MemorySessions
-from gateway.state.peer_nodes import beat
+from gateway.state.peer_nodes import send_heartbeats
 from tests.gateway.state.conftest import Shared
 
 pytestmark = pytest.mark.anyio
@@ -10,14 +10,14 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_node_shows_that_it_lives():
     store = Shared()
-    assert not await store.beats("aa")
+    assert not await store.is_alive("aa")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(beat, store, "aa", 5)
+        tasks.start_soon(send_heartbeats, store, "aa", 5)
         await anyio.wait_all_tasks_blocked()
-        assert await store.beats("aa")
+        assert await store.is_alive("aa")
         tasks.cancel_scope.cancel()
 
 
 async def test_where_no_store_is_shared_there_is_nobody_to_show_it_to():
     with anyio.fail_after(5):
-        await beat(MemorySessions(), "aa", 5)
+        await send_heartbeats(MemorySessions(), "aa", 5)
