@@ -322,10 +322,7 @@ class Context:
 
 
 _FIELDS = tuple(one.name for one in fields(Context))
-_instance = secrets.token_hex(4)
-_counter = itertools.count(1)
 
-
-def new_request_id() -> str:
-    """Unique over processes and restarts, and short: it is in every log line and error."""
-    return f"{_instance}-{next(_counter):x}"
+_request_ids = map(f"{secrets.token_hex(4)}-{{:x}}".format, itertools.count(1))
+new_request_id: Callable[[], str] = _request_ids.__next__
+"""A request id: unique over processes and restarts, and short, as every log line has it."""

@@ -10,8 +10,9 @@ in the violated schema replaces all of that (a text, or one text for each keywor
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -149,7 +150,7 @@ class ArgumentProblem:
 class Checker:
     """A compiled input schema."""
 
-    __slots__ = ("_compiled", "_cost", "_guard", "_schema")
+    __slots__ = ("_compiled", "_cost", "_guard", "_schema", "accepts")
 
     def __init__(self, schema: bytes) -> None:
         """Raises ValueError when `schema` is not a valid JSON Schema, or too costly to check."""
@@ -162,18 +163,18 @@ class Checker:
         evaluations = self._cost.evaluations
         meter = None if is_cheap(patterns.texts, evaluations) else Meter()
         self._guard: _Guard | None = None
+        self._compiled = compiled(self._schema, meter)
+        # Whether arguments are valid. Raises ValueError for arguments nested too deeply to be
+        # checked, SchemaTooCostly for those that would take too long.
+        self.accepts: Callable[[Any], bool] = self._compiled.is_valid
         if meter or evaluations > EVALUATIONS_FREE or not is_cheap(patterns.names, evaluations):
             self._guard = _Guard(meter, evaluations, patterns.names)
-        self._compiled = compiled(self._schema, meter)
+            self.accepts = partial(self._accepts, self._guard)
 
-    def accepts(self, arguments: Any) -> bool:
-        """Whether `arguments` are valid. Raises ValueError for arguments nested too deeply to be
-        checked, SchemaTooCostly for those that would take too long."""
-        if self._guard is None:
-            return self._compiled.is_valid(arguments)
-        self._guard.admit(arguments)
+    def _accepts(self, guard: "_Guard", arguments: Any) -> bool:
+        guard.admit(arguments)
         valid = self._compiled.is_valid(arguments)
-        self._guard.settle()
+        guard.settle()
         return valid
 
     def explain(self, arguments: Mapping[str, Any]) -> list[ArgumentProblem]:

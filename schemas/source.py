@@ -227,16 +227,17 @@ class Source:
     rolled_back: RolledBack | None = None
     origin: Origin | None = None  # None: made for tools by hand, or not stored
     foreign: str = ""  # its tenant, if not the gateway's own
+    # Unique key among all sources of a gateway. Settings and stored credentials refer to sources of
+    # the gateway's own tenant: no name there is the key of another tenant's source.
+    place: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        place = f"{self.foreign}/{self.name}" if self.foreign else self.name
+        object.__setattr__(self, "place", place)
 
     @property
     def facts(self) -> SourceFacts:
         return facts_of(self.kind)
-
-    @property
-    def place(self) -> str:
-        """Unique key among all sources of a gateway. Settings and stored credentials refer to
-        sources of the gateway's own tenant: no name there is the key of another tenant's source."""
-        return f"{self.foreign}/{self.name}" if self.foreign else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,12 @@ class Services:
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
+        by_name = context.revision.tools_are_methods
+        if by_name and "/" not in request.method:  # of ids only
+            answer: Raw = await self._tool_by_name(context, request)
+            return answer
         found = self._find(context, request.method)
         if found is None:
-            if context.revision.tools_are_methods:
-                return await self._otherwise(context, request)
             return await self._unknown(context, request)
         legacy = context.revision.text_results
         data = request.params if legacy else _by_name(found.binding, request.params)

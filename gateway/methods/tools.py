@@ -84,7 +84,7 @@ class ToolMethods:
         if plan is None:
             plan = self._plan(catalog, name, context, request)
         tool, arguments = plan.tool, params.arguments or {}
-        if context.revision.tasks and not plan.is_own and "task" in members_of(request):
+        if params.task is not UNSET and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
         if plan.is_relayed:
             result = await self._relayed(catalog, plan, arguments, handed_on(context, request))
@@ -139,7 +139,8 @@ class ToolMethods:
 
     async def _called_by_name(self, context: Context, request: Request) -> Raw:
         """Raises Denied, besides."""
-        context.require_identity()
+        if context.identity.refusal is not None:
+            raise context.identity.refusal
         catalog = self._lists.catalog(context)
         plan = self._plans.of(catalog).get(request.method)
         if plan is None:

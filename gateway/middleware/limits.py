@@ -132,34 +132,35 @@ class Limiting:
         is_mcp, method = route.revision.mcp, route.method
         if is_mcp and (method in FREE or method.startswith(NOTIFICATIONS)):
             return handler
-        return self._rated(handler if is_mcp and method in LASTING else self._counted(handler))
+        return self._rated(handler) if is_mcp and method in LASTING else self._counted(handler)
 
     def _rated(self, handler: Handler) -> Handler:
         """The handler behind the rates and quotas of callers and tenants."""
         if not self._of_principal and not self._of_tenant:
             return handler
-        of_tenant = bool(self._of_tenant)
 
         async def rated(context: Context, request: Request) -> Any:
-            identity = context.identity
-            if of_tenant or identity.verified or identity.refusal is not None:
-                await self._count(self._bounds_of(_owner(context), _tenant(context)))
+            await self._count(self._bounds_of(_owner(context), _tenant(context)))
             return await handler(context, request)
 
         return rated
 
     def _counted(self, handler: Handler) -> Handler:
-        """The handler with its calls in flight counted, and bounded."""
+        """The handler behind rates and quotas, with its calls in flight counted and bounded."""
         limits, running = self._limits, self._running
         most, per_principal = limits.concurrent or math.inf, limits.principal_concurrent
+        of_tenant, of_principal = bool(self._of_tenant), bool(self._of_principal)
 
         async def counted(context: Context, request: Request) -> Any:
+            identity = context.identity
+            has_owner = identity.verified or identity.refusal is not None
+            if of_tenant or (of_principal and has_owner):
+                await self._count(self._bounds_of(_owner(context), _tenant(context)))
             if running[_ALL] >= most:
                 raise self._overloaded()
-            identity = context.identity
             running[_ALL] += 1
             try:
-                if not per_principal or not (identity.verified or identity.refusal is not None):
+                if not per_principal or not has_owner:
                     return await handler(context, request)
                 with self._at_a_time("principal_concurrent", _owner(context), per_principal):
                     return await handler(context, request)

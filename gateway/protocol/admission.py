@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from gateway.context import Session
-from gateway.protocol.dispatcher import usable_id
+from gateway.protocol.dispatcher import check_id
 from schemas.errors import (
     HeaderMismatch,
     InvalidParams,
@@ -79,23 +79,24 @@ def admit(
         if headers.version in STATELESS:
             raise InvalidRequest(f"{headers.version} has no requests of ours to respond to")
         check_version(headers)
-        return Admitted(*_session(headers, find))
-    version = meta_version(message)
+        return _session(headers, find)
+    params = message.params
+    version = meta_version(params["_meta"]) if type(params) is dict and "_meta" in params else UNSET
     if version is not UNSET or headers.version in STATELESS:
         return _admit_stateless(headers, message, version)
-    check_version(headers)
-    usable_id(message, next(iter(HANDSHAKE.values())))
+    if headers.version is not None and headers.version not in HANDSHAKE:
+        raise _unsupported(headers.version)
+    if message.id is not UNSET:
+        check_id(message.id)
     if message.method == "initialize":
         return _admit_initialize(message)
     if sessionless and headers.session is None:
         return Admitted(_unnegotiated(headers))
-    return Admitted(*_session(headers, find))
+    return _session(headers, find)
 
 
-def meta_version(request: Request) -> Any:
-    """The protocol version in the request's `_meta`; UNSET when it has none."""
-    params = request.params
-    meta = params.get("_meta") if isinstance(params, dict) else None
+def meta_version(meta: Any) -> Any:
+    """The protocol version in a request's `_meta`; UNSET when it has none."""
     return meta.get(META_VERSION, UNSET) if isinstance(meta, dict) else UNSET
 
 
@@ -124,7 +125,7 @@ def introduced(request: Request) -> InitializeParams:
     return params
 
 
-def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
+def _session(headers: Headers, find: FindSession) -> Admitted:
     if headers.session is None:
         raise SessionRequired(
             "Mcp-Session-Id is missing. Send `initialize` first, or a 2026-07-28 request, "
@@ -134,7 +135,7 @@ def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
     session = find(headers.session)
     if session is None:
         raise SessionNotFound("Session not found: it ended or never was. Send `initialize` again")
-    return session.revision, session
+    return Admitted(session.revision, session)
 
 
 def _unnegotiated(headers: Headers) -> Revision:
@@ -150,7 +151,8 @@ def _admit_batch(
         raise InvalidRequest("The batch is empty")
     if headers.version in STATELESS or (headers.session is None and not sessionless):
         raise InvalidRequest("Batches exist in 2025-03-26 sessions only (and on the /rpc endpoint)")
-    revision, session = _speaker(headers, find)
+    admitted = _speaker(headers, find)
+    revision = admitted.revision
     if not revision.batches:
         raise InvalidRequest(f"{revision.name} has no batches: send one message at a time")
     if any(isinstance(item, Request) and item.method == "initialize" for item in batch):
@@ -159,7 +161,7 @@ def _admit_batch(
         raise InvalidRequest("A batch holds requests and notifications, or responses, not both")
     if _ids_length(batch) > BATCH_IDS_BYTES:
         raise InvalidRequest(f"The ids of a batch must have at most {BATCH_IDS_BYTES} bytes in all")
-    return Admitted(revision, session)
+    return admitted
 
 
 def _ids_length(batch: list[Message]) -> int:
@@ -167,18 +169,18 @@ def _ids_length(batch: list[Message]) -> int:
     return len(encode(ids))
 
 
-def _speaker(headers: Headers, find: FindSession) -> tuple[Revision, Session | None]:
+def _speaker(headers: Headers, find: FindSession) -> Admitted:
     if headers.session is not None:
         return _session(headers, find)
     check_version(headers)
-    return _unnegotiated(headers), None
+    return Admitted(_unnegotiated(headers))
 
 
 def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
     newest = next(iter(STATELESS.values()))
     if request.id is UNSET:
         return Admitted(newest)
-    usable_id(request, newest)
+    check_id(request.id)
     if headers.duplicated is not None:
         raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
     _check_envelope(request, version)

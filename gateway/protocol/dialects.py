@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from gateway.protocol.dispatcher import success
 from schemas.errors import (
     Fault,
     Forbidden,
@@ -206,7 +205,7 @@ def legacy_answer(outcome: Any, rules: Rules) -> Answer:
 def reply(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Reply | ErrorReply:
     """The envelope of a JSON-RPC answer."""
     if not isinstance(outcome, Fault):
-        return success(id_, outcome)
+        return Reply(id_, outcome)
     if rules.revision.tools_are_methods:
         return error_reply(id_, outcome, request_id)
     if isinstance(outcome, ServiceFailed):
@@ -218,7 +217,7 @@ def reply(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Reply 
 def rpc_answer(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Answer:
     """The answer to a single JSON-RPC request."""
     if not isinstance(outcome, Fault):
-        return Answer(200, pieces(success(id_, outcome)))
+        return Answer(200, pieces(Reply(id_, outcome)))
     if not rules.wrapped and not isinstance(outcome, ServiceFailed | InvalidParams):
         return legacy_answer(outcome, rules)
     return Answer(_status(outcome, rules), encode(reply(id_, outcome, rules, request_id)))

@@ -21,6 +21,7 @@ from schemas.mcp.revisions import Revision
 
 log = logging.getLogger("toolgate.dispatcher")
 
+LARGE_ID = 2**64  # integers from here on may have more digits than are kept
 NOTIFICATIONS = "notifications/"  # route of those that are no method here
 OTHER = ""  # route of methods that are tools or services, or unknown
 # Methods with a route of their own in every dispatcher: middleware looks at these names.
@@ -187,22 +188,17 @@ async def _unknown(_context: Context, request: Request) -> None:
         raise MethodNotFound(f"Method not found: {request.method[:100]}")
 
 
-def success(id_: RequestId, result: Any) -> Reply:
-    return Reply(id_, encoded(result))
-
-
 def encoded(result: Any) -> Raw:
     return result if isinstance(result, Raw) else Raw(encode(result))
 
 
-def usable_id(request: Request, revision: Revision) -> None:
-    """Check an id: MCP allows strings and integers only, and we short ones. Raises
+def check_id(id_: RequestId) -> None:
+    """Check the id of a request: MCP allows strings and integers only, and we short ones. Raises
     InvalidRequest."""
-    id_ = request.id
-    if not revision.mcp or id_ is UNSET:
-        return
     if not isinstance(id_, str | int):
         raise InvalidRequest('"id" must be a string or an integer, and not null')
+    if type(id_) is int and -LARGE_ID < id_ < LARGE_ID:
+        return
     if not _is_short(id_):
         raise InvalidRequest(f'"id" must have at most {REQUEST_ID_BYTES} bytes')
 
@@ -217,6 +213,6 @@ def check_progress_token(meta: Any) -> None:
 
 def _is_short(id_: str | int) -> bool:
     if isinstance(id_, int):
-        return id_.bit_length() <= 64 or len(encode(id_)) <= REQUEST_ID_BYTES
+        return -LARGE_ID < id_ < LARGE_ID or len(encode(id_)) <= REQUEST_ID_BYTES
     # a character takes at most four bytes: short ids need no encoding
     return len(id_) <= REQUEST_ID_BYTES // 4 or len(id_.encode()) <= REQUEST_ID_BYTES

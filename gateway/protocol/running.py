@@ -1,13 +1,14 @@
 """Running requests: cancellation of single requests, and concurrent batches."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET
 
 from gateway.context import CANCELLED_BY_CLIENT, Context, Session
-from gateway.protocol.dispatcher import Dispatcher, usable_id
+from gateway.protocol.dispatcher import Dispatcher, check_id
 from schemas.errors import Fault, InvalidRequest, Unavailable
 from schemas.jsonrpc import (
     DEPTH,
@@ -49,7 +50,7 @@ async def run_cancellable(
         return None
     finally:
         del session.running[id_]
-        session.touch()
+        session.last_used = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +68,14 @@ class _Answers:
 
     def __init__(self, room: int) -> None:
         self._encoded: dict[int, bytes] = {}
-        self._room = room
+        self.room = room  # negative: the answers exceed their limit
         self.done: set[int] = set()
 
     def add(self, index: int, answer: Answer | None) -> None:
         self.done.add(index)
         if answer is not None:
             self._encoded[index] = encode(answer)
-            self._room -= len(self._encoded[index])
-
-    @property
-    def full(self) -> bool:
-        return self._room < 0
+            self.room -= len(self._encoded[index])
 
     def body(self) -> bytes | None:
         in_order = [self._encoded[index] for index in sorted(self._encoded)]
@@ -120,7 +117,7 @@ class Batches:
 
         async def work(members: Iterator[tuple[int, Message]]) -> None:
             for index, member in members:
-                if answers.full:
+                if answers.room < 0:
                     answers.add(index, await refuse(member, too_much))
                 else:
                     answers.add(index, await serve(context, member))
@@ -152,7 +149,8 @@ def member_server(dispatcher: Dispatcher) -> Serve:
             case Response():
                 return None
         try:
-            usable_id(member, context.revision)
+            if context.revision.mcp and member.id is not UNSET:
+                check_id(member.id)
         except Fault as fault:
             return error_reply(None, fault, context.request_id)
         if context.session is not None:

@@ -34,6 +34,7 @@ class OpenSessions:
         self._limits = limits
         self._on_drop = on_drop
         self._sessions: dict[str, Session] = {}
+        self.get = self._sessions.get  # by id
         self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by principal
 
     def set_principal_limit(self, per_principal: int) -> None:
@@ -45,9 +46,6 @@ class OpenSessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
-
-    def get(self, session_id: str) -> Session | None:
-        return self._sessions.get(session_id)
 
     def keep(self, session: Session) -> Session:
         self._sessions[session.id] = session
@@ -73,10 +71,6 @@ class OpenSessions:
         for session in idle:
             self.drop(session)  # a shared store expires it once it is idle at all nodes
         return len(idle)
-
-    def is_idle(self, session: Session) -> bool:
-        """Whether the session is past its idle timeout."""
-        return _is_idle(session, self._idle_since())
 
     def make_room(self) -> None:
         """Evict the least recently used session at the limit, so that clients that never end theirs
@@ -111,7 +105,12 @@ def _unused_for_longest(sessions: Iterable[Session]) -> Session | None:
 
 
 def _is_idle(session: Session, since: float) -> bool:
-    return session.last_used <= since and session.streams == 0 and not session.running
+    return session.last_used <= since and is_unused(session)
+
+
+def is_unused(session: Session) -> bool:
+    """Whether the session has neither a stream nor a running request here."""
+    return session.streams == 0 and not session.running
 
 
 def record_of(session: Session) -> SessionRecord:

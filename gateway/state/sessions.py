@@ -23,6 +23,7 @@ from gateway.state.hub import LIST_KINDS, Hub
 from gateway.state.open_sessions import (
     OpenSessions,
     SessionLimits,
+    is_unused,
     record_of,
     restored,
     update,
@@ -139,12 +140,16 @@ class Sessions:
         """The session, if it is open here and was opened by the same principal, at the same
         endpoint."""
         session = self._open.get(session_id)
-        if session is None or session.principal.key != principal.key or session.toolset != toolset:
+        if session is None or session.toolset != toolset:
             return None
-        if not self._store.shared and self._open.is_idle(session):
+        owner, now = session.principal, time.monotonic()
+        if owner.id != principal.id or owner.tenant != principal.tenant:
+            return None
+        idle_since = now - self._limits.idle_s
+        if session.last_used <= idle_since and not self._store.shared and is_unused(session):
             self.close(session)
             return None
-        session.touch()
+        session.last_used = now
         return session
 
     async def change(self, session: Session, change: SessionChange) -> None:

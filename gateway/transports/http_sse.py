@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from urllib.parse import urlencode
 
+from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
 from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Principal, QueryOptions, Session
 from gateway.protocol import sse
 from gateway.protocol.admission import introduced
-from gateway.protocol.dispatcher import usable_id
+from gateway.protocol.dispatcher import check_id
 from gateway.protocol.running import run_cancellable
 from gateway.protocol.sse import STANDALONE
 from gateway.transports.event_stream import EventStreams
@@ -143,7 +144,8 @@ class HttpSseEndpoint:
             case Response():
                 await self._front.asks.answer(session, message)
             case Request():
-                usable_id(message, session.revision)
+                if message.id is not UNSET:
+                    check_id(message.id)
                 if message.method == "initialize":
                     await self._introduce(session, message)
                 peer = StreamPeer(session, self._front.streams, self._front.asks)

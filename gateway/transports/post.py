@@ -14,11 +14,11 @@ from gateway.context import NO_WISHES, Context, Identity, Principal, Session
 from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
+from gateway.state.streams import Ids
 from gateway.transports.mcp import McpEndpoint
 from gateway.transports.peers import PostPeer, Pulse, SessionPeer, Watch
 from gateway.transports.request import (
     JSON_TYPE,
-    RequestHeaders,
     call_headers,
     one_command,
     read_body,
@@ -26,7 +26,7 @@ from gateway.transports.request import (
     require_acceptable,
     require_json,
 )
-from gateway.transports.responses import Responder, fault_headers
+from gateway.transports.responses import JSON, Responder, fault_headers
 from schemas.errors import (
     Fault,
     HeaderMismatch,
@@ -70,26 +70,34 @@ class Posting:
         headers, front, endpoint = read_headers(scope), self._front, self._endpoint
         if headers.content_type != JSON_TYPE:
             require_json(headers.content_type)
-        require_acceptable(headers.accept, "application/json", "text/event-stream")
+        if headers.accept is None or JSON_TYPE not in headers.accept:
+            require_acceptable(headers.accept, JSON_TYPE, "text/event-stream")
         toolset, wishes = endpoint.toolset, NO_WISHES
         if scope["query_string"]:
             toolset, wishes = endpoint.toolset_of(scope), endpoint.wishes_of(scope)
         limits = front.batches.limits
         body = await read_body(headers.content_length, receive, front.body_limit_bytes)
         message = decode(body, limits.items, limits.depth)
+        principal, sessions = identity.principal, front.sessions
         try:
-            admitted = await self._admit(headers, message, identity.principal, toolset)
+            if headers.session is not None and sessions.needs_load(headers.session):
+                await sessions.load(headers.session)
+            find = partial(sessions.find, principal=principal, toolset=toolset)
+            admitted = admit(headers, message, find, front.sessionless)
             mirrored = headers.mirrored if admitted.revision.routing_headers else None
             carried = call_headers(headers, scope, mirrored=mirrored)
             if isinstance(message, list):
                 one_command(carried)
             session = admitted.session
             if admitted.opens is not None:
-                session = await self._open(admitted, identity.principal, toolset)
+                session = await self._open(admitted, principal, toolset)
         except Fault as fault:
             await responder.fault(fault, _id_of(message))
             return
-        peer = self._peer(responder, session, message)
+        if session is None:
+            peer = PostPeer(responder, self._pulse)
+        else:
+            peer = SessionPeer(responder, self._pulse, front, session, _ids_of(message))
         request_id = responder.request_id
         context = Context(
             identity, admitted.revision, request_id, session, peer, carried, toolset, wishes
@@ -107,19 +115,6 @@ class Posting:
         finally:
             self._pulse.leave(peer)
 
-    async def _admit(
-        self,
-        headers: RequestHeaders,
-        message: Message | list[Message],
-        principal: Principal,
-        toolset: str | None,
-    ) -> Admitted:
-        sessions = self._front.sessions
-        if headers.session is not None and sessions.needs_load(headers.session):
-            await sessions.load(headers.session)
-        find = partial(sessions.find, principal=principal, toolset=toolset)
-        return admit(headers, message, find, self._front.sessionless)
-
     async def _open(
         self, admitted: Admitted, principal: Principal, toolset: str | None
     ) -> Session | None:
@@ -129,19 +124,6 @@ class Posting:
         return await self._front.sessions.open(
             admitted.revision, principal, opens.client_info, opens.capabilities, toolset
         )
-
-    def _peer(
-        self, responder: Responder, session: Session | None, message: Message | list[Message]
-    ) -> PostPeer:
-        front = self._front
-        if session is None:
-            return PostPeer(responder, self._pulse)
-        if isinstance(message, list):
-            ids = [
-                _id_of(one) for one in message if isinstance(one, Request) and one.id is not UNSET
-            ]
-            return SessionPeer(responder, self._pulse, front, session, ids)
-        return SessionPeer(responder, self._pulse, front, session, _id_of(message))
 
     async def _answer(
         self,
@@ -209,7 +191,9 @@ async def _finish(
     if not peer.is_silent() and await peer.finish(reply):
         return
     fault = context.failed
-    if reply is None:
+    if isinstance(reply, Reply):
+        await responder.send(200, pieces(reply), [JSON, *headers])
+    elif reply is None:
         await responder.empty(202)  # cancelled: no answer is expected
     elif fault is not None and _is_told_by_status(fault, context.revision):
         await responder.json(pieces(reply), fault.status, [*headers, *fault_headers(fault)])
@@ -224,9 +208,7 @@ def _is_told_by_status(fault: Fault, revision: Revision) -> bool:
     return isinstance(fault, TooManyRequests | Overloaded)
 
 
-def _status(reply: Reply | ErrorReply, revision: Revision) -> int:
-    if isinstance(reply, Reply):
-        return 200
+def _status(reply: ErrorReply, revision: Revision) -> int:
     if isinstance(reply, UnknownMethod):
         return revision.unknown_method_status
     return 400 if revision.routing_headers and reply.error.code in _SAID_BY_STATUS else 200
@@ -237,3 +219,12 @@ def _id_of(message: Message | list[Message]) -> RequestId:
     if isinstance(message, Request | Invalid) and isinstance(message.id, str | int):
         return message.id
     return None
+
+
+def _ids_of(message: Message | list[Message]) -> Ids:
+    """The id of a request, or the ids of the requests of a batch."""
+    if isinstance(message, Request) and isinstance(message.id, str | int):
+        return message.id
+    if isinstance(message, list):
+        return [_id_of(one) for one in message if isinstance(one, Request) and one.id is not UNSET]
+    return _id_of(message)

@@ -61,6 +61,7 @@ class ToolListParams(ListParams, frozen=True):
 class CallToolParams(Struct, frozen=True):
     name: str
     arguments: dict[str, Any] | None = None
+    task: Any = UNSET  # 2025-11-25: the call is to run as a task
 
 
 class ResourceParams(Struct, frozen=True):

@@ -8,7 +8,7 @@ from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.methods.call_plans import CallPlans
 from gateway.middleware.policy import Judging, shown_to_people
-from gateway.policy.approvals import Approving
+from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from schemas.errors import Denied
@@ -27,11 +27,13 @@ class Upstream:
         return "paid"
 
 
+def judging_of(policy_view, *, audited):
+    approvals = ApprovalGate(usual(), lambda: None, shown_to_people)
+    return Judging(policy_view, approvals, audited=audited)
+
+
 def plans_of(policy_view, *, audited=False):
-    policy = usual()
-    judging = Judging(
-        policy_view, Approving(policy, lambda: None, shown_to_people), audited=audited
-    )
+    judging = judging_of(policy_view, audited=audited)
     return CallPlans({type(PAY.binding): Upstream()}, [judging], policy_view)
 
 
@@ -73,7 +75,9 @@ async def test_a_rule_of_new_settings_applies_to_the_next_call_of_every_tenant()
 
 def test_calls_pass_no_policy_while_no_tenant_has_a_rule():
     policy_view = PolicyView(usual(), 50)
-    judging = Judging(policy_view, Approving(usual(), lambda: None, shown_to_people), audited=False)
+    judging = Judging(
+        policy_view, ApprovalGate(usual(), lambda: None, shown_to_people), audited=False
+    )
     assert not judging.applies(PAY, None)
     policy_view.apply("another tenant", DENY)
     assert judging.applies(PAY, None)
@@ -81,5 +85,7 @@ def test_calls_pass_no_policy_while_no_tenant_has_a_rule():
 
 def test_audited_calls_pass_the_policy_whose_decision_is_recorded():
     policy_view = PolicyView(usual(), 50)
-    judging = Judging(policy_view, Approving(usual(), lambda: None, shown_to_people), audited=True)
+    judging = Judging(
+        policy_view, ApprovalGate(usual(), lambda: None, shown_to_people), audited=True
+    )
     assert judging.applies(PAY, None)
