@@ -46,10 +46,10 @@ def installation(
     home.mkdir(mode=0o755)
     one = Installation(name, home / "toolgate.yaml", home / "data", free_port())
     settings = {
-        "server": {"port": one.port},
         "logging": {"level": "warning"},
         "sources": sources,
         **more,
+        "server": {**more.get("server", {}), "port": one.port},
         "database": {"data_dir": str(one.data_dir), **more.get("database", {})},
     }
     one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
