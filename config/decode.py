@@ -84,7 +84,9 @@ def kind_of(annotation: Any) -> SettingKind:
     meta = Meta()
     if get_origin(bare) is Annotated:
         bare, meta = get_args(bare)
-    return SettingKind(annotation, get_origin(bare) or bare, get_args(bare), meta, optional)
+    return SettingKind(
+        annotation, get_origin(bare) or bare, arguments=get_args(bare), meta=meta, optional=optional
+    )
 
 
 def members(section: SettingKind) -> dict[str, SettingKind]:
@@ -185,8 +187,8 @@ def _missing_keys(
 def _mapping(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     result = {}
     for key, item in _entries(value, kind, path, problems).items():
-        name = YamlValue(key, item.where, item.directory)
-        if _convert(key, key_kind(kind), name, path, problems) is not MISSING:
+        name = YamlValue(key, item.where, directory=item.directory)
+        if _convert(key, key_kind(kind), name, path=path, problems=problems) is not MISSING:
             result[key] = decode(item, item_kind(kind), (*path, key), problems)
     return result
 
@@ -226,7 +228,7 @@ def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[P
         text = "expected ${NAME} or ${file:PATH}: the secret itself is not to stand here"
         problems.append(Problem(value.where, dotted(path), text))
         return MISSING
-    data = _convert(data, kind, value, path, problems)
+    data = _convert(data, kind, value, path=path, problems=problems)
     if kind.marked("file") and data is not MISSING:
         return absolute(data, value.directory)
     if kind.marked("module") and data is not MISSING and data.endswith(".py"):
@@ -243,7 +245,7 @@ def _typed(text: str) -> Any:
 
 
 def _convert(
-    data: Any, kind: SettingKind, value: YamlValue, path: KeyPath, problems: list[Problem]
+    data: Any, kind: SettingKind, value: YamlValue, *, path: KeyPath, problems: list[Problem]
 ) -> Any:
     try:
         return convert(data, kind.annotation)

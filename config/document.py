@@ -155,7 +155,7 @@ class YamlDocument:
             loader = Loader(text)
             node = loader.get_single_node()
             if node is None:
-                return YamlValue(None, self.name, self.directory)
+                return YamlValue(None, self.name, directory=self.directory)
             return self._value(loader, node, (), self._where(node.start_mark))
         except yaml.MarkedYAMLError as error:
             raise SettingsError(self._syntax(error, text)) from error
@@ -166,13 +166,13 @@ class YamlDocument:
         if len(path) > DEPTH_LIMIT:
             raise SettingsError(Problem(where, dotted(path[:3]) + "…", "nested too deeply"))
         if isinstance(node, yaml.MappingNode):
-            return YamlValue(self._mapping(loader, node, path), where, self.directory)
+            return YamlValue(self._mapping(loader, node, path), where, directory=self.directory)
         if isinstance(node, yaml.SequenceNode):
             items = [
                 self._value(loader, item, (*path, str(index)), self._where(item.start_mark))
                 for index, item in enumerate(node.value)
             ]
-            return YamlValue(items, where, self.directory)
+            return YamlValue(items, where, directory=self.directory)
         return self._scalar(_constructed(loader, node), node.value, path, where)
 
     def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, YamlValue]:
@@ -190,14 +190,16 @@ class YamlDocument:
 
     def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> YamlValue:
         if self.env is None or not isinstance(data, str) or "$" not in data:
-            return YamlValue(data, where, self.directory, text, origin=self.origin)
+            return YamlValue(data, where, directory=self.directory, text=text, origin=self.origin)
         try:
             result, origin = interpolate(data, self.env, self.directory)
         except InterpolationError as unfit:
             self.problems.append(Problem(where, dotted(path), str(unfit)))
-            return YamlValue(UNREADABLE, where, self.directory)
+            return YamlValue(UNREADABLE, where, directory=self.directory)
         loose = "${" in data
-        return YamlValue(result, where, self.directory, result, loose, origin)
+        return YamlValue(
+            result, where, directory=self.directory, text=result, loose=loose, origin=origin
+        )
 
     def _where(self, mark: Any) -> str:
         return f"{self.name}:{mark.line + 1}" if self._numbered else self.name

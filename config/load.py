@@ -40,7 +40,9 @@ def overridden(
 ) -> YamlValue:
     """`tree` with every variable applied; of two that overlap, the more specific one wins."""
     for name in sorted(_variables(env), key=lambda name: (name.count(NESTING), name)):
-        value = YamlValue(env[name], name, Path.cwd(), env[name], True, "environment")
+        value = YamlValue(
+            env[name], name, directory=Path.cwd(), text=env[name], loose=True, origin="environment"
+        )
         parts = name[len(PREFIX) :].lower().split(NESTING)
         try:
             tree = _put(tree, root, parts, value)
@@ -83,7 +85,7 @@ def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue)
         return tree  # the file has something else here; it is reported when that is decoded
     children: dict[str, YamlValue] = tree.data or {}
     key, base = _step(kind, parts[0], children)
-    child = children.get(key, YamlValue(None, value.where, value.directory))
+    child = children.get(key, YamlValue(None, value.where, directory=value.directory))
     return replace(tree, data={**children, key: _put(child, base, parts[1:], value)})
 
 

@@ -42,7 +42,7 @@ class RequestRates:
         return TooManyRequests(text, wait_s, "admin.requests")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAction:
     """A request and its outcome, for the audit log."""
 
@@ -96,7 +96,11 @@ class AdminApi(OperationApi):
     async def answer(self, received: Received) -> OperationResponse:
         asked = received.parsed()
         return await self.operations.answer(
-            received.operation, asked, received.headers, received.body, received.request_id
+            received.operation,
+            asked,
+            headers=received.headers,
+            body=received.body,
+            request_id=received.request_id,
         )
 
     def record(self, received: Received, status: int) -> None:
@@ -104,12 +108,12 @@ class AdminApi(OperationApi):
         kept = b"" if operation.secret else received.body
         self._record(
             AdminAction(
-                received.principal,
-                operation.id,
-                received.names,
-                status,
-                received.request_id,
-                received.client,
-                kept,
+                principal=received.principal,
+                operation=operation.id,
+                names=received.names,
+                status=status,
+                request_id=received.request_id,
+                client=received.client,
+                body=kept,
             )
         )

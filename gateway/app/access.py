@@ -328,9 +328,9 @@ class Auditing(Collector):
             AuditEntry(
                 principal.tenant,
                 writer.now(),
-                printable(principal.id),
-                principal.mark,
-                "admin",
+                principal=printable(principal.id),
+                mark=principal.mark,
+                front="admin",
                 method=action.operation,
                 subject=printable("/".join(action.names.values())),
                 decision="deny" if action.status in (401, 403) else "allow",

@@ -79,9 +79,9 @@ class Shared:
         self.sessions = Sessions(
             self.hub,
             self.bus,
-            sessions,
-            counter,
-            of_sessions,
+            store=sessions,
+            counter=counter,
+            limits=of_sessions,
             announces=self._announces,
             change_wait_s=settings.state.change_wait_s,
             events=events,

@@ -19,7 +19,7 @@ COLUMNS = sql.SQL(", ").join(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditQuery:
     """Filters of audit records; None matches any value."""
 

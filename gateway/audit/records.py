@@ -207,10 +207,12 @@ def printable(text: str, limit: int = SUBJECT_LIMIT) -> str:
 
 class Chain:
     def __init__(
-        self, host_id: str, node: str, started: datetime, key: bytes, seen: Iterable[Head] = ()
+        self, host_id: str, *, node: str, started: datetime, key: bytes, seen: Iterable[Head] = ()
     ) -> None:
         self.id = str(uuid4())
-        self.header = encode_header(Header(host_id, self.id, node, started, tuple(seen)))
+        self.header = encode_header(
+            Header(host_id, chain_id=self.id, node=node, started_ts=started, seen=tuple(seen))
+        )
         self._key = key
         self._hash = first_hash(key, self.header)
         self._sequence = 0

@@ -104,7 +104,7 @@ async def verify(
                 found.add(chain)
                 continue
             chains.append(chain)
-            await _look(connection, chain, key, found, progress)
+            await _look(connection, chain, key=key, found=found, progress=progress)
         for problem in await _unseen(connection, chains):
             found.add(problem)
         rows = await connection.execute(_UNKNOWN)
@@ -112,7 +112,9 @@ async def verify(
             text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
             found.add(ChainProblem(chain_id, None, "chain_unknown", text))
     heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
-    return ChainReport(heads, found.good, found.problems, found.bad, found.missing)
+    return ChainReport(
+        heads, records=found.good, problems=found.problems, bad=found.bad, missing=found.missing
+    )
 
 
 async def _chains(
@@ -145,6 +147,7 @@ def _chain(row: dict[str, Any], host_id: str, key: bytes) -> _Chain | ChainProbl
 async def _look(
     connection: AsyncConnection,
     chain: _Chain,
+    *,
     key: bytes,
     found: _Found,
     progress: Callable[[int], None],

@@ -248,7 +248,13 @@ class AuditWriter:
         async with self._opening:
             if self._chain is not None:
                 return
-            chain = Chain(self._host_id, socket.gethostname(), self.now(), self.key, seen)
+            chain = Chain(
+                self._host_id,
+                node=socket.gethostname(),
+                started=self.now(),
+                key=self.key,
+                seen=seen,
+            )
             spool = Spool(self._spool_dir, self._settings.spool_bytes, chain.id)
             try:
                 await to_thread.run_sync(spool.open)

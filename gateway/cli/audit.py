@@ -150,7 +150,12 @@ def _query(filters: Filters) -> AuditQuery:
     if since is not None and until is not None and since >= until:
         fail("--since must be earlier than --until", USAGE)
     return AuditQuery(
-        filters["principal"], filters["tool"], filters["decision"], filters["outcome"], since, until
+        principal=filters["principal"],
+        subject=filters["tool"],
+        decision=filters["decision"],
+        outcome=filters["outcome"],
+        since=since,
+        until=until,
     )
 
 

@@ -41,7 +41,7 @@ class KeysMissing(ToolgateError):
     """The token cannot be verified yet: the keys of its issuer have not been fetched."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Token:
     """Claims and metadata of a verified token."""
 
@@ -136,15 +136,15 @@ class Tokens:
         if "exp" not in claims:
             raise InvalidTokenError("it has no `exp`")
         token = Token(
-            issuer,
-            key,
-            ring,
-            issuer.tenants.of(claims),
-            claims,
-            said.scopes(claims),
-            frozenset(plain(one) for one in audiences),
-            said.moment(claims["exp"]) + self._auth.leeway_s,
-            len(text),
+            issuer=issuer,
+            key=key,
+            ring=ring,
+            tenant=issuer.tenants.of(claims),
+            claims=claims,
+            scopes=said.scopes(claims),
+            audiences=frozenset(plain(one) for one in audiences),
+            ends=said.moment(claims["exp"]) + self._auth.leeway_s,
+            size=len(text),
         )
         self._name(token, digest.hex()[:MARK_LENGTH])
         if self._is_revoked(token):
@@ -157,7 +157,9 @@ class Tokens:
         if name is None:
             return
         roles = token.issuer.roles(token.claims)
-        token.principal = Principal(name, token.tenant, token.scopes, token.claims, roles, mark)
+        token.principal = Principal(
+            name, token.tenant, token.scopes, token.claims, roles=roles, mark=mark
+        )
         still = partial(self.still_good, token)
         token.identity = Identity(token.principal, verified=True, still=still)
 

@@ -55,7 +55,7 @@ class OperationUpstream:
             body = encode(arguments)
             headers = _conditions(arguments, context)
             response = await self._server.answer(
-                operation, asked, headers, body, context.request_id
+                operation, asked, headers=headers, body=body, request_id=context.request_id
             )
         except ProblemDetails as problem:
             response = problem_response(problem, context.request_id)
@@ -86,7 +86,11 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
     query = {name: value for name, value in arguments.items() if name in given}
     body = _body(operation, arguments)
     return OperationInput(
-        context.principal, names, converted_query(operation, query), body, context
+        context.principal,
+        names,
+        query=converted_query(operation, query),
+        body=body,
+        context=context,
     )
 
 

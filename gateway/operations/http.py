@@ -67,7 +67,7 @@ class Received:
         read_names(self.operation, self.names)
         query = read_query(self.operation, self.query)
         body = read_body(self.operation, self.body, self.headers)
-        return OperationInput(self.principal, self.names, query, body)
+        return OperationInput(self.principal, self.names, query=query, body=body)
 
 
 class OperationApi(ABC):

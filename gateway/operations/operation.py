@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
@@ -54,7 +54,12 @@ class ProblemDetails(Exception):
         title = HTTPStatus(self.status).phrase
         return msgspec.json.encode(
             ProblemDocument(
-                f"problems/{self.kind}", title, self.status, self.detail, request_id, self.errors
+                f"problems/{self.kind}",
+                title=title,
+                status=self.status,
+                detail=self.detail,
+                instance=request_id,
+                errors=self.errors,
             )
         )
 
@@ -197,6 +202,7 @@ class OperationInput:
 
     principal: Principal
     names: Mapping[str, str]  # path parameters
+    _: KW_ONLY
     query: Any  # of the operation's type
     body: Any
     context: Context | None = None  # of the tool call; None: called by the HTTP API alone

@@ -86,6 +86,7 @@ class Repeats:
         self,
         key: str,
         principal: Principal,
+        *,
         what: str,
         request: bytes,
         work: Callable[[], Awaitable[Done]],
@@ -165,6 +166,7 @@ class OperationServer:
         self,
         operation: Operation,
         asked: OperationInput,
+        *,
         headers: Headers,
         body: bytes,
         request_id: str,
@@ -185,7 +187,7 @@ class OperationServer:
         if operation.method != "POST" or key is None:
             return (await work())[0]
         what = f"{operation.id} {'/'.join(asked.names.values())}"
-        return await self._repeats.run(key, asked.principal, what, body, work)
+        return await self._repeats.run(key, asked.principal, what=what, request=body, work=work)
 
     async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
         """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,

@@ -52,6 +52,7 @@ class Explanation:
 def explain(
     engine: Engine,
     principal: Principal,
+    *,
     toolset: str | None,
     subject: Subject,
     arguments: Any,

@@ -159,7 +159,9 @@ class WingApi(OperationApi):
         operation, asked = received.operation, received.parsed()
         headers, body = received.headers, received.body
         if operation.no_tool:
-            return await self.server.answer(operation, asked, headers, body, received.request_id)
+            return await self.server.answer(
+                operation, asked, headers=headers, body=body, request_id=received.request_id
+            )
         arguments = arguments_of(operation, asked, body, headers)
         letter = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),

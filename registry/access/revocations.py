@@ -1,6 +1,6 @@
 """Revocations of unexpired tokens: of one token, or of all tokens of a subject."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +22,7 @@ class Revocation:
 
     jti: str | None
     subject: str | None  # the id of a principal; its tokens without `iat` are revoked, too
+    _: KW_ONLY
     issued_before: datetime | None  # this second included: `iat` is no finer
     expires: datetime  # when the tokens have expired anyway
     reason: str = ""
@@ -111,7 +112,15 @@ async def purge(pool: Pool) -> None:
 
 def _revocation(id_: UUID, *row: Any) -> Revocation:
     jti, subject, issued_before, reason, created, expires = row
-    return Revocation(jti, subject, issued_before, expires, reason, created, str(id_))
+    return Revocation(
+        jti,
+        subject,
+        issued_before=issued_before,
+        expires=expires,
+        reason=reason,
+        created=created,
+        id=str(id_),
+    )
 
 
 def _check(one: Revocation) -> None:

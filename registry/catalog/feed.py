@@ -309,7 +309,9 @@ class Feed:
     async def _import(self, store: ToolStore, specs: Iterable[ImportSpec]) -> None:
         specs = list(specs)
         async with concurrent_lister(self._lister, specs) as lister:
-            sources = Sources(store, self._host_id, self._imports, self._services, lister)
+            sources = Sources(
+                store, self._host_id, self._imports, services=self._services, lister=lister
+            )
             changed = [await self._import_one(sources, spec) for spec in specs]
         if any(changed):  # the notification comes too, but ready means that the tools are loaded
             with suppress(psycopg.OperationalError):  # the listener detects it, and reads all again

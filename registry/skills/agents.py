@@ -109,7 +109,7 @@ class AgentStore:
             )
 
     async def grant(
-        self, host_id: str, name: str, skills: list[str], priority: int, sequence: int | None
+        self, host_id: str, name: str, *, skills: list[str], priority: int, sequence: int | None
     ) -> None:
         """Grant an agent skills, in this order: the first has `sequence`, by default the next one
         after its existing skills."""

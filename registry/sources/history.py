@@ -445,12 +445,12 @@ def _spec(source: Source, version: Version) -> ImportSpec:
     return ImportSpec(
         name,
         spec["location"],
-        spec["base_url"] if spec["base_url_trusted"] else None,
-        tuple(spec["include"]),
-        tuple(spec["exclude"]),
-        spec["kind"],
-        options_of(name, spec["kind"], spec["options"]),
-        source.origin,
+        base_url=spec["base_url"] if spec["base_url_trusted"] else None,
+        include=tuple(spec["include"]),
+        exclude=tuple(spec["exclude"]),
+        kind=spec["kind"],
+        options=options_of(name, spec["kind"], spec["options"]),
+        origin=source.origin,
     )
 
 

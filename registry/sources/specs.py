@@ -105,12 +105,12 @@ def as_imported(source: Source) -> ImportSpec:
     return ImportSpec(
         source.name,
         source.location,
-        source.base_url if _has_fixed_address(source) else None,
-        source.include,
-        source.exclude,
-        source.kind,
-        source.options,
-        source.origin,
+        base_url=source.base_url if _has_fixed_address(source) else None,
+        include=source.include,
+        exclude=source.exclude,
+        kind=source.kind,
+        options=source.options,
+        origin=source.origin,
     )
 
 

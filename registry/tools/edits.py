@@ -107,7 +107,7 @@ class Address:
     guarded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
     """Search metadata of a tool, by columns of `tool_t`. None: unchanged; "" or (): cleared."""
 
@@ -121,7 +121,7 @@ class Details:
     cost_tier: str | None = None  # one of COST_TIERS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManualEdit:
     """A change by hand; None: unchanged. All but `description` and `details` apply to tools made by
     hand only. No value contains NUL characters."""

@@ -413,14 +413,14 @@ def make_tool(wanted: ToolRequest, known: KnownSources) -> NewTool:
 
 def _details(wanted: ToolRequest) -> Details:
     return Details(
-        wanted.domain,
-        wanted.namespace,
-        wanted.tier,
-        wanted.weight,
-        wanted.lifecycle,
-        wanted.personas,
-        wanted.keywords or None,
-        wanted.cost,
+        routing_domain=wanted.domain,
+        semantic_namespace=wanted.namespace,
+        sensitivity_tier=wanted.tier,
+        semantic_weight=wanted.weight,
+        lifecycle_status=wanted.lifecycle,
+        target_personas=wanted.personas,
+        keywords=wanted.keywords or None,
+        cost_tier=wanted.cost,
     )
 
 

@@ -173,7 +173,7 @@ async def test_a_token_that_is_revoked_opens_nothing(shop: Company) -> None:
     pool = gateway.feed.pool
     assert pool is not None
     end = datetime.now(UTC) + timedelta(hours=1)
-    revocation = Revocation(claims(token)["jti"], None, None, end)
+    revocation = Revocation(claims(token)["jti"], None, issued_before=None, expires=end)
     await Revocations(pool, gateway.principal.tenant).add(revocation)
     async with asyncio.timeout(30):
         while (await shop.ask(token))[0] != 401:  # noqa: ASYNC110 - a notice tells the gateway

@@ -162,7 +162,7 @@ async def rig(common: Settings, folder: Path) -> AsyncIterator[Rig]:
         get = {**described["get"], "operationId": SECRET, "summary": "A key of the vault"}
         paths = {"/vault/{id}": {**described, "get": get}}
         (folder / "vault.json").write_text(json.dumps({**pets(), "paths": paths}))
-        store, spec = ToolStore(pool), ImportSpec("vault", str(folder / "vault.json"), url)
+        store, spec = ToolStore(pool), ImportSpec("vault", str(folder / "vault.json"), base_url=url)
         await Sources(store, OTHER, common.imports).import_(spec)
         await client.gateway.catalogs.reload(store, OTHER)
         found = callers(common.tenant.host_id)

@@ -56,7 +56,7 @@ def callers(tenant: str) -> list[Caller]:
         roles = frozenset(claims.get("roles", ()))
         scopes = frozenset(claims.get("scope", "").split())
         host_id = tenant if of == "a" else OTHER
-        return Caller(token, Principal(name, host_id, scopes, said, roles, token))
+        return Caller(token, Principal(name, host_id, scopes, said, roles=roles, mark=token))
 
     good: dict[str, Any] = {
         "exp": FOREVER,

@@ -57,7 +57,9 @@ class Caller:
         scopes = frozenset(self.claims["scope"].split())
         roles = frozenset(self.claims.get("roles", ()))
         tenant = self.client.gateway.principal.tenant
-        return Principal(self.claims["sub"], tenant, scopes, self.claims, roles, self.token)
+        return Principal(
+            self.claims["sub"], tenant, scopes, self.claims, roles=roles, mark=self.token
+        )
 
     async def modern(self, method: str, path: str = "/mcp", /, **params: Any) -> Any:
         sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **self.bearer}

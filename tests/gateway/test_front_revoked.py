@@ -85,8 +85,10 @@ async def test_a_stream_ends_with_what_it_was_opened_with(
         assert client.gateway.shared.hub.streams == 15
 
         revocations = Revocations(pool, HOST)
-        await revocations.add(Revocation("abc", None, None, SOON))
-        await revocations.add(Revocation(None, "out", datetime.fromtimestamp(NOW, UTC), SOON))
+        await revocations.add(Revocation("abc", None, issued_before=None, expires=SOON))
+        await revocations.add(
+            Revocation(None, "out", issued_before=datetime.fromtimestamp(NOW, UTC), expires=SOON)
+        )
         await ApiKeys(pool, HOST).revoke(key.id)
         tokens = client.gateway.access.authenticator._tokens
         monkeypatch.setattr(tokens, "_clock", lambda: NOW * 2 + 61)  # or it would have to wait

@@ -27,7 +27,7 @@ async def change_tools(store: ToolStore, settings: Settings, path: Path, count: 
     """Import the description again, with `count` more operations."""
     await anyio.Path(path).write_text(json.dumps(pets(count)))
     sources = Sources(store, settings.tenant.host_id, settings.imports)
-    await sources.import_(ImportSpec("pets", str(path), settings.sources["pets"].base_url))
+    await sources.import_(ImportSpec("pets", str(path), base_url=settings.sources["pets"].base_url))
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])

@@ -64,7 +64,7 @@ async def skilled(client: Client, settings: Settings) -> Client:
     agents, skills = AgentStore(pool), SkillStore(pool, settings.skills)
     await agents.add(HOST, AgentDraft("finder"))
     await skills.save(HOST, SKILLS)
-    await agents.grant(HOST, "finder", ["find-pets"], 0, None)
+    await agents.grant(HOST, "finder", skills=["find-pets"], priority=0, sequence=None)
     await until(client, lambda there: (one := there.agent("finder")) and there.of(one))
     return client
 

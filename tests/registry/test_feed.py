@@ -177,7 +177,9 @@ async def test_all_tenants_are_there_after_a_restart(
     database_settings: DatabaseSettings, store: ToolStore, description: Path
 ) -> None:
     other = "00000000-0000-0000-0000-000000000002"
-    await Sources(store, other, LIMITS).import_(ImportSpec("theirs", str(description), None))
+    await Sources(store, other, LIMITS).import_(
+        ImportSpec("theirs", str(description), base_url=None)
+    )
     async with feeding(database_settings, {}) as feed:
         assert len(feed._catalogs.of(other).tools) == 5
         assert not feed._catalogs.of(HOST).tools

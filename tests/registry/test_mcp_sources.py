@@ -394,12 +394,12 @@ def test_settings_say_which_servers_to_import_and_how() -> None:
     assert configured("x", there) == ImportSpec(
         "x",
         URL,
-        None,
-        ("a",),
-        ("b",),
-        "mcp",
-        McpOptions((), "stateless", "never", True, True),
-        "settings",
+        base_url=None,
+        include=("a",),
+        exclude=("b",),
+        kind="mcp",
+        options=McpOptions((), "stateless", "never", True, True),
+        origin="settings",
     )
     command = SourceSettings(command=("npx", "-y", "a b"))
     assert configured("x", command) == ImportSpec(

@@ -17,10 +17,10 @@ SOON, LATER = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
 
 async def test_what_is_revoked_is_known_of_all_tenants(database: Database) -> None:
     ours, theirs = Revocations(database.pool, HOST), Revocations(database.pool, OTHER)
-    token = Revocation("abc", None, None, SOON, "stolen")
+    token = Revocation("abc", None, issued_before=None, expires=SOON, reason="stolen")
     await ours.add(token)
     for before in (NOW, LATER, SOON):
-        await theirs.add(Revocation(None, "ada", before, SOON))
+        await theirs.add(Revocation(None, "ada", issued_before=before, expires=SOON))
     assert await ours.all() == [token]
     assert await ours.get(token.id) == token
     assert [one.issued_before for one in await theirs.all()].count(LATER) == 1
@@ -37,8 +37,8 @@ async def test_what_is_revoked_is_known_of_all_tenants(database: Database) -> No
 
 async def test_a_revocation_ends_with_the_tokens(database: Database) -> None:
     ours = Revocations(database.pool, HOST)
-    await ours.add(Revocation("abc", None, None, SOON))
-    await ours.add(Revocation("kept", None, None, SOON))
+    await ours.add(Revocation("abc", None, issued_before=None, expires=SOON))
+    await ours.add(Revocation("kept", None, issued_before=None, expires=SOON))
     async with database.pool.connection() as connection:
         await connection.execute(
             "UPDATE revocation_t SET expires_ts = current_timestamp WHERE jti = 'abc'"
@@ -49,6 +49,9 @@ async def test_a_revocation_ends_with_the_tokens(database: Database) -> None:
     async with database.pool.connection() as connection:
         found = await connection.execute("SELECT jti FROM revocation_t")
         assert await found.fetchall() == [("kept",)]
+
+
+FIELDS = ("jti", "subject", "issued_before", "expires", "reason")
 
 
 @pytest.mark.parametrize(
@@ -67,4 +70,4 @@ async def test_a_revocation_ends_with_the_tokens(database: Database) -> None:
 )
 async def test_what_a_revocation_cannot_be(given: tuple[object, ...], expected: str) -> None:
     with pytest.raises(RevocationRefused, match=expected):
-        await Revocations(None, HOST).add(Revocation(*given))  # type: ignore[arg-type]
+        await Revocations(None, HOST).add(Revocation(**dict(zip(FIELDS, given, strict=False))))  # type: ignore[arg-type]

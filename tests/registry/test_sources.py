@@ -125,7 +125,9 @@ def rule_spec(tmp_path: Path) -> ImportSpec:
     """The import of `SPEC`, which lies in a file."""
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC)
-    return ImportSpec("rules", str(path), AT, kind="hybrid", options=HybridOptions("command"))
+    return ImportSpec(
+        "rules", str(path), base_url=AT, kind="hybrid", options=HybridOptions("command")
+    )
 
 
 async def test_a_hybrid_service_is_imported_with_all_that_its_calls_need(
@@ -247,7 +249,7 @@ WRITTEN = ImportSpec("own", "company.rules", kind="python")
 
 def serving(store: ToolStore, *actions: Action) -> Sources:
     """Imports of a process that serves these actions as the source `own`."""
-    return Sources(store, HOST, LIMITS, {"own": actions})
+    return Sources(store, HOST, LIMITS, services={"own": actions})
 
 
 async def test_a_service_of_this_process_is_imported_from_its_actions(store: ToolStore) -> None:
@@ -309,12 +311,12 @@ def test_settings_say_what_to_import_and_how() -> None:
     assert configured("x", hybrid) == ImportSpec(
         "x",
         "/s.yaml",
-        AT,
-        ("a",),
-        ("b",),
-        "hybrid",
-        HybridOptions("query", "legacy", 5),
-        "settings",
+        base_url=AT,
+        include=("a",),
+        exclude=("b",),
+        kind="hybrid",
+        options=HybridOptions("query", "legacy", 5),
+        origin="settings",
     )
     python = SourceSettings(python="company.rules", side="command")
     assert configured("x", python) == ImportSpec(

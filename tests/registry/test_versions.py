@@ -50,7 +50,7 @@ def write(path: Path, number: int, **changes: Any) -> ImportSpec:
     document = pets(number)
     document["info"]["version"] = str(number)
     path.write_text(json.dumps(document | changes))
-    return ImportSpec("pets", str(path), "http://127.0.0.1:9")
+    return ImportSpec("pets", str(path), base_url="http://127.0.0.1:9")
 
 
 async def names(store: ToolStore) -> set[str]:

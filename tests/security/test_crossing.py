@@ -56,7 +56,7 @@ async def client(
     async with running(replace(settings, auth=auth)) as client:
         assert client.gateway.feed.pool is not None
         store = ToolStore(client.gateway.feed.pool)
-        spec = ImportSpec("vault", str(tmp_path / "vault.json"), service.url)
+        spec = ImportSpec("vault", str(tmp_path / "vault.json"), base_url=service.url)
         await Sources(store, OTHER, settings.imports).import_(spec)
         await client.gateway.catalogs.reload(store, OTHER)
         yield client, Member(client, "ada", "a"), Member(client, "ada", "b")

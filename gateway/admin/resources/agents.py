@@ -98,8 +98,15 @@ class AgentOperations:
     async def put(self, asked: OperationInput) -> OperationOutput:
         name, said = asked.names["agent"], asked.body
         warmth = None if said.temperature is None else Decimal(str(said.temperature))
-        model = (said.model_provider, said.model_name, warmth, said.max_tokens)
-        new = await self._store.add(asked.tenant, AgentDraft(name, said.description, *model))
+        draft = AgentDraft(
+            name,
+            said.description,
+            model_provider=said.model_provider,
+            model_name=said.model_name,
+            temperature=warmth,
+            max_tokens=said.max_tokens,
+        )
+        new = await self._store.add(asked.tenant, draft)
         view = await self.get(asked)
         return OperationOutput(view, 201, f"/agents/{name}") if new else OperationOutput(view)
 
@@ -109,7 +116,9 @@ class AgentOperations:
     async def grant(self, asked: OperationInput) -> AgentView:
         body: SkillGrant = asked.body
         name, skills = asked.names["agent"], list(body.skills)
-        await self._store.grant(asked.tenant, name, skills, body.priority, body.sequence)
+        await self._store.grant(
+            asked.tenant, name, skills=skills, priority=body.priority, sequence=body.sequence
+        )
         return await self.get(asked)
 
     async def revoke(self, asked: OperationInput) -> None:
@@ -123,5 +132,12 @@ class AgentOperations:
 
 def _view(agent: AgentDraft, has: Sequence[Granted]) -> AgentView:
     warmth = None if agent.temperature is None else float(agent.temperature)
-    model = (agent.model_provider, agent.model_name, warmth, agent.max_tokens)
-    return AgentView(agent.name, agent.description, *model, tuple(has))
+    return AgentView(
+        name=agent.name,
+        description=agent.description,
+        model_provider=agent.model_provider,
+        model_name=agent.model_name,
+        temperature=warmth,
+        max_tokens=agent.max_tokens,
+        skills=tuple(has),
+    )

@@ -84,14 +84,14 @@ class AuditOperations:
     async def search(self, asked: OperationInput) -> ListPage[RecordView]:
         what: AuditFilter = asked.query
         query = AuditQuery(
-            what.principal,
-            what.subject,
-            what.decision,
-            what.outcome,
-            what.since,
-            what.until,
-            place(what.after) or None,
-            self._ground.pages.limit(what),
+            principal=what.principal,
+            subject=what.subject,
+            decision=what.decision,
+            outcome=what.outcome,
+            since=what.since,
+            until=what.until,
+            after=place(what.after) or None,
+            limit=self._ground.pages.limit(what),
         )
         try:
             found = await search(self._ground.pool, asked.tenant, query)

@@ -168,7 +168,13 @@ class KeyOperations:
 
     async def revoke_tokens(self, asked: OperationInput) -> OperationOutput:
         body: NewRevocation = asked.body
-        made = Revocation(body.jti, body.subject, body.issued_before, body.expires, body.reason)
+        made = Revocation(
+            body.jti,
+            body.subject,
+            issued_before=body.issued_before,
+            expires=body.expires,
+            reason=body.reason,
+        )
         await self._revocations(asked).add(made)
         return OperationOutput(made, location=f"/revocations/{made.id}")
 

@@ -113,11 +113,11 @@ class ManualToolOperations:
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
         change = ManualEdit(
-            None if said.description is None else truncated(said.description),
-            said.title,
-            said.input_schema,
-            said.examples,
-            said.tags,
+            description=None if said.description is None else truncated(said.description),
+            title=said.title,
+            input_schema=said.input_schema,
+            examples=said.examples,
+            tags=said.tags,
         )
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self._tools.get(asked)

@@ -179,9 +179,16 @@ class PolicyOperations:
         if tool is None:
             raise not_found("tool", body.tool)
         roles, scopes = frozenset(body.roles), frozenset(body.scopes)
-        principal = Principal(body.principal, asked.tenant, scopes, body.claims, roles)
+        principal = Principal(body.principal, asked.tenant, scopes, body.claims, roles=roles)
         engine, subject = self._engine(asked.tenant), Subject.of(tool)
-        told = explain(engine, principal, body.toolset, subject, body.arguments, self._levels)
+        told = explain(
+            engine,
+            principal,
+            toolset=body.toolset,
+            subject=subject,
+            arguments=body.arguments,
+            levels=self._levels,
+        )
         return told if self._is_operator(asked) else told.of_tenant()
 
     async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
@@ -228,7 +235,9 @@ class PolicyOperations:
         return name
 
     def _own(self, name: str) -> RuleView:
-        return RuleView(name, self._rules[name], "settings", None, None)
+        return RuleView(
+            name=name, rule=self._rules[name], origin="settings", version=None, updated=None
+        )
 
     def _policies(self, asked: OperationInput) -> Policies:
         return Policies(self._ground.pool, asked.tenant)
@@ -242,7 +251,9 @@ def _by_age(one: Approval) -> str:
 
 
 def _stored(one: StoredRule) -> RuleView:
-    return RuleView(one.name, one.rule, "stored", one.version, one.updated)
+    return RuleView(
+        name=one.name, rule=one.rule, origin="stored", version=one.version, updated=one.updated
+    )
 
 
 def _changed(error: PolicyChanged) -> ProblemDetails:

@@ -117,7 +117,9 @@ class SecretOperations:
     async def _check(self, source: str, scheme: str) -> None:
         store = ToolStore(self._ground.pool)
         try:
-            await check_asked_for(store, self._host_id, self._wanted(), source, scheme)
+            await check_asked_for(
+                store, self._host_id, configured=self._wanted(), source=source, scheme=scheme
+            )
         except NotAskedFor as error:
             text = f"{error} To store its secret nevertheless, add force=true."
             raise ProblemDetails(404, "not-found", text) from error

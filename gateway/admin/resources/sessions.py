@@ -85,10 +85,10 @@ def _view(record: SessionRecord) -> SessionView:
     said = (record.client.get("name"), record.client.get("version"))
     client = " ".join(one for one in said if isinstance(one, str))[:255]
     return SessionView(
-        _handle(record),
-        record.principal,
-        record.revision,
-        record.toolset,
-        client,
-        len(record.subscriptions),
+        id=_handle(record),
+        principal=record.principal,
+        revision=record.revision,
+        toolset=record.toolset,
+        client=client,
+        subscriptions=len(record.subscriptions),
     )

@@ -253,23 +253,29 @@ class SkillOperations:
 
 
 def _row(skill: Skill) -> SkillRow:
-    facts = (skill.version, skill.number, skill.parent, len(skill.tools))
-    return SkillRow(skill.name, skill.description, *facts)
+    return SkillRow(
+        name=skill.name,
+        description=skill.description,
+        version=skill.version,
+        number=skill.number,
+        parent=skill.parent,
+        tools=len(skill.tools),
+    )
 
 
 def _view(skill: Skill) -> SkillView:
     tools = {tool.name: tool.access for tool in skill.tools}
     return SkillView(
-        skill.name,
-        skill.description,
-        skill.version,
-        skill.number,
-        skill.parent,
-        tools,
-        tuple(name for name in skill.named if name not in tools),
-        skill.requires,
-        skill.suggests,
-        skill.files,
-        skill.digest,
-        skill.text,
+        name=skill.name,
+        description=skill.description,
+        version=skill.version,
+        number=skill.number,
+        parent=skill.parent,
+        tools=tools,
+        missing=tuple(name for name in skill.named if name not in tools),
+        requires=skill.requires,
+        suggests=skill.suggests,
+        files=skill.files,
+        digest=skill.digest,
+        document=skill.text,
     )

@@ -269,22 +269,22 @@ class SourceOperations:
     def _view(self, asked: OperationInput, source: Source) -> SourceView:
         in_settings = self._is_own(asked) and source.name in self._wanted()
         return SourceView(
-            source.name,
-            source.kind,
-            without_queries(source.location),
-            source.base_url,
-            source.title,
-            source.version,
-            source.include,
-            source.exclude,
-            source.tool_count,
-            source.updated,
-            source.number,
-            source.rolled_back.version if source.rolled_back else None,
-            source.options.guarded,
-            in_settings,
-            source.origin,
-            bool(removed_from_settings([source], self._wanted())),
+            name=source.name,
+            kind=source.kind,
+            location=without_queries(source.location),
+            base_url=source.base_url,
+            title=source.title,
+            version=source.version,
+            include=source.include,
+            exclude=source.exclude,
+            tools=source.tool_count,
+            updated=source.updated,
+            number=source.number,
+            rolled_back_from=source.rolled_back.version if source.rolled_back else None,
+            guarded=source.options.guarded,
+            in_settings=in_settings,
+            origin=source.origin,
+            removed_from_settings=bool(removed_from_settings([source], self._wanted())),
         )
 
 
@@ -301,4 +301,10 @@ def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
 def _told(report: ImportReport) -> ImportResult:
     counts: Counter[str] = Counter(one.status for one in report.outcomes)
     told = [one for one in report.outcomes if one.status != "imported"][:TOLD]
-    return ImportResult(report.source.name, counts, tuple(told), report.notes, report.rolled_back)
+    return ImportResult(
+        source=report.source.name,
+        counts=counts,
+        outcomes=tuple(told),
+        notes=report.notes,
+        rolled_back=report.rolled_back,
+    )

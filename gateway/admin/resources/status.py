@@ -88,15 +88,15 @@ class StatusOperations:
         version, node, sessions, streams = self._numbers()
         feed, operator = self._health.feed, self._ground.is_operator(asked)
         return GatewayStatus(
-            self._health.status,
-            version,
-            node,
-            feed.database,
-            self._health.ready,
-            len(self._catalogs.of(asked.tenant).tools),
-            sessions if operator else None,
-            streams if operator else None,
-            feed.sources if self._ground.is_own(asked) else {},
+            status=self._health.status,
+            version=version,
+            node=node,
+            database=feed.database,
+            ready=self._health.ready,
+            tools=len(self._catalogs.of(asked.tenant).tools),
+            sessions=sessions if operator else None,
+            streams=streams if operator else None,
+            sources=feed.sources if self._ground.is_own(asked) else {},
         )
 
     async def list(self, asked: OperationInput) -> ListPage[ToolsetView]:
@@ -113,5 +113,11 @@ class StatusOperations:
         one = self._toolsets[name]
         tools = len(self._catalogs.of(asked.tenant, name).tools)
         told = one if self._ground.is_own(asked) else Toolset()
-        patterns = (tuple(told.sources), tuple(told.include), tuple(told.exclude))
-        return ToolsetView(name, *patterns, one.mode, tools)
+        return ToolsetView(
+            name=name,
+            sources=tuple(told.sources),
+            include=tuple(told.include),
+            exclude=tuple(told.exclude),
+            mode=one.mode,
+            tools=tools,
+        )

@@ -31,11 +31,11 @@ async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None
         return
     host_id, key, now = settings.tenant.host_id, settings.audit.key.encode(), datetime.now(UTC)
     seen = await heads(pool, host_id, settings.audit.retention_days)
-    chain = Chain(host_id, socket.gethostname(), now, key, seen)
+    chain = Chain(host_id, node=socket.gethostname(), started=now, key=key, seen=seen)
     entry = AuditEntry(
         act.tenant or host_id,
         now,
-        printable(actor()),
+        principal=printable(actor()),
         front=VIA,
         method=act.operation,
         subject=printable(act.subject),

@@ -68,7 +68,7 @@ def explain_(
         settings.tenant.host_id,
         frozenset(scopes),
         _json("--claims", claims) or {},
-        frozenset(roles),
+        roles=frozenset(roles),
     )
     if toolset is not None and toolset not in settings.toolsets:
         no_such("toolset", toolset, settings.toolsets)
@@ -116,7 +116,14 @@ async def _explained(
         stored = await stored_rules(registry.database.pool)
         engine = Engine(settings.policy, stored.get(principal.tenant, {}))
     levels = settings.limits.json_depth
-    return explain(engine, principal, toolset, Subject.of(tool), arguments, levels)
+    return explain(
+        engine,
+        principal,
+        toolset=toolset,
+        subject=Subject.of(tool),
+        arguments=arguments,
+        levels=levels,
+    )
 
 
 async def _holder(settings: Settings, registry: Registry, token: str) -> Principal:
@@ -250,7 +257,12 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
 def _read(text: str) -> Rule:
     problems: list[Problem] = []
     try:
-        rule = decode(expanded(YamlValue(text, "RULE", Path(), text)), kind_of(Rule), (), problems)
+        rule = decode(
+            expanded(YamlValue(text, "RULE", directory=Path(), text=text)),
+            kind_of(Rule),
+            (),
+            problems,
+        )
     except SettingsError as error:
         problems.extend(error.problems)
     if problems:

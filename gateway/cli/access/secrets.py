@@ -186,6 +186,12 @@ def _secrets(settings: Settings, registry: Registry) -> Secrets:
 
 async def _check(settings: Settings, registry: Registry, source: str, scheme: str) -> None:
     try:
-        await check_asked_for(registry.store, registry.host_id, settings.sources, source, scheme)
+        await check_asked_for(
+            registry.store,
+            registry.host_id,
+            configured=settings.sources,
+            source=source,
+            scheme=scheme,
+        )
     except NotAskedFor as error:
         fail(f"{error} To store its secret nevertheless, add --force.")

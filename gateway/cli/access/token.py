@@ -66,7 +66,9 @@ def revoke(
     if token is not None:
         jti = _jti(token)
     issued_before = now if sub is not None else None
-    revocation = Revocation(jti, sub, issued_before, now + lasts, reason)
+    revocation = Revocation(
+        jti, sub, issued_before=issued_before, expires=now + lasts, reason=reason
+    )
 
     async def work() -> None:
         async with open_registry(

@@ -103,7 +103,15 @@ def openapi(
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
     options = OpenAPIOptions(entry, beside, only_marked, media_types)
-    spec = ImportSpec(name, source, base_url, include, exclude, "openapi", options)
+    spec = ImportSpec(
+        name,
+        source,
+        base_url=base_url,
+        include=include,
+        exclude=exclude,
+        kind="openapi",
+        options=options,
+    )
     import_and_tell(settings, spec, dry_run, telling)
 
 
@@ -182,7 +190,15 @@ def hybrid(
     if dialect == "legacy" and batch > 1:
         fail(f"--batch {batch}: --dialect legacy has no batches; leave one of them out", USAGE)
     options = HybridOptions(side, dialect, batch)
-    spec = ImportSpec(name, source, base_url, include, exclude, "hybrid", options)
+    spec = ImportSpec(
+        name,
+        source,
+        base_url=base_url,
+        include=include,
+        exclude=exclude,
+        kind="hybrid",
+        options=options,
+    )
     import_and_tell(settings, spec, dry_run, telling)
 
 

@@ -94,5 +94,13 @@ def graphql(
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
     options = GraphQLOptions(beside, only_marked, depth, cost)
-    spec = ImportSpec(name, source, base_url, include, exclude, "graphql", options)
+    spec = ImportSpec(
+        name,
+        source,
+        base_url=base_url,
+        include=include,
+        exclude=exclude,
+        kind="graphql",
+        options=options,
+    )
     import_and_tell(settings, spec, dry_run, telling)

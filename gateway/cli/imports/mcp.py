@@ -104,7 +104,9 @@ def mcp(
     if command and not settings.upstream.stdio:
         fail("commands are not started here: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
-    spec = ImportSpec(name, location, None, include, exclude, "mcp", options)
+    spec = ImportSpec(
+        name, location, base_url=None, include=include, exclude=exclude, kind="mcp", options=options
+    )
     import_and_tell(settings, spec, dry_run, telling)
 
 

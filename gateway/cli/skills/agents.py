@@ -132,7 +132,9 @@ def grant(
     async def work() -> None:
         async with open_registry(settings, Act("grantSkills", name)) as registry:
             store = AgentStore(registry.database.pool)
-            await store.grant(registry.host_id, name, list(skills), priority, sequence)
+            await store.grant(
+                registry.host_id, name, skills=list(skills), priority=priority, sequence=sequence
+            )
 
     run(work())
     say(f"{name} has {', '.join(skills)}.")

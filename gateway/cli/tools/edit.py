@@ -139,14 +139,14 @@ def _change(given: dict[str, Any]) -> ManualEdit:
         examples=tuple(map(_example, given["examples"])) if "examples" in given else None,
         tags=_listed(given.get("tags")),
         details=Details(
-            given.get("domain"),
-            given.get("namespace"),
-            given.get("tier"),
-            given.get("weight"),
-            given.get("lifecycle"),
-            given.get("personas"),
-            _listed(given.get("keywords")),
-            given.get("cost"),
+            routing_domain=given.get("domain"),
+            semantic_namespace=given.get("namespace"),
+            sensitivity_tier=given.get("tier"),
+            semantic_weight=given.get("weight"),
+            lifecycle_status=given.get("lifecycle"),
+            target_personas=given.get("personas"),
+            keywords=_listed(given.get("keywords")),
+            cost_tier=given.get("cost"),
         ),
     )
 

@@ -39,7 +39,7 @@ class NotAskedFor(ToolgateError):
 
 
 async def check_asked_for(
-    store: ToolStore, host_id: str, configured: Collection[str], source: str, scheme: str
+    store: ToolStore, host_id: str, *, configured: Collection[str], source: str, scheme: str
 ) -> None:
     """`configured`: the sources of the settings. Any SCHEME is accepted for a source whose tools
     name none: it is not imported yet, or needs a header. Raises NotAskedFor."""

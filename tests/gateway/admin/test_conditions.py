@@ -146,14 +146,19 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
         await end.wait()
         return OperationResponse(200, b"{}"), OperationResponse(200, b"{}")
 
-    run = asyncio.create_task(repeats.run("k", Principal("ada", HOST), "a", b"{}", work))
+    run = asyncio.create_task(
+        repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
+    )
     await begun.wait()
     with pytest.raises(ProblemDetails) as refused:
-        await repeats.run("k", Principal("ada", HOST), "a", b"{}", work)
+        await repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
     assert refused.value.status == 409
     end.set()
     assert (await run).status == 200
-    assert await repeats.run("k", Principal("ada", HOST), "a", b"{}", work) == await run
+    assert (
+        await repeats.run("k", Principal("ada", HOST), what="a", request=b"{}", work=work)
+        == await run
+    )
 
 
 async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) -> None:
@@ -167,15 +172,20 @@ async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) ->
         response = outcomes.pop(0)
         return response, response
 
-    found = [await repeats.run("k", Principal("a", HOST), "a", b"", work) for _ in range(3)]
+    found = [
+        await repeats.run("k", Principal("a", HOST), what="a", request=b"", work=work)
+        for _ in range(3)
+    ]
     assert [(one.status, one.body) for one in found] == [(503, b"{}"), (200, b"[]"), (200, b"[]")]
 
     async def crash() -> Done:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await repeats.run("l", Principal("a", HOST), "a", b"", crash)
-    assert (await repeats.run("l", Principal("a", HOST), "a", b"", work)).body == b"{}"
+        await repeats.run("l", Principal("a", HOST), what="a", request=b"", work=crash)
+    assert (
+        await repeats.run("l", Principal("a", HOST), what="a", request=b"", work=work)
+    ).body == b"{}"
 
 
 async def test_keys_are_their_owners(repeats: Repeats) -> None:
@@ -186,8 +196,8 @@ async def test_keys_are_their_owners(repeats: Repeats) -> None:
     numbers = iter(range(10))
     other = "00000000-0000-0000-0000-000000000002"
     for principal in (Principal("a", HOST), Principal("b", HOST), Principal("a", other)):
-        first = await repeats.run("k", principal, "x", b"", work)
-        assert await repeats.run("k", principal, "x", b"", work) == first
+        first = await repeats.run("k", principal, what="x", request=b"", work=work)
+        assert await repeats.run("k", principal, what="x", request=b"", work=work) == first
     assert next(numbers) == 3
 
 

@@ -345,7 +345,7 @@ async def sessions(api: Admin, parts: AdminParts) -> None:
 
 
 async def audit(api: Admin, database: Database) -> None:
-    chain = Chain(HOST, "node", datetime.now(UTC), b"")
+    chain = Chain(HOST, node="node", started=datetime.now(UTC), key=b"")
     entries = [
         AuditEntry(HOST, datetime.now(UTC), principal=who, method="tools/call", decision="allow")
         for who in ("ada", "bob", "ada")

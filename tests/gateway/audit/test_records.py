@@ -43,7 +43,7 @@ def test_a_record_is_a_json_object_without_what_it_does_not_know():
 
 @pytest.mark.parametrize("key", [b"", KEY], ids=["plain", "keyed"])
 def test_anybody_can_work_out_the_hashes_of_an_exported_chain(key):
-    chain = Chain(entry().host_id, "node", NOON, key, [Head(ID, 4, "ab")])
+    chain = Chain(entry().host_id, node="node", started=NOON, key=key, seen=[Head(ID, 4, "ab")])
     lines = chain.link([entry(1), entry(2)])
 
     def digest(text):
@@ -59,7 +59,9 @@ def test_anybody_can_work_out_the_hashes_of_an_exported_chain(key):
 
 
 def test_chains_go_on_where_they_were():
-    lines = (chain := Chain("h", "n", NOON, b"")).link([entry(1)]) + chain.link([entry(2)])
+    lines = (chain := Chain("h", node="n", started=NOON, key=b"")).link([entry(1)]) + chain.link(
+        [entry(2)]
+    )
     assert [line.sequence for line in lines] == [1, 2]
     assert lines[1].hash == linked(b"", lines[0].hash, lines[1].text)
 

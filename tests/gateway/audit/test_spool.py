@@ -11,7 +11,7 @@ from tests.gateway.audit.conftest import NOON, entry
 
 @pytest.fixture
 def chain():
-    return Chain(entry().host_id, "node", NOON, b"")
+    return Chain(entry().host_id, node="node", started=NOON, key=b"")
 
 
 def opened(directory, chain_id="own", limit_bytes=1 << 20):

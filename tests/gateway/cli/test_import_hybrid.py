@@ -267,5 +267,5 @@ async def import_python(database: DatabaseSettings, name: str, file: str) -> Non
     settings = replace(load(None, {}), database=database)
     services = {name: load_service(file).actions}
     async with open_registry(settings) as registry:
-        sources = Sources(registry.store, registry.host_id, settings.imports, services)
+        sources = Sources(registry.store, registry.host_id, settings.imports, services=services)
         await sources.import_(ImportSpec(name, file, kind="python"))

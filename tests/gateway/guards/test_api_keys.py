@@ -183,7 +183,7 @@ async def test_a_revocation_in_the_registry_is_read(database: Database, tmp_path
     assert said(await identified(authenticator, token)) is None
     until = datetime.now(UTC) + timedelta(hours=1)
     store = Revocations(database.pool, HOST)
-    await store.add(Revocation("abc", None, None, until))
+    await store.add(Revocation("abc", None, issued_before=None, expires=until))
     await authenticator.load_revocations(database.pool)
     assert said(await identified(authenticator, token)) is not None
 

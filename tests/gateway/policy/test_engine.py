@@ -75,7 +75,12 @@ def test_engine_and_views_decide_as_the_rules_say(
         assert found.effect == wanted.effect, one.name
         assert (view.by_id(one.id) is not None) == wanted.visible, one.name
         told = explain(
-            policy_view.engine(TENANT), principal, toolset, Subject.of(one), arguments, 50
+            policy_view.engine(TENANT),
+            principal,
+            toolset=toolset,
+            subject=Subject.of(one),
+            arguments=arguments,
+            levels=50,
         )
         assert (told.effect, told.visible) == (wanted.effect, wanted.visible)
         if not wanted.visible:
@@ -184,7 +189,12 @@ def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
     assert (vars(said)["rule"], vars(said)["tenant"]) == ("bomb", TENANT)
     assert "it may take too long" in vars(said)["reason"]
     explained = explain(
-        policy_view.engine(TENANT), ADA, None, Subject.of(tool("pay")), {"l": [1] * 900}, 50
+        policy_view.engine(TENANT),
+        ADA,
+        toolset=None,
+        subject=Subject.of(tool("pay")),
+        arguments={"l": [1] * 900},
+        levels=50,
     )
     [opinion] = [one for one in explained.opinions if one.rule == "bomb"]
     assert (opinion.said, opinion.why.startswith("when: `when` cannot be evaluated")) == (

@@ -19,7 +19,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 def test_they_are_json() -> None:
     scopes, roles = frozenset({"b", "a"}), frozenset({"z", "y"})
-    assert facts_of(Principal("ada", "t", scopes, {"team": ["blue"]}, roles, mark="m")) == {
+    assert facts_of(Principal("ada", "t", scopes, {"team": ["blue"]}, roles=roles, mark="m")) == {
         "id": "ada",
         "tenant": "t",
         "scopes": ["a", "b"],

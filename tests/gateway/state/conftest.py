@@ -75,9 +75,9 @@ class Node:
         self.sessions = Sessions(
             self.hub,
             self.bus,
-            stores.sessions,
-            stores.counter,
-            SessionLimits(**chosen),
+            store=stores.sessions,
+            counter=stores.counter,
+            limits=SessionLimits(**chosen),
             events=self.events,
         )
         later = self.sessions.background

@@ -143,7 +143,9 @@ async def test_imports_leave_what_was_made_by_hand(tools: ManualTools, store: To
 async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
     tools: ManualTools, store: ToolStore, database: Database
 ) -> None:
-    await tools.edit("listPets", ManualEdit(description="Mine", details=Details("sales")), "ada")
+    await tools.edit(
+        "listPets", ManualEdit(description="Mine", details=Details(routing_domain="sales")), "ada"
+    )
     await store.save(HOST, SHOP, [draft("listPets", description="Newer"), draft("getPet")])
     standing = await tools.catalog_row("listPets")
     assert (standing.overridden, standing.override_user) == (True, "ada")
@@ -168,9 +170,26 @@ async def test_of_a_tool_made_by_hand_everything(
 ) -> None:
     await tools.add([new("weather", title="Old", tags=("sun",))])
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    details = Details("d", "n", "t", 1.5, "deprecated", "p", ("rain", "snow"))
+    details = Details(
+        routing_domain="d",
+        semantic_namespace="n",
+        sensitivity_tier="t",
+        semantic_weight=1.5,
+        lifecycle_status="deprecated",
+        target_personas="p",
+        keywords=("rain", "snow"),
+    )
     await tools.edit(
-        "weather", ManualEdit("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
+        "weather",
+        ManualEdit(
+            description="Now",
+            title="",
+            input_schema=schema,
+            examples=({"city": "Rome"},),
+            tags=("a", "b"),
+            details=details,
+        ),
+        "ada",
     )
     tool = next(one for one in await store.tools(HOST) if one.name == "weather")
     assert (tool.title, tool.description) == (None, "Now")
