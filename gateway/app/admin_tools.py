@@ -18,11 +18,10 @@ from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.methods import session_methods, tool_methods
 from gateway.app.shared import Shared
 from gateway.methods.answers import Answering
-from gateway.methods.call_plans import CallPlans
-from gateway.methods.call_tool import Own
+from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe
-from gateway.methods.refused import rate_limit_result
-from gateway.methods.tools import ToolMethods
+from gateway.methods.results import rate_limit_result
+from gateway.methods.tools import Own, ToolMethods
 from gateway.operations.calls import OperationUpstream
 from gateway.operations.tools import OperationCatalogs
 from gateway.protocol.dispatcher import Dispatcher

@@ -26,12 +26,11 @@ from gateway.guards.front_door import FrontDoor
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
-from gateway.methods.server import SERVER
+from gateway.methods.results import SERVER
 from gateway.protocol.dialects import Rules
-from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import Batches, BatchLimits
+from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
+from gateway.transports.endpoint import McpFront
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
-from gateway.transports.mcp import McpFront
 from gateway.transports.streamable_http import mcp_fronts
 from registry.display.profiles import BUILT_IN
 from schemas.hybrid import Side

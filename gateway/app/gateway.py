@@ -27,8 +27,7 @@ from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.events import Events
 from gateway.methods.answers import Answering, Mismatches
-from gateway.middleware.legacy import LegacyUse
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.telemetry import LegacyUse, Metrics
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments

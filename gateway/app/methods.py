@@ -15,23 +15,21 @@ from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
 from gateway.context import Context
 from gateway.methods.answers import Answering
-from gateway.methods.call_plans import CallPlans
-from gateway.methods.call_tool import Own, Passing
+from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
-from gateway.methods.lifecycle import Lifecycle, LogLevels
+from gateway.methods.lifecycle import Lifecycle, LogLevels, Subscriptions
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Completion, Prompts
-from gateway.methods.refused import rate_limit_result
 from gateway.methods.resources import ResourceMethods
+from gateway.methods.results import rate_limit_result
 from gateway.methods.search_tools import Find, SearchLimits, SearchTools, Usage
 from gateway.methods.services import Services
 from gateway.methods.skills.agents import Agents, Handles
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
-from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import TaskMethods
-from gateway.methods.tools import ToolMethods
+from gateway.methods.tools import Own, Passing, ToolMethods
 from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.sealed import Sealer
 from gateway.state.sessions import Sessions

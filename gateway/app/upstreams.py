@@ -13,7 +13,7 @@ from gateway.app.shared import Shared
 from gateway.events import Events
 from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
-from gateway.methods.server import SERVER
+from gateway.methods.results import SERVER
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.hub import Endpoint
 from gateway.state.idempotency import Idempotency

@@ -24,8 +24,8 @@ from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.context import Context, new_request_id
 from gateway.events import Events
-from gateway.methods.call_plans import CallPlans
-from gateway.methods.server import SERVER
+from gateway.methods.calls import CallPlans
+from gateway.methods.results import SERVER
 from gateway.operations.http import send_response
 from gateway.operations.serving import Repeats, problem_response
 from gateway.protocol.dispatcher import OTHER

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from gateway.context import Context
 from gateway.methods.lists import EncodedAnswers, Lists
-from gateway.methods.server import SERVER
+from gateway.methods.results import SERVER
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import said
 from schemas.jsonrpc import Request, decode_json, encode

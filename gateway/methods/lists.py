@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from config.types import DisclosureMode
 from gateway.context import Context
-from gateway.methods.server import STAMP
+from gateway.methods.results import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
 from gateway.protocol import cursors

@@ -10,7 +10,7 @@ from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
-from gateway.methods.server import WRITTEN
+from gateway.methods.results import WRITTEN
 from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View

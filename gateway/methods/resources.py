@@ -14,7 +14,7 @@ from gateway.context import Context, Session
 from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import handed_on, members_of, view
-from gateway.methods.server import WRITTEN
+from gateway.methods.results import WRITTEN
 from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View

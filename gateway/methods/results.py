@@ -1,19 +1,37 @@
-"""Encodes tool results in the shape of the caller's revision."""
+"""Tool results in the shape of the caller's revision, and the server info in them.
 
+MCP tool calls over a rate limit are answered with a tool result, not an error: a model can react to
+a result, and wait; a JSON-RPC error or status 429 reaches only its client program. Other methods,
+and other fronts, get the error and `Retry-After`.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
-from gateway.methods.server import STAMP
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import Members, is_failure, tool_result
-from schemas.errors import ToolFailed
-from schemas.jsonrpc import encode
-from schemas.mcp.messages import CallToolResult
+from schemas.errors import Fault, ToolFailed, TooManyRequests
+from schemas.jsonrpc import Request, encode
+from schemas.mcp.messages import META_SERVER, CallToolResult, Implementation
 from schemas.mcp.revisions import Revision
 from schemas.tool import AudioContent, Content, ResourceLink, TextContent, ToolResult
+
+
+def _version() -> str:
+    try:
+        return version("toolgate")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"
+
+
+SERVER = Implementation("toolgate", _version())
+WRITTEN = Raw(encode(SERVER))
+STAMP: dict[str, Any] = {META_SERVER: SERVER}
+
 
 META_REQUEST_ID = "toolgate/requestId"
 META_APPROVAL = "toolgate/approval"  # the approval that the call waits for: its id and expiry
@@ -131,3 +149,13 @@ def _carried(item: Content, revision: Revision) -> Content:
         size = "" if item.size is UNSET else f", {item.size:,} bytes"
         return TextContent(f"[{item.name}, {kind}{size}: read the resource {item.uri}]")
     return item
+
+
+def rate_limit_result(context: Context, request: Request, fault: Fault) -> CallToolResult | None:
+    """The result of an MCP tool call over a rate limit; None for any other request or fault."""
+    if not isinstance(fault, TooManyRequests) or request.method != "tools/call":
+        return None
+    if not context.revision.mcp or request.id is UNSET:
+        return None
+    text, data = (TextContent(fault.message),), Raw(encode(fault.data))
+    return call_result(ToolResult(text, data, is_error=True), context)

@@ -11,8 +11,7 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Handler, ToolCall
 from gateway.context import Context
-from gateway.methods.call_plans import CallPlans
-from gateway.methods.checks import check_key, check_scope
+from gateway.methods.calls import CallPlans, check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, plain_result, spoken
 from gateway.protocol.dialects import Payload

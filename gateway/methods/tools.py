@@ -1,40 +1,98 @@
-"""tools/list and tools/call, and tools called by name as methods on `/rpc`."""
+"""tools/list and tools/call, tools called by name as methods on `/rpc`, and built-in tools."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace as replaced
 
-from gateway.abc import ToolCall
+from gateway.abc import ToolCall, Upstream
 from gateway.context import Context
 from gateway.methods.answers import NOTHING_ASKED, Answering
-from gateway.methods.call_plans import CallPlan, CallPlans
-from gateway.methods.call_tool import CALLS, Passing
+from gateway.methods.calls import CallPlan, CallPlans, check_key, check_scope, problems_of, told
 from gateway.methods.capabilities import check_task
-from gateway.methods.checks import check_key, check_scope, problems_of, told
 from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import handed_on, members_of, view
 from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
 from gateway.methods.search_tools import Usage
+from gateway.methods.skills.agents import Handles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog.catalog import Catalog
+from schemas.binding import Does, GatewayBinding
 from schemas.errors import (
     ApprovalRequired,
     Denied,
     InvalidParams,
     MethodNotFound,
+    ParseError,
     RelayedFault,
 )
-from schemas.jsonrpc import Request
+from schemas.jsonrpc import Request, decode_json
 from schemas.jsonschema import ArgumentProblem
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
+from schemas.source import Source
 from schemas.tool import CONTINUE, FIELDS, RelayedResult, TextContent, Tool, ToolResult
 
+CALLS = GatewayBinding("call_tool")
+
 Json = dict[str, Any]
+
+
+class Passing:
+    def __init__(self, lists: Lists, handles: Handles | None = None) -> None:
+        """`handles` resolve skills to the tools they grant; None: no skills."""
+        self._lists = lists
+        self._handles = handles
+
+    async def meant(
+        self, own: Tool, arguments: Json, context: Context, request: Request | None = None
+    ) -> tuple[str, Json]:
+        """The target tool's name in the caller's list, and the arguments to pass to it.
+        Raises InvalidParams for invalid arguments, and for a tool that does not exist, is hidden
+        from the caller, or does not belong to the skill that the caller names."""
+        catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
+        arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
+        if problems := problems_of(catalog.checker(own), arguments):
+            raise InvalidParams(told(problems))
+        name: str = arguments["name"]
+        tool = catalog.find(name, chosen)
+        if tool is None:
+            raise InvalidParams(unknown_tool(name, catalog))
+        if tool.binding == CALLS:
+            raise InvalidParams(f"name: {name} does not call itself")
+        if self._handles is not None and "skill" in arguments:
+            given = await self._handles.given(context, catalog, arguments["skill"])
+            given.check(tool)
+        return name, arguments["arguments"]
+
+
+def _read(arguments: Any) -> Any:
+    """Decode arguments sent as a JSON string, as models that cannot fill an open object (Gemini)
+    do."""
+    try:
+        return decode_json(arguments.encode()) if isinstance(arguments, str) else arguments
+    except (ParseError, UnicodeEncodeError):
+        return arguments
+
+
+class Own:
+    """Implements `Upstream`."""
+
+    def __init__(self, by_what: Mapping[Does, Upstream]) -> None:
+        self._by_what = by_what
+
+    async def call(
+        self, tool: Tool, source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult | RelayedResult:
+        binding = cast("GatewayBinding", tool.binding)  # app.py: one upstream per binding type
+        upstream = self._by_what.get(binding.does)
+        if upstream is None:
+            raise MethodNotFound(f"{tool.name} cannot be called here")
+        return await upstream.call(tool, source, arguments, context)
 
 
 class ToolMethods:

@@ -27,7 +27,7 @@ from msgspec import UNSET, Raw
 from config.access import GUARDRAIL_VARIABLES, Guardrail
 from config.access import GuardrailsSettings as Settings
 from gateway.abc import Execute, ToolCall
-from gateway.middleware.told import Change, Told
+from gateway.middleware.embedded_json import Change, Told
 from gateway.policy.engine import facts_of
 from schemas.errors import ParseError, RelayedFault
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large

@@ -1,9 +1,10 @@
-"""Metrics of every message: counts and durations."""
+"""Metrics of messages: counts and durations of all, and use of the legacy payload."""
 
 import asyncio
+import logging
 import time
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
@@ -19,6 +20,7 @@ from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import CallToolResult
+from schemas.memo import Memo
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -99,3 +101,49 @@ class Metrics:
                 series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return timed
+
+
+log = logging.getLogger("toolgate.legacy")
+
+CLIENTS_REMEMBERED = 1000
+
+
+class LegacyUse(Collector):
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+        self._clients: Memo[tuple[str, str], bool] = Memo(CLIENTS_REMEMBERED)  # already logged
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_legacy_requests", "Legacy hybrid payloads, by path.", labels=("path",)
+        )
+        for path, count in list(self._count.items()):
+            total.add_metric((path,), count)
+        yield total
+
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        if not route.revision.text_results:
+            return handler
+
+        async def counted(context: Context, request: Request) -> Any:
+            self._seen(context, request)
+            return await handler(context, request)
+
+        return counted
+
+    def _seen(self, context: Context, request: Request) -> None:
+        path, address = context.letter.side or "rpc", context.letter.client
+        self._count[path] += 1
+        client = (context.principal.id if context.identity.verified else "", address)
+        if self._clients.use(client):
+            return
+        self._clients.put(client, True)
+        log.warning(
+            "legacy_payload_deprecated",
+            extra={
+                "client": client[0] or address,
+                "path": path,
+                "method": request.method[:100],
+                "instead": "send JSON-RPC 2.0",
+            },
+        )

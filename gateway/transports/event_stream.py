@@ -10,9 +10,9 @@ from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.sse import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, ReplayedEvent
-from gateway.transports.mcp import McpFront
+from gateway.transports.endpoint import McpFront
+from gateway.transports.http import Responder
 from gateway.transports.peers import Watch, send_all
-from gateway.transports.responses import Responder
 from schemas.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("toolgate.streams")

@@ -17,13 +17,12 @@ from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Principal, QueryOptions, Session
 from gateway.protocol import sse
 from gateway.protocol.admission import introduced
-from gateway.protocol.dispatcher import check_id
-from gateway.protocol.running import run_cancellable
+from gateway.protocol.dispatcher import check_id, run_cancellable
 from gateway.protocol.sse import STANDALONE
+from gateway.transports.endpoint import McpEndpoint
 from gateway.transports.event_stream import EventStreams
-from gateway.transports.mcp import McpEndpoint
-from gateway.transports.peers import StreamPeer, Watch, send_all
-from gateway.transports.request import (
+from gateway.transports.http import (
+    Responder,
     call_headers,
     caller,
     query_value,
@@ -32,7 +31,7 @@ from gateway.transports.request import (
     require_json,
     require_same_site,
 )
-from gateway.transports.responses import Responder
+from gateway.transports.peers import StreamPeer, Watch, send_all
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode
 from schemas.mcp.revisions import V2024_11_05

@@ -23,13 +23,13 @@ from gateway.protocol.dialects import (
     reply,
     rpc_answer,
 )
-from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import Answer as Reply
-from gateway.protocol.running import Batches
-from gateway.transports.peers import Watch
-from gateway.transports.request import (
+from gateway.protocol.dispatcher import Answer as Reply
+from gateway.protocol.dispatcher import Batches, Dispatcher
+from gateway.transports.http import (
     RequestHeaders,
+    Responder,
     call_headers,
+    fault_headers,
     one_command,
     query_value,
     read_body,
@@ -39,7 +39,7 @@ from gateway.transports.request import (
     require_same_site,
     wishes_of,
 )
-from gateway.transports.responses import Responder, fault_headers
+from gateway.transports.peers import Watch
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,

@@ -14,8 +14,8 @@ from gateway.context import Session
 from gateway.protocol import sse
 from gateway.state.client_requests import ClientRequests
 from gateway.state.streams import Ids, StreamRecorder, Streams
-from gateway.transports.mcp import McpFront
-from gateway.transports.responses import Responder
+from gateway.transports.endpoint import McpFront
+from gateway.transports.http import Responder
 from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
 

@@ -12,7 +12,7 @@ from gateway.cli.access.acts import Act
 from gateway.cli.access.credentials import NONE, Stored, stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err, harmless
-from gateway.methods.server import SERVER
+from gateway.methods.results import SERVER
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers

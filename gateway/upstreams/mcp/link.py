@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, Raw
 
 from gateway.context import Context
-from gateway.protocol.asks import Refused, for_client, for_server
+from gateway.protocol.client_features import Refused, for_client, for_server
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.wire import Message
 from schemas.errors import MethodNotFound

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.abc import RelayRequest
 from gateway.context import CallHeaders
-from gateway.methods.call_plans import CallPlans
+from gateway.methods.calls import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
 from schemas.binding import McpBinding, Mirrored

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.abc import Route
-from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.limits import Limiting
+from gateway.middleware.telemetry import LegacyUse
 from gateway.state.rates import LocalRates
 from schemas.mcp.revisions import HYBRID, JSON_RPC, V2025_11_25, V2026_07_28
 from tests.gateway.middleware.test_audit import Log

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.context import Identity, Principal
-from gateway.transports.request import (
+from gateway.transports.http import (
     RequestHeaders,
     call_headers,
     caller,

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from gateway.context import Principal, Session
+from gateway.transports.http import Responder
 from gateway.transports.peers import PostPeer, Pulse, StreamPeer
-from gateway.transports.responses import Responder
 from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.revisions import V2024_11_05

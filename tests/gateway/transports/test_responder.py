@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.transports.responses import Responder
+from gateway.transports.http import Responder
 from schemas.errors import (
     Forbidden,
     InvalidParams,

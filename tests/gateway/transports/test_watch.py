@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from gateway.transports import peers as watch_module
+from gateway.transports.http import Responder
 from gateway.transports.peers import Watch, send_all
-from gateway.transports.responses import Responder
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio

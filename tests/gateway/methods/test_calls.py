@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
-from gateway.methods.call_plans import CallPlans
+from gateway.methods.calls import CallPlans
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.abc import Route
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.middleware.legacy import CLIENTS_REMEMBERED, LegacyUse
+from gateway.middleware.telemetry import CLIENTS_REMEMBERED, LegacyUse
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import HYBRID, JSON_RPC, PORTAL
 

@@ -1,22 +1,34 @@
-"""Plans of tool calls: what each call of a tool needs, resolved once and not per call.
+"""Plans of tool calls, and the checks of their arguments, idempotency keys and scopes.
 
-A plan holds the guards that apply to its tool, and no others. Plans live as long as their catalog,
-and are made anew when policy rules change; new settings come with a new `CallPlans`. A plan is the
-same for all callers: what depends on the caller is decided by its guards.
+A plan holds what each call of a tool needs, resolved once and not per call: the guards that apply
+to its tool, and no others. Plans live as long as their catalog, and are made anew when policy rules
+change; new settings come with a new `CallPlans`. A plan is the same for all callers: what depends
+on the caller is decided by its guards.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from gateway.abc import Execute, Guard, Upstream
+from gateway.context import Identity
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from schemas.binding import ServiceBinding
-from schemas.jsonschema import Checker
+from schemas.errors import InvalidParams
+from schemas.hybrid import (
+    AUTH_TOKEN_SCOPE_MISMATCH,
+    BAD_IDEMPOTENCY_KEY,
+    SCOPE_TOKEN_SCOPE_MISMATCH,
+    ScopeMismatch,
+    StatusFault,
+)
+from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.source import Source
 from schemas.tool import Tool
+from schemas.validators import SchemaTooCostly
 
 log = logging.getLogger("toolgate.tools")
 
@@ -118,3 +130,38 @@ def _sender(upstream: Upstream) -> Execute:
 
 def _nothing() -> None:
     return None
+
+
+IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
+
+
+def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentProblem]:
+    """Schema violations of `arguments`; empty if valid. Raises InvalidParams if uncheckable."""
+    try:
+        return [] if checker.accepts(arguments) else checker.explain(arguments)
+    except SchemaTooCostly as error:
+        raise InvalidParams(f"The arguments cannot be checked: {error}") from error
+    except ValueError as error:
+        raise InvalidParams("The arguments are nested too deeply") from error
+
+
+def told(problems: Iterable[ArgumentProblem]) -> str:
+    return "; ".join(f"{p.argument}: {p.message}" if p.argument else p.message for p in problems)
+
+
+def check_key(binding: ServiceBinding, key: str | None) -> None:
+    """Check the idempotency key before execution; queries need none. Raises StatusFault."""
+    if key is not None and binding.side != "query" and not 1 <= len(key) <= IDEMPOTENCY_KEY_LIMIT:
+        raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))
+
+
+def check_scope(binding: ServiceBinding, identity: Identity) -> None:
+    """Require one of the action's scopes (light-4j's `enableVerifyScope`). Raises StatusFault."""
+    wanted = set((binding.scope or "").split())
+    if binding.skip_auth or not wanted or not identity.verified:
+        return
+    scopes = identity.scopes
+    if wanted.isdisjoint(scopes):
+        own = identity.scope_token is None
+        kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
+        raise ScopeMismatch(kind, scopes, wanted)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from gateway.context import Identify, Principal, QueryOptions, Session
-from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import Batches
+from gateway.protocol.dispatcher import Batches, Dispatcher
 from gateway.state.client_requests import ClientRequests
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.request import query_value, wishes_of
+from gateway.transports.http import query_value, wishes_of
 from schemas.errors import SessionNotFound, UnknownToolset
 
 

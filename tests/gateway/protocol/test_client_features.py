@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from gateway.protocol.asks import ELICIT, ROOTS, SAMPLE, Refused, for_client, for_server
+from gateway.protocol.client_features import ELICIT, ROOTS, SAMPLE, Refused, for_client, for_server
 from schemas.mcp.revisions import (
     V2024_11_05,
     V2025_03_26,
