@@ -152,7 +152,7 @@ async def _prepare(database: Database, count: int) -> None:
     """Everything but the vectors: they could be of tools that were imported."""
     async with database.connect() as connection:
         await connection.execute(
-            "INSERT INTO embedding_model_t VALUES (%s, 'made', 384, true, true)", [MODEL]
+            "INSERT INTO embedding_model_t VALUES ('tools', %s, 'made', 384, true, true)", [MODEL]
         )
         await connection.execute(
             "INSERT INTO search_part_t (host_id, entity_type) VALUES (%s, 'tool')", [HOST]

@@ -127,7 +127,7 @@ async def _recall(
 ) -> float:
     """Of what is nearest by comparing all vectors, how much is found, per cent."""
     everything = replace(settings.search, exact_limit=len(corpus.tools))
-    exact = Search(lambda: database.pool, lambda: corpus.embedder, everything)
+    exact = Search(lambda: database.pool, lambda _: corpus.embedder, everything)
     shares = []
     for request in requests:
         found, best = [

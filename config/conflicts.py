@@ -20,7 +20,7 @@ from config.access import (
 )
 from config.document import KeyPath, Problem, Where, dotted
 from config.networks import is_unencrypted
-from config.settings import Settings
+from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
 from schemas.expressions import InvalidExpression, compile_expression
 from schemas.patterns import InvalidPattern, Pattern
@@ -142,19 +142,28 @@ PROVIDER_KEYS = {
 OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # than the bundled model
 
 
+def _model_conflicts(
+    path: KeyPath, model: EmbeddingSettings | PurposeModel, where: Where
+) -> Iterator[Problem]:
+    """Conflicts among the settings of one embedding model, which are at `path`."""
+    provider = (*path, "provider")
+    for key, text in PROVIDER_KEYS.get(model.provider, {}).items():
+        if not getattr(model, key):
+            reason = f"expected {text}: {model.provider} needs it"
+            yield Problem(where(provider), dotted((*path, key)), reason)
+    for key in OTHER_PROVIDERS_KEYS if model.provider == "bundled" else ():
+        if getattr(model, key):
+            text = "expected nothing, the bundled model has none; for another set"
+            yield Problem(where((*path, key)), dotted((*path, key)), f"{text} {dotted(provider)}")
+
+
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """`where` returns the location of the first of some key paths that is not at its default."""
     found, provider = settings.embedding, ("embedding", "provider")
-    for key, text in PROVIDER_KEYS.get(found.provider, {}).items():
-        if not getattr(found, key):
-            problem = f"expected {text}: {found.provider} needs it"
-            yield Problem(where(provider), dotted(("embedding", key)), problem)
-    for key in OTHER_PROVIDERS_KEYS if found.provider == "bundled" else ():
-        if getattr(found, key):
-            path = ("embedding", key)
-            text = "expected nothing, the bundled model has none; for another set"
-            yield Problem(where(path), dotted(path), f"{text} embedding.provider")
-    if found.provider == "disabled" and settings.disclosure.when_down == "fail_closed":
+    yield from _model_conflicts(("embedding",), found, where)
+    for purpose, model in found.purposes.items():
+        yield from _model_conflicts(("embedding", "purposes", purpose), model, where)
+    if found.of("tools").provider == "disabled" and settings.disclosure.when_down == "fail_closed":
         path = ("disclosure", "when_down")
         text = "expected lexical: with embedding.provider disabled every search would fail"
         yield Problem(where(path, provider), dotted(path), text)

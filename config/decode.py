@@ -271,7 +271,8 @@ def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
     whole = path in SECRET or path in WITH_PASSWORDS
-    return whole or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
+    of_purpose = path[:2] == ("embedding", "purposes") and path[3:] == ("api_key",)
+    return whole or of_purpose or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

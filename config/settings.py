@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from config.access import (
     Admin,
@@ -45,6 +46,7 @@ from config.types import (
     Origin,
     Port,
     ProfileName,
+    PurposeName,
     RedisUrl,
     Retries,
     Seconds,
@@ -248,10 +250,23 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     prune: bool
 
 
+EmbeddingProvider = Literal[
+    "bundled", "sentence-transformers", "openai-compatible", "local-http", "disabled"
+]
+
+
+class PurposeModel(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `embedding.purposes`: the model of one purpose."""
+
+    provider: EmbeddingProvider
+    model: str = ""
+    url: OptionalUrl = ""
+    api_key: str = ""
+    query_prefix: str = ""
+
+
 class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    provider: Literal[
-        "bundled", "sentence-transformers", "openai-compatible", "local-http", "disabled"
-    ]
+    provider: EmbeddingProvider
     model: str
     url: OptionalUrl
     api_key: str
@@ -266,6 +281,12 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     poll_s: Seconds
     workers: Amount
     threads: Count
+    purposes: Mapping[PurposeName, PurposeModel]
+
+    def of(self, purpose: str) -> "EmbeddingSettings":
+        """The settings with the model of this purpose."""
+        own = self.purposes.get(purpose)
+        return replace(self, purposes={}, **(asdict(own) if own else {}))
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):

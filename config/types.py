@@ -145,6 +145,13 @@ ToolsetName = Annotated[
     ),
 ]
 ProfileName = SourceName
+PurposeName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z][a-z0-9_]{0,31}" + END,
+        description='a name of at most 32 characters out of a-z, 0-9 and "_"',
+    ),
+]
 # It becomes part of function names.
 ServerName = Annotated[
     str,

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import anyio
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -15,15 +15,17 @@ from gateway.events import Events
 from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import After, Crew, nothing
+from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
-from registry.embedding.providers import ServingEmbedder, make_embedder
+from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.embedding.watched import Watched
 
 log = logging.getLogger("toolgate.embedding")
 
 
 class Embeddings(Collector):
-    """Loads lazily, with the first text or query. Failures here stop no gateway."""
+    """The embeddings of every purpose. Models load lazily, with the first text or query. Failures
+    here stop no gateway."""
 
     def __init__(
         self,
@@ -32,18 +34,89 @@ class Embeddings(Collector):
         after: After = nothing,
         *,
         events: Events,
+        kinds: Kinds = KINDS,
     ) -> None:
-        """`after` as in `Crew`."""
-        self._settings = settings
+        """`after` and `kinds` as in `Crew`."""
+        embedders = Embedders(settings, _watched)
         self._handle = handle
+        self._of = {
+            purpose: PurposeEmbeddings(
+                settings, handle, embedders, purpose=purpose, after=after, kinds=kinds
+            )
+            for purpose in dict.fromkeys(kind.purpose for kind in kinds.values())
+        }
+        self._embedders = embedders
+        events.draining.subscribe(self._stop)
+
+    @property
+    def state(self) -> str:
+        """ "ok", "disabled", or "unavailable": some texts and queries get no vectors at the
+        moment."""
+        states = {one.state for one in self._of.values()}
+        return next(one for one in ("unavailable", "ok", "disabled") if one in states)
+
+    def embedder(self, purpose: str) -> Embedder | None:
+        """Embedder of queries; None: `missing` has the reason."""
+        return self._of[purpose].serving.embedder
+
+    def missing(self, purpose: str) -> str | None:
+        """Why there is no embedder of queries."""
+        return self._of[purpose].serving.note
+
+    async def run(self) -> None:
+        """Run the workers until stopped or cancelled."""
+        await self._handle.settled.wait()
+        if (database := self._handle.opened) is None:
+            return
+        async with anyio.create_task_group() as group:
+            for one in self._of.values():
+                group.start_soon(one.run, database)
+
+    def _stop(self) -> None:
+        """Begin a graceful shutdown: workers finish their current batch."""
+        for one in self._of.values():
+            one.stop()
+
+    async def close(self) -> None:
+        for one in self._of.values():
+            await one.serving.close()
+        await self._embedders.close()
+
+    def collect(self) -> Iterator[Metric]:
+        gauge = GaugeMetricFamily(
+            "toolgate_embedding_tasks",
+            "Texts that wait for their vectors.",
+            labels=("purpose", "status"),
+        )
+        for purpose, one in self._of.items():
+            for status, count in one.tasks.items():
+                gauge.add_metric((purpose, status), count)
+        yield gauge
+
+
+class PurposeEmbeddings:
+    """The workers and the embedder of queries of one purpose."""
+
+    def __init__(
+        self,
+        settings: EmbeddingSettings,
+        handle: DatabaseHandle,
+        embedders: Embedders[Watched],
+        *,
+        purpose: str,
+        after: After,
+        kinds: Kinds,
+    ) -> None:
+        self._settings = settings
+        self._purpose = purpose
         self._after = after
+        self._kinds = kinds
         self._crew: Crew | None = None
-        self._target, refused = _made(settings)
-        self.serving = ServingEmbedder(handle.pool, settings, self._target)
+        self._target, refused = _made(embedders, purpose)
+        self.serving = ServingEmbedder(handle.pool, settings.of(purpose), self._target, purpose)
         if refused:
             self.serving.note = refused
         self._usable = not refused
-        events.draining.subscribe(self._stop)
 
     @property
     def state(self) -> str:
@@ -52,63 +125,52 @@ class Embeddings(Collector):
             return "disabled" if self._usable else "unavailable"
         return "unavailable" if self._target.failing else "ok"
 
-    def embedder(self) -> Embedder | None:
-        """Embedder of queries; None: `missing` has the reason."""
-        return self.serving.embedder
+    @property
+    def tasks(self) -> Mapping[str, int]:
+        """Number of tasks by status, as last queried."""
+        return self._crew.tasks if self._crew else {}
 
-    def missing(self) -> str | None:
-        """Why there is no embedder of queries."""
-        return self.serving.note
-
-    async def run(self) -> None:
-        """Run the workers until stopped or cancelled."""
-        await self._handle.settled.wait()
-        database = self._handle.opened
-        if database is None or not self._usable:
+    async def run(self, database: Database) -> None:
+        if not self._usable:
             return
         if self._target is None:
             await self._disable(database)
             return
         self._crew = Crew(
-            database, self._target, settings=self._settings, serving=self.serving, after=self._after
+            database,
+            self._target,
+            settings=self._settings,
+            serving=self.serving,
+            after=self._after,
+            kinds=self._kinds,
         )
         async with anyio.create_task_group() as beside:
             beside.start_soon(self._target.run)
             await self._crew.run()
             beside.cancel_scope.cancel()
 
-    def _stop(self) -> None:
-        """Begin a graceful shutdown: workers finish their current batch."""
+    def stop(self) -> None:
         if self._crew is not None:
             self._crew.stop()
-
-    async def close(self) -> None:
-        await self.serving.close()
-        if self._target is not None:
-            await self._target.close()
-
-    def collect(self) -> Iterator[Metric]:
-        gauge = GaugeMetricFamily(
-            "toolgate_embedding_tasks", "Texts that wait for their vectors.", labels=("status",)
-        )
-        for status, count in (self._crew.tasks if self._crew else {}).items():
-            gauge.add_metric((status,), count)
-        yield gauge
 
     async def _disable(self, database: Database) -> None:
         while True:
             try:
-                await register(database.pool, None)
+                await register(database.pool, None, self._purpose)
             except (OperationalError, PoolTimeout):
                 await asyncio.sleep(self._settings.poll_s)
             else:
                 return
 
 
-def _made(settings: EmbeddingSettings) -> tuple[Watched | None, str | None]:
+def _watched(settings: EmbeddingSettings) -> Watched | None:
+    embedder = make_embedder(settings)
+    return None if embedder is None else Watched(embedder)
+
+
+def _made(embedders: Embedders[Watched], purpose: str) -> tuple[Watched | None, str | None]:
     try:
-        embedder = make_embedder(settings)
-        return (None if embedder is None else Watched(embedder)), None
+        return embedders.of(purpose), None
     except EmbeddingFailed as error:
-        log.error("embedding_unusable", extra={"reason": str(error)})
+        log.error("embedding_unusable", extra={"purpose": purpose, "reason": str(error)})
         return None, str(error)

@@ -15,7 +15,8 @@ from psycopg_pool import PoolTimeout
 from config.settings import EmbeddingSettings
 from registry.database.postgres import Database, Notice, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.models import CHANNEL, purge, register, settle
+from registry.embedding.kinds import KINDS, Kinds, of_purpose
+from registry.embedding.models import CHANNEL, check_kinds, purge, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.providers import ServingEmbedder
 from registry.embedding.status import tasks
@@ -34,7 +35,7 @@ async def nothing(_database: Database) -> None:
 
 
 class Crew:
-    """Keeps `serving` up to date, and the queue short with `workers` workers."""
+    """Keeps `serving` up to date, and the queue of one purpose short with `workers` workers."""
 
     def __init__(
         self,
@@ -44,14 +45,19 @@ class Crew:
         settings: EmbeddingSettings,
         serving: ServingEmbedder,
         after: After = nothing,
+        kinds: Kinds = KINDS,
     ) -> None:
+        """It works for the purpose of `serving`, on those of `kinds` that have it."""
         self._database = database
         self._embedder = embedder
         self._serving = serving
         self._poll_s = settings.poll_s
         self._longest_pause_s = settings.backoff_max_s
         self._after = after
-        self._workers = [Worker(database.pool, embedder, settings) for _ in range(settings.workers)]
+        self.kinds = of_purpose(kinds, serving.purpose)
+        self._workers = [
+            Worker(database.pool, embedder, settings, self.kinds) for _ in range(settings.workers)
+        ]
         self._registered = False
         self._refused = ""  # the last reason that registering its model failed
         self._ask_at = 0.0  # time of the next attempt, on the loop's clock
@@ -61,6 +67,10 @@ class Crew:
         self._stopped = anyio.Event()
         self._working = CancelScope()
         self.tasks: dict[str, int] = {}  # by status, as last queried
+
+    @property
+    def purpose(self) -> str:
+        return self._serving.purpose
 
     @property
     def done(self) -> int:
@@ -77,8 +87,9 @@ class Crew:
         """Number of texts claimed by workers outside this crew."""
         async with borrowed(self._database.pool) as connection:
             found = await connection.execute(
-                "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)",
-                [[worker.name for worker in self._workers]],
+                "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)"
+                " AND entity_type = ANY(%s)",
+                [[worker.name for worker in self._workers], list(self.kinds)],
             )
             return found.rowcount
 
@@ -131,9 +142,9 @@ class Crew:
         if not self._registered:
             return
         if self.displaced and not displaced:
-            told = {"mine": self._embedder.model, "model": self._serving.models.target}
-            log.warning("embedding_model_displaced", extra=told)
-        self.tasks = await tasks(pool)
+            facts = {"mine": self._embedder.model, "model": self._serving.models.target}
+            log.warning("embedding_model_displaced", extra=facts)
+        self.tasks = await tasks(pool, self.kinds)
         before, self._open = self._open, self.tasks["pending"] + self.tasks["running"]
         if bool(self._open) != self._telling:
             self._telling = bool(self._open)
@@ -150,7 +161,8 @@ class Crew:
         if anyio.current_time() < self._ask_at:
             return
         try:
-            await register(self._database.pool, self._embedder)
+            await check_kinds(self._database.pool, self.kinds)
+            await register(self._database.pool, self._embedder, self.purpose)
         except EmbeddingFailed as error:
             if not error.retryable:
                 self._ask_at = anyio.current_time() + self._longest_pause_s
@@ -160,7 +172,7 @@ class Crew:
             return
         await self._serving.refresh()
         self._registered = True
-        await queue_missing(self._database.pool)
+        await queue_missing(self._database.pool, self.kinds)
 
     async def _hand_over(self) -> None:
         """Let this crew's model serve, when it can; then purge the previous one."""
@@ -168,9 +180,9 @@ class Crew:
         if self.displaced:
             return
         if known.serving != known.target:
-            await queue_missing(pool)
+            await queue_missing(pool, self.kinds)
             async with borrowed(pool) as connection:
-                if not await settle(connection):
+                if not await settle(connection, self.purpose, self.kinds):
                     return
             await self._serving.refresh()
             await self._after(self._database)

@@ -71,6 +71,10 @@ Kinds: TypeAlias = Mapping[str, SearchKind]
 """Kinds by name, as in `entity_type` of the tables."""
 
 
+def of_purpose(kinds: Kinds, purpose: str) -> Kinds:
+    return {name: kind for name, kind in kinds.items() if kind.purpose == purpose}
+
+
 def search_kinds(more: Iterable[SearchKind] = ()) -> Kinds:
     """Tools, skills, and these. Raises ValueError for two of one name."""
     found: dict[str, SearchKind] = {}

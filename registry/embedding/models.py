@@ -1,5 +1,5 @@
-"""Embedding models: their labels, the target model of new vectors, and the serving model of
-searches.
+"""Embedding models: their labels, and of each purpose the target model of new vectors and the
+serving model of searches.
 
 A label is "<provider>/<name of the model>". A model that no name identifies has a label ending in
 "@" and a hash: of a directory's files, or of a nameless service's address. A label too long for its
@@ -22,6 +22,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.kinds import KINDS, TOOLS, Kinds, of_purpose
 
 LONGEST = 128  # embedding_model_t.model
 _HASH = 12  # hexadecimal digits: 48 bits distinguish a few models
@@ -87,18 +88,41 @@ class Models:
     serving: str | None
 
 
-async def models(connection: AsyncConnection) -> Models:
-    found = await connection.execute(
-        "SELECT max(model) FILTER (WHERE target), max(model) FILTER (WHERE serving)"
-        " FROM embedding_model_t"
+async def models(connection: AsyncConnection, purpose: str = TOOLS) -> Models:
+    return (await models_by_purpose(connection)).get(purpose, Models(None, None))
+
+
+async def models_by_purpose(connection: AsyncConnection) -> dict[str, Models]:
+    """The models of every purpose that some kind of entity has."""
+    rows = await connection.execute(
+        """
+        SELECT purpose, max(model) FILTER (WHERE target), max(model) FILTER (WHERE serving)
+        FROM (SELECT DISTINCT purpose FROM search_kind_t) AS used
+        LEFT JOIN embedding_model_t USING (purpose) GROUP BY purpose ORDER BY purpose
+        """
     )
-    target, serving = await found.fetchone() or (None, None)
-    return Models(target, serving)
+    return {purpose: Models(target, serving) async for purpose, target, serving in rows}
 
 
-async def register(pool: Pool, embedder: Embedder | None) -> bool:
-    """Make `embedder` the target of new texts; None: disable embeddings. Returns whether the target
-    changed.
+async def check_kinds(pool: Pool, kinds: Kinds) -> None:
+    """Raises EmbeddingFailed where the database has another purpose for one of these kinds, or does
+    not know it: its texts would be queued for no model, or for another."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute("SELECT entity_type, purpose FROM search_kind_t")
+        added = {name: purpose async for name, purpose in rows}
+    for name, kind in kinds.items():
+        if added.get(name) != kind.purpose:
+            found = f"has the purpose {added[name]}" if name in added else "is missing"
+            raise EmbeddingFailed(
+                f"the kind of search {name} {found} in the database, and not {kind.purpose}: its "
+                "migrations have to call search_kind_add with the purpose of its SearchKind",
+                retryable=False,
+            )
+
+
+async def register(pool: Pool, embedder: Embedder | None, purpose: str = TOOLS) -> bool:
+    """Make `embedder` the target of new texts of this purpose; None: disable them. Returns whether
+    the target changed.
 
     Gateways of one database should agree; otherwise the last one decides. Raises EmbeddingFailed
     for a model whose vectors cannot be stored, and for one that is to replace another and does not
@@ -112,60 +136,67 @@ async def register(pool: Pool, embedder: Embedder | None) -> bool:
             retryable=False,
         )
     async with borrowed(pool) as connection:
-        present = (await models(connection)).target
+        present = (await models(connection, purpose)).target
     if present == wanted:
         return False
     if embedder is not None and present is not None:
         await embedder.embed(["a text to begin with"])
     async with borrowed(pool) as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        before = await models(connection)
+        before = await models(connection, purpose)
         if before.target == wanted:  # another node was faster
             return False
-        await _retire_target(connection, keep=wanted is None)
+        await _retire_target(connection, purpose, keep=wanted is None)
         if embedder is not None:
-            await _enter(connection, embedder)
+            await _enter(connection, embedder, purpose)
         await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
+    facts = {"model": wanted, "purpose": purpose}
     if before.target:
-        log.warning("embedding_model_changed", extra={"before": before.target, "model": wanted})
+        log.warning("embedding_model_changed", extra={"before": before.target, **facts})
     else:
-        log.info("embedding_model", extra={"model": wanted})
+        log.info("embedding_model", extra=facts)
     return True
 
 
-async def settle(connection: AsyncConnection) -> bool:
-    """Let the target serve once it has no open tasks; returns whether it does from now on.
+async def settle(connection: AsyncConnection, purpose: str = TOOLS, kinds: Kinds = KINDS) -> bool:
+    """Let the target of a purpose serve once it has no open tasks; returns whether it does from now
+    on.
 
-    It does not while a text has no vector, or where one in ten has failed: then the model is
-    faulty, and the old vectors are better.
+    It does not while a text of these kinds has no vector, or where one in ten has failed: then the
+    model is faulty, and the old vectors are better.
     """
     found = await connection.execute(
         """
         SELECT target.model FROM embedding_model_t AS target
-        WHERE target.target AND NOT target.serving
+        WHERE target.purpose = %(purpose)s AND target.target AND NOT target.serving
             AND NOT EXISTS (
                 SELECT FROM embedding_task_t AS task
-                WHERE task.model = target.model AND task.status <> 'failed')
+                WHERE task.model = target.model AND task.entity_type = ANY(%(kinds)s)
+                    AND task.status <> 'failed')
             AND NOT EXISTS (
                 SELECT FROM entity_source_v AS source
-                WHERE source.active AND (
+                WHERE source.entity_type = ANY(%(kinds)s) AND source.active AND (
                     SELECT true FROM entity_embedding_t AS had
                     WHERE (had.host_id, had.entity_type, had.entity_id, had.model) = (
                         source.host_id, source.entity_type, source.entity_id, target.model)
                     ) IS NULL)
-            AND (SELECT count(*) FILTER (WHERE status = 'failed') <= %s * count(*)
-                FROM entity_embedding_t AS had WHERE had.model = target.model)
+            AND (SELECT count(*) FILTER (WHERE status = 'failed') <= %(failed)s * count(*)
+                FROM entity_embedding_t AS had
+                WHERE had.model = target.model AND had.entity_type = ANY(%(kinds)s))
         FOR UPDATE OF target
         """,
-        [_FAILED_MOST],
+        {"purpose": purpose, "kinds": list(of_purpose(kinds, purpose)), "failed": _FAILED_MOST},
     )
     row = await found.fetchone()
     if row is None:
         return False
-    await connection.execute("UPDATE embedding_model_t SET serving = false WHERE serving")
-    await connection.execute("UPDATE embedding_model_t SET serving = true WHERE target")
+    for statement in (
+        b"UPDATE embedding_model_t SET serving = false WHERE serving AND purpose = %s",
+        b"UPDATE embedding_model_t SET serving = true WHERE target AND purpose = %s",
+    ):
+        await connection.execute(statement, [purpose])
     await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
-    log.info("embedding_model_serves", extra={"model": row[0]})
+    log.info("embedding_model_serves", extra={"model": row[0], "purpose": purpose})
     return True
 
 
@@ -187,8 +218,10 @@ async def purge(pool: Pool) -> int:
                 """
                 DELETE FROM entity_embedding_t WHERE ctid = ANY (ARRAY(
                     SELECT had.ctid FROM entity_embedding_t AS had
-                    WHERE had.model <> '' AND had.model NOT IN (
-                        SELECT model FROM embedding_model_t WHERE target OR serving)
+                    WHERE had.model <> '' AND NOT EXISTS (
+                        SELECT FROM embedding_model_t AS used JOIN search_kind_t USING (purpose)
+                        WHERE (used.target OR used.serving)
+                            AND (used.model, entity_type) = (had.model, had.entity_type))
                     LIMIT %s FOR UPDATE SKIP LOCKED))
                 """,
                 [_PURGED],
@@ -201,7 +234,7 @@ async def purge(pool: Pool) -> int:
                 return count
 
 
-async def _retire_target(connection: AsyncConnection, *, keep: bool) -> None:
+async def _retire_target(connection: AsyncConnection, purpose: str, *, keep: bool) -> None:
     """`keep`: its rows get the status disabled; otherwise they are deleted."""
     rest = (
         "UPDATE entity_embedding_t SET model = '', error = NULL,"
@@ -209,28 +242,41 @@ async def _retire_target(connection: AsyncConnection, *, keep: bool) -> None:
         if keep
         else "DELETE FROM entity_embedding_t"
     )
-    await connection.execute("DELETE FROM embedding_task_t")
-    await connection.execute(
-        f"{rest} WHERE status <> 'ready' AND model = ("  # noqa: S608 - one of the two above
-        "SELECT model FROM embedding_model_t WHERE target)".encode()
-    )
-    await connection.execute("UPDATE embedding_model_t SET target = false WHERE target")
+    among = "entity_type IN (SELECT entity_type FROM search_kind_t WHERE purpose = %(purpose)s)"
+    target = "SELECT model FROM embedding_model_t WHERE target AND purpose = %(purpose)s"
+    for statement in (
+        f"DELETE FROM embedding_task_t WHERE {among}",  # noqa: S608 - here and below: constants
+        f"{rest} WHERE status <> 'ready' AND {among} AND model = ({target})",
+        "UPDATE embedding_model_t SET target = false WHERE target AND purpose = %(purpose)s",
+    ):
+        await connection.execute(statement.encode(), {"purpose": purpose})
 
 
-async def _enter(connection: AsyncConnection, embedder: Embedder) -> None:
+async def _enter(connection: AsyncConnection, embedder: Embedder, purpose: str) -> None:
     """Insert the target; it serves too where there is no vector to search meanwhile."""
     await connection.execute(
         """
-        UPDATE embedding_model_t AS model SET serving = false WHERE serving AND NOT EXISTS (
-            SELECT FROM entity_embedding_t AS had
-            WHERE had.model = model.model AND had.status = 'ready')
-        """
+        UPDATE embedding_model_t AS model SET serving = false
+        WHERE serving AND purpose = %(purpose)s AND NOT EXISTS (
+            SELECT FROM entity_embedding_t AS had JOIN search_kind_t AS kind USING (entity_type)
+            WHERE had.model = model.model AND had.status = 'ready'
+                AND kind.purpose = model.purpose)
+        """,
+        {"purpose": purpose},
     )
     await connection.execute(
         """
-        INSERT INTO embedding_model_t AS old (model, provider, dimension, target, serving)
-        VALUES (%s, %s, %s, true, NOT EXISTS (SELECT FROM embedding_model_t WHERE serving))
-        ON CONFLICT (model) DO UPDATE SET target = true, serving = old.serving OR excluded.serving
+        INSERT INTO embedding_model_t AS old
+            (purpose, model, provider, dimension, target, serving)
+        VALUES (%(purpose)s::text, %(model)s, %(provider)s, %(dimension)s, true, NOT EXISTS (
+            SELECT FROM embedding_model_t WHERE serving AND purpose = %(purpose)s::text))
+        ON CONFLICT (purpose, model) DO UPDATE SET target = true,
+            serving = old.serving OR excluded.serving
         """,
-        [embedder.model, embedder.model.partition("/")[0], embedder.dimension],
+        {
+            "purpose": purpose,
+            "model": embedder.model,
+            "provider": embedder.model.partition("/")[0],
+            "dimension": embedder.dimension,
+        },
     )

@@ -22,8 +22,9 @@ async def queue_missing(pool: Pool, kinds: Kinds = KINDS) -> int:
     In small transactions, each committed: it can be stopped and resumed.
     """
     count = 0
+    embedded = await _embedded(pool, kinds)
     for host_id in await _hosts(pool):
-        for kind in kinds:
+        for kind in embedded:
             count += await _queue_all(pool, host_id, kind, _MISSING)
     return count
 
@@ -35,10 +36,11 @@ async def backfill(pool: Pool, kinds: Kinds = KINDS) -> int:
     Like `queue_missing`, but compares every text: changes that bypassed the queue are found too.
     """
     count = 0
+    embedded = await _embedded(pool, kinds)
     for host_id in await _hosts(pool):
         async with _locked(pool, host_id) as connection:
             await connection.execute(_UNSTICK, {"host": host_id})
-        for kind in kinds:
+        for kind in embedded:
             count += await _queue_all(pool, host_id, kind, _ALL)
     return count
 
@@ -56,9 +58,9 @@ async def refresh(
             """
             DELETE FROM entity_embedding_t AS had WHERE host_id = %s AND entity_type = %s
                 AND entity_id = ANY(%s::uuid[]) AND (%s OR status <> 'ready')
-                AND model IN (SELECT model FROM embedding_model_t WHERE target)
+                AND model = target_model(%s)
             """,
-            [host_id, kind, list(ids), force],
+            [host_id, kind, list(ids), force, kind],
         )
         found = await connection.execute(
             """
@@ -99,13 +101,19 @@ async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> i
 
 
 async def _hosts(pool: Pool) -> list[str]:
-    """The tenants; none where embeddings are disabled."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+        return [host_id async for (host_id,) in rows]
+
+
+async def _embedded(pool: Pool, kinds: Kinds) -> list[str]:
+    """Those of these kinds whose embeddings are not disabled."""
     async with borrowed(pool) as connection:
         rows = await connection.execute(
-            "SELECT host_id::text FROM host_t"
-            " WHERE EXISTS (SELECT FROM embedding_model_t WHERE target) ORDER BY host_id"
+            "SELECT name FROM unnest(%s::text[]) AS name WHERE target_model(name) IS NOT NULL",
+            [list(kinds)],
         )
-        return [host_id async for (host_id,) in rows]
+        return [name async for (name,) in rows]
 
 
 async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> int:
@@ -170,7 +178,7 @@ WITH part AS MATERIALIZED (
             SELECT true FROM entity_embedding_t AS had
             WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
                 = (source.host_id, source.entity_type, source.entity_id,
-                    (SELECT model FROM embedding_model_t WHERE target))) IS NULL
+                    (SELECT target_model(%(kind)s)))) IS NULL
     ORDER BY entity_id LIMIT %(most)s
 )"""
     + _QUEUE

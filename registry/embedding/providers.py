@@ -1,17 +1,24 @@
 """Factories of embedders from the settings, and the embedder of queries.
 
+Each purpose has an embedder of its own where `embedding.purposes` says so. The others share one.
+
 Each provider is imported when it is made, and loads even later.
 """
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Generic, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.kinds import TOOLS
 from registry.embedding.models import Models, by_name, models
+
+E = TypeVar("E", bound=Embedder)
 
 
 def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
@@ -37,6 +44,30 @@ def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
             return local_http(settings)
         case "disabled":
             return None
+
+
+class Embedders(Generic[E]):
+    """The embedders of the purposes. Purposes of equal settings share one."""
+
+    def __init__(
+        self, settings: EmbeddingSettings, make: Callable[[EmbeddingSettings], E | None]
+    ) -> None:
+        self._settings = settings
+        self._make = make
+        self._made: dict[bytes, E | None] = {}
+
+    def of(self, purpose: str) -> E | None:
+        """None: embeddings are disabled for it. Raises EmbeddingFailed, as `make_embedder`."""
+        settings = self._settings.of(purpose)
+        key = msgspec.json.encode(settings)
+        if key not in self._made:
+            self._made[key] = self._make(settings)
+        return self._made[key]
+
+    async def close(self) -> None:
+        for embedder in self._made.values():
+            if embedder is not None:
+                await embedder.close()
 
 
 def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
@@ -76,12 +107,17 @@ class ServingEmbedder:
     gives the reason in a sentence."""
 
     def __init__(
-        self, pool: Callable[[], Pool | None], settings: EmbeddingSettings, target: Embedder | None
+        self,
+        pool: Callable[[], Pool | None],
+        settings: EmbeddingSettings,
+        target: Embedder | None,
+        purpose: str = TOOLS,
     ) -> None:
         """`target`: the configured embedder; its model is loaded once, for texts and queries."""
         self._pool = pool
         self._settings = settings
         self._target = target
+        self.purpose = purpose
         self.models = Models(None, None)
         self.embedder: Embedder | None = None
         self.label: str | None = None
@@ -93,7 +129,7 @@ class ServingEmbedder:
         if pool is None:
             return
         async with borrowed(pool) as connection:
-            self.models = await models(connection)
+            self.models = await models(connection, self.purpose)
         label = self.models.serving
         if label != self.label or self._target is None:
             await self._take(label)

@@ -106,10 +106,10 @@ def _search(
 ) -> Search:
     return Search(
         lambda: database.pool,
-        lambda: embedder,
+        lambda _: embedder,
         settings.search,
         when_down=settings.disclosure.when_down,
-        why=lambda: why,
+        why=lambda _: why,
     )
 
 

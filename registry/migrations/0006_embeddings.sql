@@ -21,21 +21,25 @@ COMMENT ON COLUMN search_kind_t.field_weights IS
     'parameter_texts of <kind>_search_v.';
 
 CREATE TABLE embedding_model_t (
-    model              varchar(128) PRIMARY KEY CHECK (model <> ''),
+    purpose            varchar(32) NOT NULL,
+    model              varchar(128) NOT NULL CHECK (model <> ''),
     provider           varchar(32) NOT NULL,
     dimension          integer NOT NULL,
     target             boolean NOT NULL DEFAULT false,
     serving            boolean NOT NULL DEFAULT false,
-    created_ts         timestamptz NOT NULL DEFAULT current_timestamp
+    created_ts         timestamptz NOT NULL DEFAULT current_timestamp,
+    PRIMARY KEY (purpose, model)
 );
-CREATE UNIQUE INDEX embedding_model_target_uk ON embedding_model_t ((true)) WHERE target;
-CREATE UNIQUE INDEX embedding_model_serving_uk ON embedding_model_t ((true)) WHERE serving;
+CREATE UNIQUE INDEX embedding_model_target_uk ON embedding_model_t (purpose) WHERE target;
+CREATE UNIQUE INDEX embedding_model_serving_uk ON embedding_model_t (purpose) WHERE serving;
 COMMENT ON TABLE embedding_model_t IS
-    'Embedding models, for all tenants. There are two while one replaces the other: new texts are '
-    'embedded with the target, and queries with the one that serves.';
+    'Embedding models of each purpose, for all tenants. There are two while one replaces the '
+    'other: new texts are embedded with the target, and queries with the one that serves.';
+COMMENT ON COLUMN embedding_model_t.purpose IS
+    'What the model is for: the kinds of entities that have this purpose in search_kind_t.';
 COMMENT ON COLUMN embedding_model_t.dimension IS 'Numbers in a vector of the model.';
 COMMENT ON COLUMN embedding_model_t.target IS
-    'The model for new texts. No row has it: embeddings are disabled.';
+    'The model for new texts. No row of the purpose has it: its embeddings are disabled.';
 COMMENT ON COLUMN embedding_model_t.serving IS
     'Only vectors of this model are searched. The target serves once it has embedded everything.';
 
@@ -200,6 +204,14 @@ END $$;
 SELECT search_kind_add('tool', 'tools');
 SELECT search_kind_add('skill', 'tools');
 
+-- The model that new texts of a kind are embedded with; null: embeddings are disabled.
+CREATE FUNCTION target_model(kind text) RETURNS varchar
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT model.model FROM embedding_model_t AS model JOIN search_kind_t USING (purpose)
+    WHERE model.target AND search_kind_t.entity_type = kind;
+END;
+
 -- Queues entities, given with the hashes of their present texts: those that do not have that text
 -- yet get a task, or the status blank or disabled. Returns how many these were.
 --
@@ -217,7 +229,7 @@ DECLARE
 BEGIN
     -- Whoever changes the target waits for us, and then finds what we have written for the old one.
     PERFORM pg_advisory_xact_lock_shared(8390047142163341924);
-    wanted := coalesce((SELECT model FROM embedding_model_t WHERE target), '');
+    wanted := coalesce(target_model(kind), '');
 
     SELECT array_agg(given.host_id), array_agg(given.entity_id), array_agg(given.hash)
     INTO hosts, ids, texts

@@ -25,7 +25,8 @@ FROM (
 ) AS entity
 CROSS JOIN (
     SELECT coalesce((
-        SELECT model FROM embedding_model_t WHERE serving OR target ORDER BY serving DESC LIMIT 1
+        SELECT model FROM embedding_model_t WHERE purpose = 'tools' AND (serving OR target)
+        ORDER BY serving DESC LIMIT 1
     ), '') AS model
 ) AS label
 LEFT JOIN entity_embedding_t AS had

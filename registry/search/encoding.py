@@ -53,35 +53,41 @@ class Ready:
 
 
 class Encoding:
+    """Encodes queries, with the model of their purpose."""
+
     def __init__(
         self,
-        embedder: Callable[[], Embedder | None],
+        embedder: Callable[[str], Embedder | None],
+        *,
         timeout_s: float,
-        most_sentences: int,
-        why: Callable[[], str | None] = lambda: None,
+        sentences_limit: int,
+        why: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`why` is the readable reason that there is no embedder."""
+        """`embedder` returns that of a purpose, `why` the readable reason that there is none."""
         self._embedder = embedder
         self._timeout_s = timeout_s
-        self._most_sentences = most_sentences
+        self._sentences_limit = sentences_limit
         self._why = why
         self._clock = clock
-        self._paused_until = 0.0
+        self._paused_until: dict[str, float] = {}  # by model
         self._known: Memo[tuple[str, str], Vectors] = Memo(KNOWN)
 
     @property
     def paused(self) -> bool:
-        """Whether the circuit breaker is open: the model failed a moment ago."""
-        return self._clock() < self._paused_until
+        """Whether the circuit breaker of a model is open: it failed a moment ago."""
+        return any(map(self._is_paused, self._paused_until))
 
-    def ready(self) -> Ready:
-        embedder = self._embedder()
+    def ready(self, purpose: str) -> Ready:
+        embedder = self._embedder(purpose)
         if embedder is None:
-            return Ready(None, self._why() or DISABLED)
-        if self.paused:
+            return Ready(None, self._why(purpose) or DISABLED)
+        if self._is_paused(embedder.model):
             return Ready(None, DOWN)
         return Ready(embedder)
+
+    def _is_paused(self, model: str) -> bool:
+        return self._clock() < self._paused_until.get(model, 0.0)
 
     async def encode(self, embedder: Embedder, text: str) -> Encoded:
         """Encode all texts in one call of the model.
@@ -98,7 +104,7 @@ class Encoding:
                 with anyio.fail_after(self._timeout_s):
                     vectors = self._known.put(key, await self._encoded(embedder, text))
             except (EmbeddingFailed, TimeoutError) as error:
-                self._paused_until = self._clock() + PAUSE_S
+                self._paused_until[embedder.model] = self._clock() + PAUSE_S
                 reason = str(error) or f"no answer in {self._timeout_s:g} s"
                 log.warning("search_model_failed", extra={"reason": reason, "pause_s": PAUSE_S})
                 return Encoded(why=DOWN, took_ms=_since(started))
@@ -106,7 +112,7 @@ class Encoding:
 
     async def _encoded(self, embedder: Embedder, text: str) -> "Vectors":
         text = query_text(text)
-        parts = sentences(text, self._most_sentences)
+        parts = sentences(text, self._sentences_limit)
         vectors = await embedder.embed(parts or [text], query=True)
         return with_whole(vectors, [len(part) for part in parts]) if parts else vectors
 

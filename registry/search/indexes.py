@@ -79,7 +79,8 @@ async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[st
         """
         SELECT part.part_id, part.host_id::text, part.entity_type, model.model, ready.count
         FROM search_part_t AS part
-        CROSS JOIN embedding_model_t AS model
+        JOIN search_kind_t AS kind USING (entity_type)
+        JOIN embedding_model_t AS model USING (purpose)
         CROSS JOIN LATERAL (
             SELECT count(*) FROM entity_embedding_t AS had
             WHERE (had.host_id, had.entity_type, had.model, had.status)
@@ -132,6 +133,7 @@ async def _forget_usage(connection: AsyncConnection) -> None:
         await connection.execute(
             sql.SQL(
                 "DELETE FROM {} AS used WHERE NOT EXISTS"
-                " (SELECT FROM embedding_model_t AS model WHERE model.model = used.model)"
+                " (SELECT FROM embedding_model_t AS model JOIN search_kind_t USING (purpose)"
+                " WHERE (model.model, entity_type) = (used.model, used.entity_type))"
             ).format(sql.Identifier(table))
         )

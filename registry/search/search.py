@@ -53,26 +53,30 @@ class Search:
     def __init__(
         self,
         pool: Callable[[], Pool | None],
-        embedding: Callable[[], Embedder | None],
+        embedding: Callable[[str], Embedder | None],
         settings: Settings,
         *,
         when_down: Literal["lexical", "fail_closed"] = "lexical",
-        why: Callable[[], str | None] = lambda: None,
+        why: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`embedding` returns the model whose vectors are searched, or None, for the reason `why`
-        if given. `when_down`: `disclosure.when_down`."""
+        """`embedding` returns the model whose vectors are searched, by the purpose of the kind, or
+        None, for the reason `why` if given. `when_down`: `disclosure.when_down`."""
         self._pool = pool
         self._settings = settings
         self._when_down = when_down
         self._encoding = Encoding(
-            embedding, settings.query_timeout_s, settings.sentences, why, clock
+            embedding,
+            timeout_s=settings.query_timeout_s,
+            sentences_limit=settings.sentences,
+            why=why,
+            clock=clock,
         )
         self._counts = DocumentCounts(clock)
 
     @property
     def model_failed(self) -> bool:
-        """Whether the model failed to encode a query a moment ago."""
+        """Whether a model failed to encode a query a moment ago."""
         return self._encoding.paused
 
     async def run(self, query: SearchQuery) -> SearchResult:
@@ -88,7 +92,7 @@ class Search:
             raise InvalidParams("the query is empty; say what is looked for in a sentence or two")
         if (pool := self._pool()) is None:
             raise Unavailable("the registry is not there yet; try again in a moment")
-        ready = Ready() if query.mode == "lexical" else self._encoding.ready()
+        ready = Ready() if query.mode == "lexical" else self._encoding.ready(query.kind.purpose)
         if query.mode != "lexical" and ready.embedder is None:
             self._refuse_words()
         model = ready.embedder.model if ready.embedder else None

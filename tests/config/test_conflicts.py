@@ -250,6 +250,27 @@ def test_an_embedding_provider_needs_its_model_or_address(embedding: str, expect
     assert found.startswith("toolgate.yaml:1")
 
 
+def test_the_model_of_a_purpose_is_checked_like_the_one_of_all() -> None:
+    found = problem("embedding: {purposes: {passages: {provider: local-http}}}\n")
+    assert "embedding.purposes.passages.url: expected the URL of a service" in found
+    found = problem("embedding: {purposes: {passages: {provider: bundled, model: m}}}\n")
+    assert "embedding.purposes.passages.model: expected nothing, the bundled model has" in found
+
+
+def test_the_key_of_a_purpose_is_a_secret() -> None:
+    found = problem("embedding: {purposes: {passages: {provider: bundled, api_key: [s3cret]}}}\n")
+    assert "embedding.purposes.passages.api_key" in found
+    assert "s3cret" not in found
+
+
+def test_a_purpose_takes_its_own_model_and_the_rest_from_all() -> None:
+    model = "{provider: openai-compatible, model: m, url: http://a}"
+    found = loaded(f"embedding: {{lease_s: 7, purposes: {{passages: {model}}}}}\n").embedding
+    passages = found.of("passages")
+    assert (passages.provider, passages.model, passages.lease_s) == ("openai-compatible", "m", 7)
+    assert found.of("tools").provider == "bundled"
+
+
 @pytest.mark.parametrize(
     "embedding",
     [

@@ -345,7 +345,7 @@ async def test_tools_are_found_by_meaning_and_what_is_called_then_is_remembered(
             embeddings = client.gateway.embeddings
             counted = "SELECT FROM entity_embedding_t WHERE status = 'ready'"
             await until(lambda: database.execute(counted).rowcount == 65)
-            await until(lambda: embeddings.embedder() is not None)
+            await until(lambda: embeddings.embedder("tools") is not None)
             session = await client.session("2025-11-25")
             query = {"name": "search_tools", "arguments": {"query": "Get rid of an animal."}}
             answer = (await session.call("tools/call", query))["result"]["structuredContent"]

@@ -30,14 +30,14 @@ async def test_the_tools_of_a_gateway_get_their_vectors(
         counted = "SELECT FROM entity_embedding_t WHERE status = 'ready'"
         await until(lambda: database.execute(counted).rowcount == 5)
     embeddings = embedding.gateway.embeddings
-    await until(lambda: embeddings.embedder() is not None)
+    await until(lambda: embeddings.embedder("tools") is not None)
     (gauge,) = embeddings.collect()
     assert {sample.labels["status"] for sample in gauge.samples} == {"pending", "running", "failed"}
 
 
 async def test_e1_without_embeddings_tools_are_called_as_ever(client: Client) -> None:
-    assert client.gateway.embeddings.embedder() is None
-    note = client.gateway.embeddings.serving.note
+    assert client.gateway.embeddings.embedder("tools") is None
+    note = client.gateway.embeddings.missing("tools")
     assert note == "Embeddings are disabled (embedding.provider)."
     with psycopg.connect(client.gateway.settings.database.url) as database:
         found = database.execute("SELECT status, count(*) FROM entity_embedding_t GROUP BY 1")
@@ -51,22 +51,22 @@ async def test_e1_without_embeddings_tools_are_called_as_ever(client: Client) ->
 async def test_vectors_serve_on_where_the_next_provider_is_dead(settings: Settings) -> None:
     bundled = replace(load(None, {}).embedding, poll_s=0.1)
     async with running(replace(settings, embedding=bundled)) as client:
-        await until(lambda: client.gateway.embeddings.embedder() is not None)
-        model = client.gateway.embeddings.serving.label
+        await until(lambda: client.gateway.embeddings.embedder("tools") is not None)
+        model = client.gateway.embeddings.embedder("tools").model
         with psycopg.connect(settings.database.url, autocommit=True) as database:
             counted = "SELECT FROM entity_embedding_t WHERE status = 'ready'"
             await until(lambda: database.execute(counted).rowcount == 5)
     dead = replace(bundled, provider="openai-compatible", model="m", url="http://127.0.0.1:9/v1")
     async with running(replace(settings, embedding=dead)) as client:
         embeddings = client.gateway.embeddings
-        await until(lambda: embeddings.embedder() is not None)
-        assert (embeddings.serving.label, embeddings.serving.note) == (model, None)
+        await until(lambda: embeddings.embedder("tools") is not None)
+        assert (embeddings.embedder("tools").model, embeddings.missing("tools")) == (model, None)
 
 
 async def test_a_provider_that_lacks_a_setting_stops_no_gateway(settings: Settings) -> None:
     wrong = replace(settings.embedding, provider="openai-compatible", model="", url="")
     async with running(replace(settings, embedding=wrong)) as client:
-        note = client.gateway.embeddings.serving.note
+        note = client.gateway.embeddings.missing("tools")
         assert note is not None
         assert "embedding." in note
 

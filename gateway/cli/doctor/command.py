@@ -114,7 +114,7 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += costs(settings, tools)
             checks += [check async for check in rules_not_evaluated(settings, registry)]
             checks += [check async for check in idle_patterns(settings, registry)]
-            checks.append(await embeddings(settings, registry))
+            checks += [check async for check in embeddings(settings, registry)]
             pins = Pins(registry.database.pool)
             checks += [check async for check in held_back(pins, registry.host_id)]
     except ToolgateError as error:

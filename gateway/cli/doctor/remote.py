@@ -27,16 +27,22 @@ from schemas.tool import Tool
 NAME = "embeddings"
 
 
-async def embeddings(settings: Settings, registry: Registry) -> Check:
-    """Whether texts have vectors. The provider itself is not called: that may cost money."""
+async def embeddings(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    """Whether the texts of each purpose have vectors. The provider itself is not called: that may
+    cost money."""
+    found = await status(registry.database.pool, registry.host_id)
+    for purpose in found.models:
+        yield _of_purpose(found, purpose, settings.embedding.of(purpose))
+
+
+def _of_purpose(found: EmbeddingStatus, purpose: str, settings: EmbeddingSettings) -> Check:
     try:
-        embedder = _made(settings.embedding)
+        embedder = _made(settings)
     except EmbeddingFailed as error:
         return Check(NAME, "failed", str(error))
     if embedder is None:
-        return Check(NAME, "ok", "disabled; tools are found by their words")
-    found = await status(registry.database.pool, registry.host_id)
-    return _of_texts(found, embedder.model, settings.embedding)
+        return Check(NAME, "ok", f"disabled; {purpose} are found by their words")
+    return _of_texts(found, purpose, embedder.model, settings)
 
 
 def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
@@ -75,16 +81,19 @@ def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
         return False
 
 
-def _of_texts(found: EmbeddingStatus, model: str, settings: EmbeddingSettings) -> Check:
-    own = [one for one in found.counts if one.model == model]
+def _of_texts(
+    found: EmbeddingStatus, purpose: str, model: str, settings: EmbeddingSettings
+) -> Check:
+    counts = [one for one in found.counts if one.purpose == purpose]
+    own = [one for one in counts if one.model == model]
     if failed := sum(one.failed for one in own):
         why = "".join(one.error for one in found.failed[:1]).rstrip(".")
         hint = "`toolgate embed retry` tries again"
         said = _counted(failed, "has failed", "have failed")
         return Check(NAME, "warning", f"{said}: {why}. {hint}")
-    if text := mismatch(settings, found.models):
+    if text := mismatch(settings, found.models[purpose]):
         return Check(NAME, "warning", text)
-    if waiting := sum(one.total - one.ready - one.blank for one in own or found.counts):
+    if waiting := sum(one.total - one.ready - one.blank for one in own or counts):
         hint = f"{_who(settings)} embeds them, or `toolgate embed backfill` now"
         return Check(NAME, "ok", f"{_counted(waiting, 'waits', 'wait')} for {model}; {hint}")
     ready = sum(one.ready for one in own)

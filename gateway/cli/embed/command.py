@@ -1,6 +1,6 @@
 """`toolgate embed`: the vectors of tools and skills, and their work queue."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import anyio
@@ -14,11 +14,12 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.doctor.remote import mismatch
-from gateway.cli.embed.worker import crew_of, embedder_of
+from gateway.cli.embed.worker import crews_of, open_embedders
 from registry.database.postgres import borrowed
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
+from registry.embedding.kinds import TOOLS
 from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
 
@@ -124,11 +125,12 @@ def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
     )
     for failure in found.failed:
         say(f"{failure.count} x {failure.error} (as {failure.example})")
-    if text := _of_models(found.models, settings):
-        remark(text)
+    for purpose, known in found.models.items():
+        if text := _of_models(purpose, known, settings.of(purpose)):
+            remark(text)
 
 
-def _of_models(models: Models, settings: EmbeddingSettings) -> str | None:
+def _of_models(purpose: str, models: Models, settings: EmbeddingSettings) -> str | None:
     """Why vectors are not those of the settings' model, if so."""
     try:
         if text := mismatch(settings, models):
@@ -136,16 +138,17 @@ def _of_models(models: Models, settings: EmbeddingSettings) -> str | None:
     except EmbeddingFailed as error:
         return str(error)
     if models.target is None:
-        return _why_none(settings)
+        return _why_none(purpose, settings)
     if models.serving != models.target:
         return f"{models.target} takes over when none of its texts is pending."
     return None
 
 
-def _why_none(settings: EmbeddingSettings) -> str:
-    """Why no model creates vectors."""
+def _why_none(purpose: str, settings: EmbeddingSettings) -> str:
+    """Why no model creates vectors of this purpose."""
     if settings.provider == "disabled":
-        return "Embeddings are disabled: see embedding.provider."
+        where = "provider" if purpose == TOOLS else "purposes"
+        return f"Embeddings are disabled: see embedding.{where}."
     return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
 
 
@@ -156,36 +159,36 @@ def _model(one: EmbeddingCounts) -> str:
 async def _status(settings: Settings) -> EmbeddingStatus:
     async with open_registry(settings) as registry:
         found = await status(registry.database.pool, registry.host_id)
-    if found.models.target is not None or settings.embedding.provider == "disabled":
-        return found
-    return replace(found, counts=tuple(_awaited(one) for one in found.counts))
+    counts = tuple(_awaited(one, found.models, settings.embedding) for one in found.counts)
+    return replace(found, counts=counts)
 
 
-def _awaited(one: EmbeddingCounts) -> EmbeddingCounts:
+def _awaited(
+    one: EmbeddingCounts, models: Mapping[str, Models], settings: EmbeddingSettings
+) -> EmbeddingCounts:
     """With embeddings on, entities without a model are pending: they wait for the first one."""
-    return replace(one, pending=one.pending + one.disabled, disabled=0)
+    enabled = settings.of(one.purpose).provider != "disabled"
+    if models[one.purpose].target is None and enabled:
+        return replace(one, pending=one.pending + one.disabled, disabled=0)
+    return one
 
 
 async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
-    embedder = embedder_of(settings)
-    try:
-        async with open_registry(settings) as registry:
-            await _register(registry, embedder)
-            queued = await population.backfill(registry.database.pool)
-            if no_wait:
-                return queued, 0
-            return queued, await _embed_all(
-                registry, crew_of(settings, registry.database, embedder)
-            )
-    finally:
-        await embedder.close()
+    async with open_embedders(settings) as embedders, open_registry(settings) as registry:
+        for purpose, embedder in embedders.items():
+            await _register(registry, embedder, purpose)
+        queued = await population.backfill(registry.database.pool)
+        if no_wait:
+            return queued, 0
+        crews = crews_of(settings, registry.database, embedders)
+        return queued, sum([await _embed_all(registry, crew) for crew in crews])
 
 
-async def _register(registry: Registry, embedder: Embedder) -> None:
+async def _register(registry: Registry, embedder: Embedder, purpose: str) -> None:
     pool = registry.database.pool
     async with borrowed(pool) as connection:
-        before = (await models(connection)).target
-    if await register(pool, embedder) and before:
+        before = (await models(connection, purpose)).target
+    if await register(pool, embedder, purpose) and before:
         _warn(
             f"Texts go to {embedder.model} from now on, no longer to {before}: gateways that are "
             f"set to {before} embed nothing until they are started again."
@@ -193,7 +196,7 @@ async def _register(registry: Registry, embedder: Embedder) -> None:
 
 
 async def _embed_all(registry: Registry, crew: Crew) -> int:
-    """Work until the queue is empty; returns the number of vectors made."""
+    """Work until the queue of the crew is empty; returns the number of vectors made."""
     async with anyio.create_task_group() as group:
         group.start_soon(crew.run)
         await _watch(registry, crew)
@@ -204,7 +207,7 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
             "the same settings under `embedding`?"
         )
     async with borrowed(registry.database.pool) as connection:
-        await settle(connection)
+        await settle(connection, crew.purpose)
     return crew.done
 
 
@@ -217,7 +220,7 @@ async def _watch(registry: Registry, crew: Crew) -> None:
         task = bar.add_task("", total=None)
         total, told = 0, False
         while not crew.displaced:
-            counts = await tasks(registry.database.pool)
+            counts = await tasks(registry.database.pool, crew.kinds)
             left = counts["pending"] + counts["running"]
             total = max(total, left)
             bar.update(task, completed=total - left, total=total)
@@ -249,8 +252,8 @@ async def _retry(settings: Settings, names: Sequence[str]) -> int:
 
 async def _check_begun(registry: Registry, settings: EmbeddingSettings) -> None:
     found = await status(registry.database.pool, registry.host_id)
-    if found.models.target is None:
-        why = _why_none(settings)
+    if found.models[TOOLS].target is None:
+        why = _why_none(TOOLS, settings.of(TOOLS))
         fail(f"{why[:1].lower()}{why[1:]}", USAGE)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -17,7 +19,8 @@ from gateway.cli.common.output import out
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
-from registry.embedding.providers import ServingEmbedder, make_embedder
+from registry.embedding.kinds import KINDS, Kinds
+from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.search.indexes import ensure_indexes
 
 log = logging.getLogger("toolgate.embedding")
@@ -49,51 +52,76 @@ def worker(settings: Settings, workers: int | None) -> None:
 
 
 async def _work(settings: Settings, workers: int | None) -> None:
-    embedder = embedder_of(settings)
-    try:
-        async with Database.open(settings.database) as database:
-            crew = crew_of(settings, database, embedder, workers)
-            async with anyio.create_task_group() as group:
-                group.start_soon(_until_signalled, crew, settings.server.drain_s)
-                out.print(f"Worker is ready: {embedder.model}")
-                await crew.run()
-                group.cancel_scope.cancel()
-    finally:
-        await embedder.close()
-    log.info("stopped", extra={"embedded": crew.done})
+    async with (
+        open_embedders(settings) as embedders,
+        Database.open(settings.database) as database,
+    ):
+        crews = crews_of(settings, database, embedders, workers)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_until_signalled, crews, settings.server.drain_s)
+            models = dict.fromkeys(one.model for one in embedders.values())
+            out.print(f"Worker is ready: {', '.join(models)}")
+            async with anyio.create_task_group() as working:
+                for crew in crews:
+                    working.start_soon(crew.run)
+            group.cancel_scope.cancel()
+    log.info("stopped", extra={"embedded": sum(crew.done for crew in crews)})
 
 
-def embedder_of(settings: Settings) -> Embedder:
+@asynccontextmanager
+async def open_embedders(
+    settings: Settings, kinds: Kinds = KINDS
+) -> AsyncIterator[Mapping[str, Embedder]]:
+    """The embedders by purpose; fails where they are all disabled."""
+    embedders = Embedders(settings.embedding, make_embedder)
     try:
-        embedder = make_embedder(settings.embedding)
+        found = {kind.purpose: embedders.of(kind.purpose) for kind in kinds.values()}
     except EmbeddingFailed as error:
         fail(str(error), USAGE)
-    if embedder is None:
+    enabled = {purpose: one for purpose, one in found.items() if one is not None}
+    if not enabled:
         fail("embeddings are disabled: set embedding.provider, as to `bundled`", USAGE)
-    return embedder
+    try:
+        yield enabled
+    finally:
+        await embedders.close()
 
 
-def crew_of(
-    settings: Settings, database: Database, embedder: Embedder, workers: int | None = None
-) -> Crew:
+def crews_of(
+    settings: Settings,
+    database: Database,
+    embedders: Mapping[str, Embedder],
+    workers: int | None = None,
+) -> Sequence[Crew]:
+    """A crew for each purpose."""
     workers = workers or max(settings.embedding.workers, 1)
     wanted = replace(settings.embedding, workers=workers)
-    serving = ServingEmbedder(lambda: database.pool, wanted, embedder)
     after = partial(ensure_indexes, exact_limit=settings.search.exact_limit)
-    return Crew(database, embedder, settings=wanted, serving=serving, after=after)
+    return [
+        Crew(
+            database,
+            embedder,
+            settings=wanted,
+            serving=ServingEmbedder(lambda: database.pool, wanted.of(purpose), embedder, purpose),
+            after=after,
+        )
+        for purpose, embedder in embedders.items()
+    ]
 
 
-async def _until_signalled(crew: Crew, drain_s: float) -> None:
-    """Stop the crew gracefully on a signal; cancel it after `drain_s`, or on a second signal."""
+async def _until_signalled(crews: Sequence[Crew], drain_s: float) -> None:
+    """Stop the crews gracefully on a signal; cancel them after `drain_s`, or on a second signal."""
     loop, heard = asyncio.get_running_loop(), asyncio.Queue[int]()
     for number in STOPPING:
         loop.add_signal_handler(number, heard.put_nowait, number)
     try:
         log.info("stopping", extra={"signal": signal.Signals(await heard.get()).name})
-        crew.stop()
+        for crew in crews:
+            crew.stop()
         with anyio.move_on_after(drain_s):
             await heard.get()
-        crew.cut_off()
+        for crew in crews:
+            crew.cut_off()
     finally:
         for number in STOPPING:
             loop.remove_signal_handler(number)

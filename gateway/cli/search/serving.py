@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from config.settings import Settings
 from gateway.cli.common.database import Registry
 from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.kinds import TOOLS
 from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.search import Search, SearchQuery, SearchResult
 
@@ -26,10 +27,10 @@ async def searched(settings: Settings, registry: Registry, query: SearchQuery) -
             failure = await _warmed_up(serving.embedder)
         search = Search(
             lambda: registry.database.pool,
-            lambda: serving.embedder,
+            lambda _: serving.embedder,
             settings.search,
             when_down=settings.disclosure.when_down,
-            why=lambda: serving.note,
+            why=lambda _: serving.note,
         )
         return Searched(await search.run(query), failure, serving.note)
 
@@ -45,12 +46,14 @@ async def _warmed_up(embedder: Embedder) -> str | None:
 
 @asynccontextmanager
 async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[ServingEmbedder]:
+    """The embedder of queries for tools."""
+    embedding = settings.embedding.of(TOOLS)
     target, refused = None, None
     try:
-        target = make_embedder(settings.embedding)
+        target = make_embedder(embedding)
     except EmbeddingFailed as error:
         refused = str(error)
-    serving = ServingEmbedder(lambda: registry.database.pool, settings.embedding, target)
+    serving = ServingEmbedder(lambda: registry.database.pool, embedding, target)
     if refused:
         serving.note = refused
     else:

@@ -82,7 +82,7 @@ async def parts(
         streams=lambda: 0,
         engine=lambda _tenant: Engine(settings.policy, {}),
         record=done.append,
-        find=Search(lambda: database.pool, lambda: None, settings.search).run,
+        find=Search(lambda: database.pool, lambda _: None, settings.search).run,
         functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
         scripts=lambda: settings.scripts,
     )

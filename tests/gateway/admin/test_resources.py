@@ -153,7 +153,7 @@ async def metadata_and_embeddings(api: Admin) -> None:
     assert (await api("POST", "/search", {"query": " "})).status == 422
 
     found = (await api("GET", "/embeddings")).json
-    assert found["models"]["target"] is None
+    assert found["models"]["tools"]["target"] is None
     wanted = {"tools": ["getPet"], "force": True}
     assert (await api("POST", "/embeddings/refresh", wanted)).status == 200
     assert (await api("POST", "/embeddings/refresh", {"tools": ["none"]})).status == 404

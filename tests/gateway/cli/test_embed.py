@@ -245,8 +245,8 @@ WHERE task_id = (SELECT min(task_id) FROM embedding_task_t)
 GIVE_BACK = "UPDATE embedding_task_t SET next_attempt_ts = current_timestamp"
 DISPLACE = """
 UPDATE embedding_model_t SET target = false;
-INSERT INTO embedding_model_t (model, provider, dimension, target, serving)
-VALUES ('fake/other', 'fake', 384, true, false)
+INSERT INTO embedding_model_t (purpose, model, provider, dimension, target, serving)
+VALUES ('tools', 'fake/other', 'fake', 384, true, false)
 """
 
 

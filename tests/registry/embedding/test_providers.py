@@ -10,8 +10,9 @@ import anyio
 import numpy as np
 import pytest
 
+from config.settings import PurposeModel
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.providers import embedder_for, make_embedder
+from registry.embedding.providers import Embedders, embedder_for, make_embedder
 from tests.fixtures_servers import serving
 from tests.registry.embedding.services import DIMENSION, Service, settings
 from tests.registry.embedding.test_texts import HOSTILE
@@ -200,3 +201,19 @@ def test_an_embedder_that_is_not_used_loads_no_model() -> None:
         "assert loaded() <= {'numpy'}, loaded()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+OFF = PurposeModel("disabled")
+
+
+async def test_purposes_share_a_model_unless_the_settings_give_them_their_own() -> None:
+    own = PurposeModel("openai-compatible", model="m", url="http://a")
+    given = settings(provider="bundled", model="", url="", purposes={"passages": own, "off": OFF})
+    embedders = Embedders(given, make_embedder)
+    tools = embedders.of("tools")
+    assert embedders.of("memories") is tools
+    passages = embedders.of("passages")
+    assert passages is not None
+    assert passages.model == "openai-compatible/m"
+    assert embedders.of("off") is None
+    await embedders.close()

@@ -18,7 +18,7 @@ async def find(
     mode: Mode = "lexical",
     prefix: bool = False,
 ) -> SearchResult:
-    search = Search(lambda: database.pool, lambda: None, SETTINGS)
+    search = Search(lambda: database.pool, lambda _: None, SETTINGS)
     return await search.run(SearchQuery(text, limit, mode, filters or Filters(HOST), prefix=prefix))
 
 

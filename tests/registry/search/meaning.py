@@ -79,8 +79,8 @@ async def store_vectors(
     async with database.connect() as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         await cursor.execute(
-            "INSERT INTO embedding_model_t (model, provider, dimension, target, serving)"
-            " SELECT %s, 'test', 384, NOT EXISTS (SELECT FROM embedding_model_t),"
+            "INSERT INTO embedding_model_t (purpose, model, provider, dimension, target, serving)"
+            " SELECT 'tools', %s, 'test', 384, NOT EXISTS (SELECT FROM embedding_model_t),"
             " NOT EXISTS (SELECT FROM embedding_model_t) ON CONFLICT DO NOTHING",
             [model],
         )

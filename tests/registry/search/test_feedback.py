@@ -37,7 +37,7 @@ async def tools(store: ToolStore, database: Database) -> dict[str, str]:
 async def cosine(
     database: Database, name: str, host: str = HOST, settings: object = ON, text: str = ASKED
 ) -> float:
-    search = Search(lambda: database.pool, lambda: Words(), settings)  # type: ignore[arg-type]
+    search = Search(lambda: database.pool, lambda _: Words(), settings)  # type: ignore[arg-type]
     found = await search.run(SearchQuery(text, 5, "hybrid", Filters(host)))
     (hit,) = [hit for hit in found.hits if hit.name == name]
     assert hit.semantic is not None

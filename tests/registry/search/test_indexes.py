@@ -44,7 +44,7 @@ class Given:
 class Asking:
     def __init__(self, database: Database, **fields: object) -> None:
         self.given = Given()
-        self.search = Search(lambda: database.pool, lambda: self.given, replace(OWN, **fields))
+        self.search = Search(lambda: database.pool, lambda _: self.given, replace(OWN, **fields))
 
     async def near(self, one: Tenant, at: int, **narrowing: object) -> SearchResult:
         """What is found near the tool of this number."""
@@ -156,6 +156,10 @@ class Several(Given):
         return self.vectors
 
 
+def _several(vectors: np.ndarray, _purpose: str) -> Several:
+    return Several(vectors)
+
+
 async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
     database: Database,
 ) -> None:
@@ -168,7 +172,7 @@ async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
         asked = np.stack([first, second]).astype(np.float32)
         whole, *each = with_whole(asked, [len(part) for part in sentences(text)])
         best = np.argsort(-(0.3 * rows @ whole + 0.7 * np.max([rows @ one for one in each], 0)))[:5]
-        search = Search(lambda: database.pool, partial(Several, asked), OWN)
+        search = Search(lambda: database.pool, partial(_several, asked), OWN)
         found = await search.run(SearchQuery(text, 5, "dense", Filters(large.host_id)))
         assert found.path == "hnsw"
         assert [hit.id for hit in found.hits] == [ids[one] for one in best]

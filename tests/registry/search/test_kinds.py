@@ -1,28 +1,40 @@
 """A kind of search that the product does not know: notes of people, with tables of their own."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import anyio
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
+from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.crew import Crew
 from registry.embedding.kinds import TOOL, SearchKind, search_kinds
-from registry.embedding.models import register
-from registry.embedding.population import backfill
+from registry.embedding.models import Models, check_kinds, models, purge, register, settle
+from registry.embedding.population import backfill, queue_missing
+from registry.embedding.providers import ServingEmbedder
+from registry.embedding.status import status
 from registry.embedding.worker import Worker
 from registry.search import Filters, Mode, Search, SearchQuery
-from tests.fixtures_database import HOST
+from registry.sources.plan import SourceDraft
+from registry.sources.store import ToolStore
+from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.registry.embedding.conftest import SETTINGS as EMBEDDING
+from tests.registry.embedding.conftest import draft, until
+from tests.registry.embedding.fakes import HashEmbedder
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.meaning import Words
 
 NOTES = Component("notes", Path(__file__).parents[1] / "toy_migrations" / "notes")
-NOTE = SearchKind("note", owned=True, expires=True, semantic_share=0.5)
+NOTE = SearchKind("note", "passages", owned=True, expires=True, semantic_share=0.5)
 KINDS = search_kinds([NOTE])
 pytestmark = pytest.mark.anyio
 LATER, BEFORE = "2999-01-01", "2001-01-01"
@@ -54,17 +66,35 @@ class Notes:
             pass
 
     async def find(self, text: str, *owners: str, mode: Mode = "hybrid", **more: Any) -> list[str]:
-        search = Search(lambda: self.database.pool, lambda: self.words, SETTINGS)
+        search = Search(lambda: self.database.pool, lambda _: self.words, SETTINGS)
         filters = Filters(HOST, owners=owners, **more)
         found = await search.run(SearchQuery(text, 10, mode, filters, NOTE))
         return [hit.description for hit in found.hits]
 
 
+@pytest.fixture(scope="module")
+def template(cluster: Cluster) -> Iterator[str]:
+    """The name of a database with the tables of notes."""
+    for settings in own_database(cluster, TEMPLATE):
+        asyncio.run(_migrated(settings))
+        yield urlsplit(settings.url).path[1:]
+
+
+async def _migrated(settings: DatabaseSettings) -> None:
+    async with Database.open(settings, wait=False, components=(REGISTRY, NOTES)):
+        pass
+
+
 @pytest.fixture
-async def notes(empty_settings: DatabaseSettings) -> AsyncIterator[Notes]:
-    async with Database.open(empty_settings, wait=False, components=(REGISTRY, NOTES)) as database:
+def own_settings(cluster: Cluster, template: str) -> Iterator[DatabaseSettings]:
+    yield from own_database(cluster, template)
+
+
+@pytest.fixture
+async def notes(own_settings: DatabaseSettings) -> AsyncIterator[Notes]:
+    async with Database.open(own_settings, wait=False, migrate=False) as database:
         words = Words()
-        await register(database.pool, words)
+        await register(database.pool, words, "passages")
         notes = Notes(database, words)
         await notes.rows("INSERT INTO host_t VALUES (%s, 'ours') ON CONFLICT DO NOTHING", HOST)
         yield notes
@@ -133,7 +163,7 @@ async def test_owners_learn_nothing_from_frequencies_of_others(notes: Notes) -> 
 
 
 async def _lexical_score(notes: Notes) -> float:
-    search = Search(lambda: notes.database.pool, lambda: None, SETTINGS)
+    search = Search(lambda: notes.database.pool, lambda _: None, SETTINGS)
     query = SearchQuery("garden", 5, "lexical", Filters(HOST, owners=["ann"]), NOTE)
     (hit,) = (await search.run(query)).hits
     return hit.lexical
@@ -174,7 +204,7 @@ async def test_a_process_that_does_not_know_the_kind_leaves_its_tasks_alone(note
 
 
 async def test_owners_are_named_for_kinds_that_have_them_and_for_no_other(notes: Notes) -> None:
-    search = Search(lambda: notes.database.pool, lambda: None, SETTINGS)
+    search = Search(lambda: notes.database.pool, lambda _: None, SETTINGS)
     with pytest.raises(ValueError, match="note takes the owners"):
         await search.run(SearchQuery("x", 5, "lexical", Filters(HOST), NOTE))
     with pytest.raises(ValueError, match="tool takes no owners"):
@@ -192,3 +222,102 @@ def test_two_kinds_of_one_name_and_odd_names_are_refused() -> None:
 async def test_a_kind_that_no_migration_added_is_refused(notes: Notes) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="no kind of entity memo"):
         await notes.rows("SELECT search_refresh('memo', '{}', '{}')")
+
+
+async def test_a_purpose_has_a_model_of_its_own(notes: Notes) -> None:
+    pool, tools = notes.database.pool, HashEmbedder("fake/tools")
+    await register(pool, tools)
+    await ToolStore(pool).save(HOST, SourceDraft("pets", "openapi", "x.json"), [draft("getPet")])
+    await notes.add("ann", "Feed the cat.")
+    queued = "SELECT entity_type, model FROM embedding_task_t ORDER BY 1"
+    assert await notes.rows(queued) == [("note", notes.words.model), ("tool", "fake/tools")]
+    worker = Worker(pool, tools, EMBEDDING, KINDS)
+    while await worker.step():
+        pass
+    assert await notes.rows(queued) == [("note", notes.words.model)]
+    await notes.embed()
+    assert await purge(pool) == 0
+    found = await status(pool, HOST)
+    assert found.models == {
+        "passages": Models(notes.words.model, notes.words.model),
+        "tools": Models("fake/tools", "fake/tools"),
+    }
+    assert [(one.entity_type, one.model, one.ready) for one in found.counts] == [
+        ("tool", "fake/tools", 1),
+        ("note", notes.words.model, 1),
+    ]
+
+
+async def test_queries_are_encoded_by_the_model_of_the_purpose(notes: Notes) -> None:
+    await notes.add("ann", "Feed the cat.")
+    await notes.embed()
+    asked: list[str] = []
+
+    def embedder(purpose: str) -> Words:
+        asked.append(purpose)
+        return notes.words
+
+    search = Search(lambda: notes.database.pool, embedder, SETTINGS)
+    await search.run(SearchQuery("cat", 5, "hybrid", Filters(HOST, owners=["ann"]), NOTE))
+    await search.run(SearchQuery("cat", 5, "hybrid", Filters(HOST), TOOL))
+    assert asked == ["passages", "tools"]
+
+
+async def test_a_new_model_of_one_purpose_leaves_the_others_alone(notes: Notes) -> None:
+    pool, tools, new = notes.database.pool, HashEmbedder("fake/tools"), Words("test/new")
+    await register(pool, tools)
+    await notes.add("ann", "Feed the cat.")
+    await notes.embed()
+    await register(pool, new, "passages")
+    assert await queue_missing(pool, KINDS) == 1
+    async with notes.database.connect() as connection:
+        assert not await settle(connection, "passages", KINDS)
+        await Worker(pool, new, EMBEDDING, KINDS).step()
+        assert await settle(connection, "passages", KINDS)
+        assert await models(connection) == Models("fake/tools", "fake/tools")
+    assert await purge(pool) == 1, "of the old model"
+    notes.words = new
+    assert await notes.find("cat", "ann") == ["Feed the cat."]
+
+
+async def test_a_purpose_may_be_disabled_alone(notes: Notes) -> None:
+    pool = notes.database.pool
+    await register(pool, HashEmbedder("fake/tools"))
+    await notes.add("ann", "Feed the cat.")
+    await register(pool, None, "passages")
+    assert await notes.rows("SELECT status FROM entity_embedding_t") == [("disabled",)]
+    assert await queue_missing(pool, KINDS) == 0
+    async with notes.database.connect() as connection:
+        assert (await models(connection)).target == "fake/tools"
+
+
+async def test_a_crew_refuses_a_kind_with_another_purpose_than_its_migration(notes: Notes) -> None:
+    with pytest.raises(EmbeddingFailed, match="note has the purpose passages in the database"):
+        await check_kinds(notes.database.pool, search_kinds([SearchKind("note")]))
+    with pytest.raises(EmbeddingFailed, match="memo is missing in the database"):
+        await check_kinds(notes.database.pool, search_kinds([SearchKind("memo")]))
+
+
+async def test_crews_of_two_purposes_work_side_by_side(notes: Notes) -> None:
+    pool, tools = notes.database.pool, HashEmbedder("fake/tools")
+    settings = replace(EMBEDDING, workers=1, poll_s=0.02)
+    pairs = (("tools", tools), ("passages", notes.words))
+    crews = [
+        Crew(
+            notes.database,
+            embedder,
+            settings=settings,
+            serving=ServingEmbedder(lambda: pool, settings, embedder, purpose),
+            kinds=KINDS,
+        )
+        for purpose, embedder in pairs
+    ]
+    await notes.add("ann", "Feed the cat.")
+    await ToolStore(pool).save(HOST, SourceDraft("pets", "openapi", "x.json"), [draft("getPet")])
+    async with anyio.create_task_group() as tasks:
+        for crew in crews:
+            tasks.start_soon(crew.run)
+        await until(lambda: [crew.done for crew in crews] == [1, 1])
+        for crew in crews:
+            crew.stop()
+    assert await notes.find("cat", "ann") == ["Feed the cat."]

@@ -43,7 +43,7 @@ async def filled(store: ToolStore, database: Database) -> Database:
 
 
 def searching(database: Database, words: Words | None, **fields: object) -> Search:
-    return Search(lambda: database.pool, lambda: words, replace(PATIENT, **fields))
+    return Search(lambda: database.pool, lambda _: words, replace(PATIENT, **fields))
 
 
 async def ask(search: Search, text: str, mode: Mode = "hybrid", limit: int = 5) -> SearchResult:
@@ -158,7 +158,7 @@ async def test_a_provider_that_fails_is_left_alone_for_a_while(
 ) -> None:
     """E9, open: what is asked meanwhile is answered by words, with a note."""
     embedder, now = Words(error=DOWN), [1000.0]
-    search = Search(lambda: filled.pool, lambda: embedder, PATIENT, clock=lambda: now[0])
+    search = Search(lambda: filled.pool, lambda _: embedder, PATIENT, clock=lambda: now[0])
     for _ in range(3):
         found = await ask(search, "list invoices")
         assert found.hits[0].name == "invoices_list"
@@ -231,7 +231,7 @@ async def test_when_it_is_to_fail_closed_words_do_not_do(
     filled: Database, embedder: Words | None
 ) -> None:
     """E9, closed (`disclosure.when_down`)."""
-    search = Search(lambda: filled.pool, lambda: embedder, PATIENT, when_down="fail_closed")
+    search = Search(lambda: filled.pool, lambda _: embedder, PATIENT, when_down="fail_closed")
     with pytest.raises(Unreachable, match=r"disclosure\.when_down is fail_closed"):
         await ask(search, "list invoices")
     assert (await ask(search, "list invoices", "lexical")).hits[0].name == "invoices_list"
@@ -239,7 +239,7 @@ async def test_when_it_is_to_fail_closed_words_do_not_do(
 
 async def test_without_a_database_there_is_nothing_to_search() -> None:
     with pytest.raises(Unavailable):
-        await ask(Search(lambda: None, lambda: Words(), PATIENT), "invoice")
+        await ask(Search(lambda: None, lambda _: Words(), PATIENT), "invoice")
 
 
 async def test_a_retired_tool_is_not_found_and_a_deprecated_one_stands_behind(

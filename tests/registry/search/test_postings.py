@@ -181,7 +181,7 @@ async def test_pruning_keeps_what_rare_words_or_meaning_propose(database: Databa
 
     async def scores(postings_limit: int) -> dict[str, tuple[float, float]]:
         settings = replace(SETTINGS, postings_limit=postings_limit, query_timeout_s=60.0)
-        search = Search(lambda: database.pool, lambda: Words(), settings)
+        search = Search(lambda: database.pool, lambda _: Words(), settings)
         found = await search.run(SearchQuery(query, 150, "hybrid", filters))
         return {hit.name: (hit.score, hit.lexical) for hit in found.hits}
 
@@ -200,7 +200,9 @@ async def test_no_search_reads_all_tools_or_words(
         for n in range(40):
             await insert(connection, f"tool{n}", "alpha beta gamma delta")
     await embed_tools(database)
-    search = Search(lambda: database.pool, lambda: Words(), replace(SETTINGS, query_timeout_s=60.0))
+    search = Search(
+        lambda: database.pool, lambda _: Words(), replace(SETTINGS, query_timeout_s=60.0)
+    )
 
     async def scans(connection: AsyncConnection) -> dict[str, int]:
         rows = await connection.execute(

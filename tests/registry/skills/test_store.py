@@ -295,9 +295,9 @@ async def test_tenants_do_not_see_each_other(skills: SkillStore) -> None:
 async def test_gateways_hear_of_every_change_and_embeddings_follow(
     skills: SkillStore, tools: ToolStore, database: Database
 ) -> None:
-    model = "INSERT INTO embedding_model_t (model, provider, dimension, target, serving)"
+    model = "INSERT INTO embedding_model_t (purpose, model, provider, dimension, target, serving)"
     async with database.connect() as connection, database.connect() as listening:
-        await connection.execute(f"{model} VALUES ('m', 'test', 384, true, true)".encode())
+        await connection.execute(f"{model} VALUES ('tools', 'm', 'test', 384, true, true)".encode())
         await listening.execute("LISTEN toolgate_registry")
 
         async def heard() -> list[str]:

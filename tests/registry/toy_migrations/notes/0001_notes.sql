@@ -23,5 +23,5 @@ SELECT host_id, note_id AS entity_id, owner, active AS live, left(content, 40) A
     jsonb_build_object('topics', topics) AS facets
 FROM note_t;
 
-SELECT search_kind_add('note', 'tools');
+SELECT search_kind_add('note', 'passages');
 SELECT search_kind_watch('note', 'note_t', 'note_id', 'owner');
