@@ -31,7 +31,7 @@ from gateway.middleware.telemetry import LegacyUse, Metrics
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments
-from gateway.wings.table import enabled
+from gateway.wings.table import enabled, wing_kinds
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -261,7 +261,13 @@ class Gateway:
 
     def _embeddings(self) -> Embeddings:
         indexed = partial(ensure_indexes, exact_limit=self.settings.search.exact_limit)
-        return Embeddings(self.settings.embedding, self._handle, indexed, events=self.events)
+        return Embeddings(
+            self.settings.embedding,
+            self._handle,
+            indexed,
+            events=self.events,
+            kinds=wing_kinds(self.settings),
+        )
 
     def _search(self) -> Search:
         return Search(

@@ -72,7 +72,7 @@ class WingGround:
     metrics: CollectorRegistry
     middleware: Callable[[], Sequence[Middleware]]  # of every message, outermost first
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
-    embedder: Callable[[], Embedder | None]
+    embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
 
 

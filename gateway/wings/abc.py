@@ -21,6 +21,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.database.migrate import Component
 from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder
+from registry.embedding.kinds import SearchKind
 from registry.search.query import SearchQuery, SearchResult
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import ToolResult
@@ -42,7 +43,7 @@ class WingParts:
     call: CallTool
     catalogs: Catalogs  # of all tenants: to be read only
     events: Events
-    embedder: Callable[[], Embedder | None]  # of queries; None: disabled, or unavailable
+    embedder: Callable[[str], Embedder | None]  # of queries, by purpose; None: not available
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     identify: Identify  # the caller of an HTTP request, for `apps`
 
@@ -96,6 +97,7 @@ class Wing:
 
     title: str = ""  # "": its name
     migrations: Component | None = None
+    kinds: tuple[SearchKind, ...] = ()  # whose views and triggers its migrations make
     path: str = ""  # of its REST API; "": /NAME/v1
     mounts: tuple[str, ...] = ()  # further paths, whose applications it offers
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # neither help of commands nor a gateway without wings import
     from config.settings import Settings
     from gateway.wings.abc import Wing
     from registry.database.migrate import Component
+    from registry.embedding.kinds import Kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +64,11 @@ def wing_components(settings: "Settings") -> "list[Component]":
     """The migrations of the wings that are switched on. Raises ToolgateError."""
     found = (wing.migrations for wing in load_wings(settings))
     return [component for component in found if component is not None]
+
+
+def wing_kinds(settings: "Settings") -> "Kinds":
+    """The kinds of search of the product and of the wings that are switched on. Raises
+    ToolgateError."""
+    from registry.embedding.kinds import search_kinds  # imports the client of the database
+
+    return search_kinds(kind for wing in load_wings(settings) for kind in wing.kinds)

@@ -116,7 +116,7 @@ async def check_kinds(pool: Pool, kinds: Kinds) -> None:
             raise EmbeddingFailed(
                 f"the kind of search {name} {found} in the database, and not {kind.purpose}: its "
                 "migrations have to call search_kind_add with the purpose of its SearchKind",
-                retryable=False,
+                retryable=name not in added,  # its tables may come a moment later
             )
 
 

@@ -15,6 +15,7 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.doctor.remote import mismatch
 from gateway.cli.embed.worker import crews_of, open_embedders
+from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrowed
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
@@ -174,13 +175,14 @@ def _awaited(
 
 
 async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
-    async with open_embedders(settings) as embedders, open_registry(settings) as registry:
+    kinds = wing_kinds(settings)
+    async with open_embedders(settings, kinds) as embedders, open_registry(settings) as registry:
         for purpose, embedder in embedders.items():
             await _register(registry, embedder, purpose)
-        queued = await population.backfill(registry.database.pool)
+        queued = await population.backfill(registry.database.pool, kinds)
         if no_wait:
             return queued, 0
-        crews = crews_of(settings, registry.database, embedders)
+        crews = crews_of(settings, registry.database, embedders, kinds=kinds)
         return queued, sum([await _embed_all(registry, crew) for crew in crews])
 
 
@@ -207,7 +209,7 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
             "the same settings under `embedding`?"
         )
     async with borrowed(registry.database.pool) as connection:
-        await settle(connection, crew.purpose)
+        await settle(connection, crew.purpose, crew.kinds)
     return crew.done
 
 

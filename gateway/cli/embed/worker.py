@@ -16,10 +16,11 @@ from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import out
+from gateway.wings.table import wing_kinds
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
-from registry.embedding.kinds import KINDS, Kinds
+from registry.embedding.kinds import Kinds
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.search.indexes import ensure_indexes
 
@@ -52,11 +53,12 @@ def worker(settings: Settings, workers: int | None) -> None:
 
 
 async def _work(settings: Settings, workers: int | None) -> None:
+    kinds = wing_kinds(settings)
     async with (
-        open_embedders(settings) as embedders,
+        open_embedders(settings, kinds) as embedders,
         Database.open(settings.database) as database,
     ):
-        crews = crews_of(settings, database, embedders, workers)
+        crews = crews_of(settings, database, embedders, kinds=kinds, workers=workers)
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signalled, crews, settings.server.drain_s)
             models = dict.fromkeys(one.model for one in embedders.values())
@@ -69,9 +71,7 @@ async def _work(settings: Settings, workers: int | None) -> None:
 
 
 @asynccontextmanager
-async def open_embedders(
-    settings: Settings, kinds: Kinds = KINDS
-) -> AsyncIterator[Mapping[str, Embedder]]:
+async def open_embedders(settings: Settings, kinds: Kinds) -> AsyncIterator[Mapping[str, Embedder]]:
     """The embedders by purpose; fails where they are all disabled."""
     embedders = Embedders(settings.embedding, make_embedder)
     try:
@@ -91,6 +91,8 @@ def crews_of(
     settings: Settings,
     database: Database,
     embedders: Mapping[str, Embedder],
+    *,
+    kinds: Kinds,
     workers: int | None = None,
 ) -> Sequence[Crew]:
     """A crew for each purpose."""
@@ -104,6 +106,7 @@ def crews_of(
             settings=wanted,
             serving=ServingEmbedder(lambda: database.pool, wanted.of(purpose), embedder, purpose),
             after=after,
+            kinds=kinds,
         )
         for purpose, embedder in embedders.items()
     ]
