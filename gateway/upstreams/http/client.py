@@ -5,9 +5,8 @@ its address.
 """
 
 import asyncio
-import io
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urljoin
 
 import aiohttp
@@ -29,6 +28,7 @@ from gateway.upstreams.http.connections import (
     read,
 )
 from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.http1 import Response, Site
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.rest.bodies import Stream, StreamedBody
 from schemas.source import Source
@@ -71,7 +71,7 @@ class HttpResponse(Struct, frozen=True):
     kept: Download | None = None  # instead of the body
 
 
-Reader = Callable[[aiohttp.ClientResponse, int], Awaitable[bytes | Download]]
+Reader = Callable[[Response, int], Awaitable[bytes | Download]]
 """Reads a body, of which at most so many bytes may be held in memory. Raises TooLarge."""
 
 
@@ -115,9 +115,9 @@ class Client:
             server = None  # the operator's address applies to all operations
         headers = pool.with_configured(request.headers)
         try:
-            url = _url(pool, source, server, request.target)
+            site = _site(pool, source, server)
             with Deadline(pool.timeout_s):
-                return await self._attempts(pool, request, url, headers, reader)
+                return await self._attempts(pool, request, site, headers=headers, reader=reader)
         except (aiohttp.ClientError, OSError, TooLarge) as error:
             log.warning(
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
@@ -140,49 +140,44 @@ class Client:
         self,
         pool: SourcePool,
         request: HttpRequest,
-        url: URL,
+        site: Site,
+        *,
         headers: Mapping[str, str],
         reader: Reader,
     ) -> HttpResponse:
-        repeatable = request.idempotent or request.method in IDEMPOTENT
-        retries = pool.retries if repeatable and request.stream is None else 0
+        repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None
+        retries = pool.retries if repeatable else 0
         pause_s = self.connections.limits.retry_backoff_s
         while True:
             try:
-                response = await self._once(pool, request, url, headers, reader)
+                response = await pool.http.request(
+                    site,
+                    request.method,
+                    request.target,
+                    headers,
+                    body=request.stream or request.body,
+                    repeatable=repeatable,
+                )
+                answer = await self._read(response, reader)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
                 if retries == 0:
                     raise
             else:
-                if retries == 0 or response.status not in RETRIED:
-                    return response
+                if retries == 0 or answer.status not in RETRIED:
+                    return answer
             retries -= 1
             await asyncio.sleep(pause_s)
             pause_s *= 2
 
-    async def _once(
-        self,
-        pool: SourcePool,
-        request: HttpRequest,
-        url: URL,
-        headers: Mapping[str, str],
-        reader: Reader,
-    ) -> HttpResponse:
-        payload = _payload(request)
-        async with pool.http.request(
-            request.method,
-            url,
-            headers=headers,
-            data=payload,
-            allow_redirects=False,
-            # where aiohttp would declare a missing body an octet-stream
-            skip_auto_headers=_TYPE if payload is None and request.method in _WITH_BODY else None,
-        ) as response:
+    async def _read(self, response: Response, reader: Reader) -> HttpResponse:
+        try:
             body = await reader(response, self.connections.limits.response_limit_bytes)
-            status, reason = response.status, response.reason or ""
-            if isinstance(body, Download):
-                return HttpResponse(status, reason, response.headers, b"", body)
-            return HttpResponse(status, reason, response.headers, body)
+        finally:
+            response.release()
+        status, reason, headers = response.status, response.reason, response.headers
+        if isinstance(body, Download):
+            return HttpResponse(status, reason, headers, b"", body)
+        return HttpResponse(status, reason, headers, body)
 
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
@@ -191,27 +186,14 @@ def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
     return replace(request, headers={**kept, **headers})
 
 
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_TYPE = ("Content-Type",)  # aiohttp would declare a missing body an octet stream
-
-
-def _payload(request: HttpRequest) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:
-    """The body for one attempt: aiohttp sends a file once only."""
-    if request.stream is not None:
-        return request.stream.chunks
-    if request.body is not None and len(request.body) > LARGE_BODY_BYTES:
-        return io.BytesIO(request.body)  # sent in chunks
-    return request.body
-
-
-def _url(pool: SourcePool, source: Source, server: str | None, target: str) -> URL:
+def _site(pool: SourcePool, source: Source, server: str | None) -> Site:
     base = pool.base_url if server is None else _joined(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(
             f"{source.name} has no address: its description names no server. "
             f"Set sources.{source.name}.base_url, or import it with --base-url"
         )
-    return pool.url(base + target)
+    return pool.site(base)
 
 
 def _joined(base: str | None, server: str) -> str | None:

@@ -18,8 +18,9 @@ from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
+from gateway.upstreams.http.http1 import DEFAULT_HEADERS, Response, Site
+from gateway.upstreams.http.pool import Pool
 from registry.documents.addresses import PublicResolver, check_url_host
-from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 from schemas.source import Source
 
@@ -101,7 +102,6 @@ NO_ENTRIES: Entries = MappingProxyType({})
 NOBODY = OwnAudiences()
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
 TOKENS_BYTES = 2**20  # limit of cached tokens that the gateway fetched for one source
-DEFAULT_HEADERS = {"User-Agent": "toolgate", "Accept": "application/json, */*;q=0.8"}
 
 
 class UpstreamFailed(ToolgateError):
@@ -164,9 +164,23 @@ class SourcePool:
         self.unheld = asyncio.Event()  # no long-lived user keeps it open
         self.unheld.set()
         self._holders = 0
-        self.http = self._session(limits.connections, self._resolver())
+        self.http = Pool(
+            tls.calls,
+            self._resolver(),
+            limit=limits.connections,
+            connect_timeout_s=limits.connect_timeout_s,
+        )
+        self._site: tuple[str, Site] | None = None  # of `base_url`
+        self._mcp: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._public: aiohttp.ClientSession | None = None
+
+    @property
+    def mcp(self) -> aiohttp.ClientSession:
+        """Connections for requests to an MCP server, whose responses may be streams."""
+        if self._mcp is None:
+            self._mcp = self._session(self.limits.connections, self._resolver())
+        return self._mcp
 
     @property
     def public(self) -> aiohttp.ClientSession:
@@ -229,13 +243,22 @@ class SourcePool:
             check_url_host(str(url))
         return url
 
+    def site(self, address: str) -> Site:
+        """`address` as one that requests can be sent to. Raises InvalidURL and PrivateAddress."""
+        if self._site is not None and self._site[0] == address:
+            return self._site[1]
+        site = Site(self.url(address))
+        if address == self.base_url:
+            self._site = address, site
+        return site
+
     async def close(self) -> None:
         self.retired = True
         await self.tokens.close()
         if self.exchange is not None:
             await self.exchange.close()
         await self.http.close()
-        for session in (self._streams, self._public):
+        for session in (self._mcp, self._streams, self._public):
             if session is not None:
                 await session.close()
 
@@ -363,7 +386,7 @@ def _address(source: Source) -> str | None:
     return source.base_url or (source.location if source.facts.server else None)
 
 
-def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:
+def declared_within(response: Response, limit_bytes: int) -> bool:
     """Whether Content-Length is within the limit and counts the bytes that will be read: a
     compressed body may grow."""
     declared = response.content_length
@@ -374,11 +397,13 @@ def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:
     )
 
 
-async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+async def read(response: Response, limit_bytes: int) -> bytes:
     """The whole body. Raises TooLarge as soon as the limit is exceeded."""
     if declared_within(response, limit_bytes):
         return await response.read()
-    body = await read_at_most(response, limit_bytes)
-    if body is None:
-        raise TooLarge(limit_bytes)
-    return body
+    body = bytearray()
+    async for chunk in response.iter_any():  # decompressed: a bomb counts in full
+        body += chunk
+        if len(body) > limit_bytes:
+            raise TooLarge(limit_bytes)
+    return bytes(body)

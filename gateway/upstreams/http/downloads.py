@@ -13,6 +13,7 @@ from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
 from gateway.upstreams.http.answers import charset_of, essence, is_textual
 from gateway.upstreams.http.client import Download
 from gateway.upstreams.http.connections import TooLarge, declared_within
+from gateway.upstreams.http.http1 import Response
 from schemas.errors import Unavailable
 
 _SETTING = "answers.download_bytes"
@@ -59,9 +60,7 @@ class Reading:
         self._principal = principal
         self._tool = tool
 
-    async def __call__(
-        self, response: aiohttp.ClientResponse, limit_bytes: int
-    ) -> bytes | Download:
+    async def __call__(self, response: Response, limit_bytes: int) -> bytes | Download:
         """Raises TooLarge for more than `limit_bytes` without a download, and NoRoom."""
         shortest = min(self._inline_bytes, limit_bytes)
         if declared_within(response, shortest):
@@ -74,7 +73,7 @@ class Reading:
             raise _too_large(most, limit_bytes)
         chunks: list[bytes] = []
         size = 0
-        arriving = response.content.iter_any()  # decompressed: a bomb counts in full
+        arriving = response.iter_any()  # decompressed: a bomb counts in full
         async for chunk in arriving:
             size += len(chunk)
             chunks.append(chunk)
@@ -86,7 +85,7 @@ class Reading:
 
     async def _keep(
         self,
-        response: aiohttp.ClientResponse,
+        response: Response,
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
         most: int,
@@ -103,7 +102,7 @@ class Reading:
 
     async def _kept_while(
         self,
-        response: aiohttp.ClientResponse,
+        response: Response,
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
         most: int,
@@ -128,17 +127,17 @@ def _too_large(most: int, limit_bytes: int) -> TooLarge:
     return TooLarge(most) if most == limit_bytes else TooLarge(most, _SETTING)
 
 
-def _belongs_into_result(response: aiohttp.ClientResponse) -> bool:
+def _belongs_into_result(response: Response) -> bool:
     """Whether it is JSON or text, and not declared as an attachment."""
     kind = essence(response.headers.get("Content-Type", ""))
     disposition = response.headers.get("Content-Disposition", "")
     return is_textual(kind) and not disposition.lstrip().lower().startswith("attachment")
 
 
-def name_of(response: aiohttp.ClientResponse) -> str:
+def name_of(response: Response) -> str:
     """The file name from the service, else the last segment of its path."""
     disposition = _one_line(response.headers.get("Content-Disposition", ""))
-    named = _named(disposition) or unquote(response.url.raw_path.rpartition("/")[2])
+    named = _named(disposition) or unquote(response.path.partition("?")[0].rpartition("/")[2])
     return _safe(named) or "download"
 
 

@@ -1,11 +1,13 @@
 """Failure reasons of HTTP calls, as texts for callers."""
 
 import socket
+import ssl
 from types import UnionType
 
 import aiohttp
 
 from gateway.upstreams.http.connections import TooLarge
+from gateway.upstreams.http.http1 import Unreachable, Unreadable, Unsendable
 from registry.documents.addresses import is_private
 
 
@@ -17,40 +19,50 @@ def why(error: Exception, timeout_s: float) -> str:
         return "lies in a private network and only its description says so; set its base_url"
     if isinstance(error, TooLarge):
         return str(error)
+    failures = (error, error.__cause__) if isinstance(error, Unreachable) else (error,)
     for kind, words in _CAUSES:
-        if isinstance(error, kind):
+        if any(isinstance(one, kind) for one in failures):
             return words
     return "could not be reached"
 
 
 def is_outage(error: Exception) -> bool:
     """Whether the source is unavailable, as opposed to a failure specific to the request."""
-    if isinstance(error, TooLarge | aiohttp.InvalidURL | aiohttp.ClientResponseError):
-        return False
-    return not is_private(error)
+    return not isinstance(error, _OF_THE_REQUEST) and not is_private(error)
 
 
+_OF_THE_REQUEST = (
+    TooLarge,
+    Unreadable,
+    Unsendable,
+    aiohttp.InvalidURL,
+    aiohttp.ClientResponseError,
+)
 _CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
     (
-        aiohttp.ClientConnectorDNSError | socket.gaierror,
+        aiohttp.ClientConnectorDNSError | socket.gaierror | UnicodeError,
         "could not be reached: its host name does not resolve",
     ),
     (
-        aiohttp.ClientConnectorCertificateError,
+        aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError,
         "could not be reached: its certificate is not to be believed",
     ),
-    (aiohttp.ClientSSLError, "could not be reached: TLS failed"),
+    (aiohttp.ClientSSLError | ssl.SSLError, "could not be reached: TLS failed"),
     (
         aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError,
         "has no usable address; set its base_url",
     ),
     (
-        aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
+        Unreachable | aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
         "could not be reached: the connection was refused or timed out",
     ),
     (
         aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError,
         "closed the connection before its answer was complete",
     ),
-    (aiohttp.ClientResponseError, "sent an answer that cannot be read"),
+    (
+        Unsendable,
+        "was not called: a header or the path of the request has characters that HTTP forbids",
+    ),
+    (Unreadable | aiohttp.ClientResponseError, "sent an answer that cannot be read"),
 )

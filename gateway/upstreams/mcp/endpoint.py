@@ -14,12 +14,13 @@ from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, proof, refuted
 from gateway.upstreams.http.answers import AWAY
 from gateway.upstreams.http.client import LARGE_BODY_BYTES
-from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
+from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage, Message
+from registry.documents.fetch import read_at_most
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
@@ -111,7 +112,7 @@ class ServerEndpoint:
         """POST a request; `aside` for long-lived streams. The caller closes the response."""
         # aiohttp sends a body of more than this in chunks
         data = body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
-        http = self.pool.streams if aside else self.pool.http
+        http = self.pool.streams if aside else self.pool.mcp
         return await http.post(self.url, data=data, headers=headers, allow_redirects=False)
 
     @asynccontextmanager
@@ -169,7 +170,7 @@ class ServerEndpoint:
                 f"{self.name} answered HTTP {status}: redirects are not followed", status
             )
         try:
-            text = await read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
+            text = await _read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
             for message in wire.decode(text):
                 if message.error is not UNSET:
                     error = message.error
@@ -205,7 +206,7 @@ class ServerEndpoint:
         """
         kind = response.content_type
         if kind == JSON and response.content_length is not None:
-            text = await read(response, self.limit_bytes)
+            text = await _read(response, self.limit_bytes)
             if len(messages := wire.decode(text)) == 1 and messages[0].method is UNSET:
                 return _own(messages[0], exchange).members()
             return await _heard(messages, exchange, talk)
@@ -243,6 +244,14 @@ class ServerEndpoint:
             if members is not None:
                 return members
         return None
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """The whole body. Raises TooLarge as soon as the limit is exceeded."""
+    body = await read_at_most(response, limit_bytes)
+    if body is None:
+        raise TooLarge(limit_bytes)
+    return body
 
 
 def _own(message: Message, exchange: Exchange) -> Message:

@@ -2,9 +2,7 @@
 
 from typing import Any, cast
 
-import aiohttp
 import pytest
-from yarl import URL
 
 from gateway.context import Principal
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -20,7 +18,7 @@ class Response:
 
     def __init__(self, disposition: str | None, path: str) -> None:
         self.headers = {} if disposition is None else {"Content-Disposition": disposition}
-        self.url = URL(f"http://host{path}", encoded=True)
+        self.path = path
 
 
 @pytest.mark.parametrize(
@@ -45,8 +43,7 @@ class Response:
 def test_a_file_has_a_name_that_leads_nowhere(
     disposition: str | None, path: str, name: str
 ) -> None:
-    response = cast("aiohttp.ClientResponse", cast("Any", Response(disposition, path)))
-    assert name_of(response) == name
+    assert name_of(cast("Any", Response(disposition, path))) == name
 
 
 class Away:

@@ -1,0 +1,528 @@
+"""HTTP/1.1 from the client's side: one connection, which carries one request at a time.
+
+llhttp (through httptools) reads the responses, in its strict mode: differing or repeated lengths,
+a length beside chunks, folded headers, bare LF and control characters are refused. What llhttp
+does not check is checked here: sizes, transfer codings, and bytes that belong to no response. A
+connection in any doubt is closed, never used again.
+
+Errors are aiohttp's where it has one, since its client fetches remote files and tokens.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from enum import Enum, auto
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+import aiohttp
+from httptools import HttpParserError, HttpResponseParser
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.upstreams.rest.bodies import Stream
+
+# a head, the trailers, and the framing of chunks beyond CHUNK_FRAMING_BYTES each
+HEAD_BYTES = 65536
+HEADERS = 128  # of one response, as in aiohttp
+CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts towards HEAD_BYTES
+BUFFER_BYTES = 262144  # body bytes that wait for their reader; no more are read from the socket
+JOINED_BYTES = 65536  # longest body that is copied behind its head, to be one write
+
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # their lack of a body is not declared
+DEFAULT_HEADERS = {
+    "User-Agent": "toolgate",
+    "Accept": "application/json, */*;q=0.8",
+    "Accept-Encoding": "gzip, deflate",
+}
+
+
+class Unreachable(aiohttp.ClientConnectionError):
+    """No connection was made, so nothing was sent. The cause says why."""
+
+
+class Unreadable(aiohttp.ClientError):
+    """A response that violates HTTP or a limit of its framing."""
+
+
+class Unsendable(aiohttp.ClientError):
+    """A request that would not be one request: its target or a header has forbidden characters."""
+
+
+class Origin(NamedTuple):
+    """What connections are shared by."""
+
+    tls: bool
+    host: str  # as resolved, and as verified in the certificate
+    port: int
+
+
+class Site:
+    """The address that requests are sent to: an origin, a path that their targets follow, and
+    their default headers."""
+
+    __slots__ = ("_lines", "_path", "origin")
+
+    def __init__(self, url: URL) -> None:
+        """Raises aiohttp.InvalidURL."""
+        host, port, name = url.raw_host, url.port, url.host_port_subcomponent
+        if url.scheme not in ("http", "https") or not host or not port or not name:
+            raise aiohttp.InvalidURL(str(url))
+        if not host.isascii():
+            raise aiohttp.InvalidURL(str(url))
+        self.origin = Origin(url.scheme == "https", host.rstrip("."), port)
+        path = url.raw_path_qs
+        self._path = "" if path == "/" else path
+        headers = {"Host": name, **DEFAULT_HEADERS}
+        if url.user is not None:
+            basic = aiohttp.encode_basic_auth(url.user, url.password or "")
+            headers["Authorization"] = basic
+        self._lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
+
+    def head(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | Stream | None
+    ) -> bytes:
+        """Request line and headers of one request. Raises Unsendable."""
+        lines = self._lines.copy()
+        for name, value in headers.items():
+            lines[_field(name)] = f"{name}: {value}"
+        _frame(lines, method, body)
+        path = self._path + target.partition("#")[0] or "/"
+        if " " in path or not path.isprintable():
+            raise Unsendable("control characters in its path")
+        fields = "\r\n".join(lines.values())
+        breaks = len(lines) - 1
+        if (
+            _NOT_IN_FIELDS.search(fields)
+            or fields.count("\r") != breaks
+            or fields.count("\n") != breaks
+        ):
+            raise Unsendable("control characters in a header")
+        try:
+            return f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
+        except UnicodeEncodeError as error:
+            raise Unsendable("lone surrogates in its path or a header") from error
+
+
+_NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
+
+
+@lru_cache(1024)
+def _field(name: str) -> str:
+    """A header's name in lower case. Raises Unsendable."""
+    if _TOKEN.fullmatch(name) is None:
+        raise Unsendable("a header's name is not one")
+    return name.lower()
+
+
+def _frame(lines: dict[str, str], method: str, body: bytes | Stream | None) -> None:
+    """Declare where the body ends, instead of what the caller's headers say about that."""
+    if _TOKEN.fullmatch(method) is None:
+        raise Unsendable("its method is not one")
+    lines.pop("content-length", None)
+    lines.pop("transfer-encoding", None)
+    if body is None:
+        if method not in BODILESS:
+            lines["content-length"] = "Content-Length: 0"
+        return
+    length = len(body) if isinstance(body, bytes) else body.length
+    if length is None:
+        lines["transfer-encoding"] = "Transfer-Encoding: chunked"
+    else:
+        lines["content-length"] = f"Content-Length: {length}"
+    lines.setdefault("content-type", "Content-Type: application/octet-stream")
+
+
+class State(Enum):
+    """What the next bytes of the server are."""
+
+    IDLE = auto()  # nothing: no request is under way
+    HEAD = auto()  # a status line and headers, perhaps of an interim response
+    BODY = auto()
+    DONE = auto()  # nothing: the response is complete, and its reader still holds the connection
+    CLOSED = auto()
+
+
+class Connection(asyncio.Protocol):
+    """A connection and the response that arrives on it."""
+
+    def __init__(self, origin: Origin, release: "Callable[[Connection], None]") -> None:
+        """`release` takes the connection back when a response is released."""
+        self.origin = origin
+        self.release = release
+        self.state = State.IDLE
+        self.idle_since = 0.0
+        self.silent = True  # no byte of the present response has arrived
+        self.closed = asyncio.get_running_loop().create_future()
+        self._parser = HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)  # old servers
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None  # waits for a change of the response
+        self._writer: asyncio.Future[None] | None = None  # waits for room to write
+        self._writing_paused = False
+        self._sending: asyncio.Task[None] | None = None  # of a streamed body
+        self._sent = True  # the whole request
+        self._status = 0
+        self._reset("GET")
+
+    def _reset(self, method: str) -> None:
+        self._method = method
+        self._reason = b""
+        self._fields: list[tuple[str, str]] = []
+        self._chunks: list[bytes] = []
+        self._buffered_bytes = 0
+        self._framing_bytes = 0
+        self._until_end = False  # the end of the connection is that of the body
+        self._keep_alive = False
+        self._reading_paused = False
+        self._headers: CIMultiDict[str] | None = None
+        self.silent = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether a request can be sent."""
+        return self.state is State.IDLE and not self._transport.is_closing()
+
+    @property
+    def _asked(self) -> bool:
+        """Whether a request was sent whose response is not complete."""
+        return self.state is State.HEAD or self.state is State.BODY
+
+    # -- the request --
+
+    async def exchange(
+        self, method: str, path: str, head: bytes, body: bytes | Stream | None
+    ) -> "Response":
+        """Send a request and wait for the head of its response. Unless that comes, the connection
+        is closed. Raises aiohttp.ClientError."""
+        self._reset(method)
+        self.state = State.HEAD
+        try:
+            self._send(head, body)
+            while self.state is State.HEAD:
+                await self._changed()
+            if self._headers is None:
+                raise self._failure()
+        except BaseException:
+            self.abort()
+            raise
+        reason = self._reason.decode("utf-8", "surrogateescape")
+        return Response(self, method, path, self._status, reason=reason, headers=self._headers)
+
+    def _send(self, head: bytes, body: bytes | Stream | None) -> None:
+        if isinstance(body, Stream):
+            self._sent = False
+            self._transport.write(head)
+            self._sending = asyncio.create_task(self._send_stream(body))
+            self._sending.add_done_callback(self._stream_ended)
+        elif body is None or len(body) <= JOINED_BYTES:
+            self._transport.write(head + body if body else head)
+        else:
+            self._transport.writelines((head, body))
+
+    async def _send_stream(self, body: Stream) -> None:
+        left = body.length
+        async for chunk in body.chunks:
+            if not chunk:
+                continue
+            if left is None:
+                chunk = b"%x\r\n%b\r\n" % (len(chunk), chunk)
+            elif (left := left - len(chunk)) < 0:
+                break
+            self._transport.write(chunk)
+            if self._writing_paused:
+                self._writer = asyncio.get_running_loop().create_future()
+                await self._writer
+        if left:
+            raise aiohttp.ClientConnectionError("the body has another length than it declared")
+        if left is None:
+            self._transport.write(b"0\r\n\r\n")
+        self._sent = True
+
+    def _stream_ended(self, sending: "asyncio.Task[None]") -> None:
+        error = None if sending.cancelled() else sending.exception()
+        if error is not None and self._asked:
+            broken = aiohttp.ClientConnectionError("the body could not be sent")
+            broken.__cause__ = error
+            self._fail(broken)
+
+    # -- the response, as its reader takes it --
+
+    async def take(self) -> bytes:
+        """The bytes of the body that have arrived, at least one; empty at its end. Raises
+        aiohttp.ClientError."""
+        while not self._chunks:
+            if self.state is State.DONE:
+                return b""
+            if self.state is not State.BODY:
+                raise self._failure()
+            await self._changed()
+        chunks, self._chunks, self._buffered_bytes = self._chunks, [], 0
+        if self._reading_paused and self.state is not State.CLOSED:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def reuse(self) -> bool:
+        """Whether the connection can carry another request; else it is closed."""
+        if (
+            self.state is State.DONE
+            and self._keep_alive
+            and self._sent
+            and not self._reading_paused
+            and not self._transport.is_closing()
+            and self._transport.get_write_buffer_size() == 0
+        ):
+            self.state = State.IDLE
+            self._sending = None
+            self._chunks.clear()
+            return True
+        self.abort()
+        return False
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever it was at."""
+        if self._sending is not None:
+            self._sending.cancel()
+        self.state = State.CLOSED
+        self._transport.abort()
+
+    async def _changed(self) -> None:
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _failure(self) -> Exception:
+        return self._error or aiohttp.ServerDisconnectedError()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self.abort()
+        self._wake()
+
+    def _end(self, keep_alive: bool) -> None:
+        self.state = State.DONE
+        self._keep_alive = keep_alive
+
+    # -- events of the transport --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._asked:  # bytes that belong to no response
+            self._keep_alive = False
+            if self.state is State.IDLE:
+                self.abort()
+            return
+        self.silent = False
+        self._framing_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self._refuse(error)
+        if self._framing_bytes > HEAD_BYTES:
+            self._fail(Unreadable("its head or its framing is too long"))
+        self._wake()
+
+    def _refuse(self, error: HttpParserError) -> None:
+        """Handle bytes that the parser cannot read, perhaps behind a complete response."""
+        self._keep_alive = False
+        if self.state is not State.DONE:
+            self._fail(Unreadable(str(error)))
+
+    def eof_received(self) -> None:
+        self._ended(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended(error)
+        if self._writer is not None and not self._writer.done():
+            self._writer.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _ended(self, error: Exception | None) -> None:
+        """The server sends no more."""
+        self._keep_alive = False
+        if self.state is State.BODY and self._until_end and error is None:
+            self._end(keep_alive=False)
+        elif self.state is State.BODY:
+            self._fail(aiohttp.ClientPayloadError("the body is not complete"))
+        elif self.state is State.HEAD:
+            self._fail(aiohttp.ServerDisconnectedError())
+        elif self.state is State.IDLE:
+            self.abort()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    # -- events of the parser --
+
+    def on_message_begin(self) -> None:
+        if self.state is State.DONE:
+            raise Unreadable("bytes follow the response")
+        self._reason = b""
+        self._fields = []
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        text = value.decode("utf-8", "surrogateescape").strip(" \t")
+        self._fields.append((name.decode("ascii"), text))  # trailers are counted, but not used
+        if len(self._fields) > HEADERS:
+            raise Unreadable("it has too many headers")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            if status < 100 or status == 101:
+                raise Unreadable("a protocol that was not asked for")
+            return  # an interim response: the final one follows
+        headers = CIMultiDict(self._fields)
+        self._until_end = _is_until_end(headers)
+        self._status, self._headers, self.state = status, headers, State.BODY
+        if self._method == "HEAD":
+            self._end(keep_alive=False)  # llhttp cannot be told that there is no body
+
+    def on_body(self, chunk: bytes) -> None:
+        if self.state is not State.BODY:
+            return
+        self._framing_bytes -= len(chunk)
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+        if self._buffered_bytes > BUFFER_BYTES and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def on_chunk_header(self) -> None:
+        self._framing_bytes -= CHUNK_FRAMING_BYTES
+
+    def on_message_complete(self) -> None:
+        if self.state is State.BODY:
+            self._end(self._parser.should_keep_alive())
+
+
+def _is_until_end(headers: CIMultiDict[str]) -> bool:
+    """Whether only the end of the connection ends the body. Raises Unreadable."""
+    codings = headers.getall("Transfer-Encoding", None)
+    if codings is None:
+        return "Content-Length" not in headers
+    if len(codings) > 1 or codings[0].lower() != "chunked":
+        raise Unreadable("its transfer coding is not chunked alone")
+    return False
+
+
+class Response:
+    """A response whose body is read as it arrives, decompressed. Its connection is held until
+    `release`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: str,
+        path: str,
+        status: int,
+        *,
+        reason: str,
+        headers: CIMultiDict[str],
+    ) -> None:
+        self.method = method
+        self.path = path  # of the request, with its query
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+        self._connection: Connection | None = connection
+
+    @property
+    def content_length(self) -> int | None:
+        """What the response declares, which a HEAD does not send."""
+        declared = self.headers.get("Content-Length")
+        return None if declared is None else int(declared)
+
+    async def read(self) -> bytes:
+        """The whole body. Raises aiohttp.ClientError."""
+        chunks = [chunk async for chunk in self.iter_any()]
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        """The body in pieces, as they come. Raises aiohttp.ClientError."""
+        encoding = self.headers.get("Content-Encoding", "").lower()
+        if encoding in _UNDECODABLE:
+            raise Unreadable(f"its content coding {encoding} was not asked for")
+        return self._inflated(encoding) if encoding in _WINDOWS else self._plain()
+
+    def release(self) -> None:
+        """Give the connection back; it is closed if the body was not read to its end."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.release(connection)
+
+    def _held(self) -> Connection:
+        if self._connection is None:
+            raise aiohttp.ClientConnectionError("the connection was given back")
+        return self._connection
+
+    async def _plain(self) -> AsyncIterator[bytes]:
+        while chunk := await self._held().take():
+            yield chunk
+
+    async def _inflated(self, encoding: str) -> AsyncIterator[bytes]:
+        inflater: Inflater | None = None
+        async for chunk in self._plain():
+            inflater = inflater or Inflater(encoding, chunk)
+            for piece in inflater.pieces(chunk):
+                yield piece
+        if inflater is not None:
+            inflater.end()
+
+
+_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # wbits of zlib
+_UNDECODABLE = frozenset({"br", "zstd", "compress"})
+
+
+class Inflater:
+    """Decompresses a body, at most PIECE_BYTES at once: a bomb is counted while it grows."""
+
+    PIECE_BYTES = 262144
+
+    def __init__(self, encoding: str, beginning: bytes) -> None:
+        wbits = _WINDOWS[encoding]
+        if encoding == "deflate" and beginning[0] & 0x0F != 8:
+            wbits = -15  # without the header of zlib, as some servers understand "deflate"
+        self._wbits = wbits
+        self._stream = zlib.decompressobj(wbits)
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Raises aiohttp.ClientPayloadError."""
+        more = False  # the output was full, and its rest is inside of zlib
+        while chunk or more:
+            if self._stream.eof:  # RFC 1952, 2.2: a gzip file may have several members
+                self._stream = zlib.decompressobj(self._wbits)
+            try:
+                piece = self._stream.decompress(chunk, self.PIECE_BYTES)
+            except zlib.error as error:
+                raise aiohttp.ClientPayloadError("the body cannot be decompressed") from error
+            chunk = self._stream.unconsumed_tail or self._stream.unused_data
+            more = len(piece) == self.PIECE_BYTES and not self._stream.eof
+            if piece:
+                yield piece
+
+    def end(self) -> None:
+        """Raises aiohttp.ClientPayloadError when the body is not complete."""
+        if not self._stream.eof:
+            raise aiohttp.ClientPayloadError("the compressed body is not complete")

@@ -1,0 +1,198 @@
+"""Keep-alive connections to the origins of one source, in a limited number."""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from functools import cache
+from ipaddress import ip_address
+
+import aiohappyeyeballs
+import aiohttp
+from aiohappyeyeballs import AddrInfoType
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver
+
+from gateway.upstreams.http.http1 import Connection, Origin, Response, Site, State, Unreachable
+from gateway.upstreams.rest.bodies import Stream
+
+IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
+EYEBALLS_S = 0.25  # RFC 8305, 5: before the next address of a host is tried beside the first
+
+
+class Pool:
+    """Connections; at most `limit` are in use at once (0: any number), and calls for which there is
+    none wait in their order."""
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext | bool,
+        resolver: AbstractResolver | None,
+        *,
+        limit: int,
+        connect_timeout_s: float,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """`tls`: True for the default context. `resolver` decides which addresses may be connected
+        to; literal addresses in URLs do not pass through it."""
+        self.closed = False
+        self._tls = tls
+        self._resolver = resolver or ThreadedResolver()
+        self._slots = asyncio.Semaphore(limit) if limit else None
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s = idle_s
+        self._idle: dict[Origin, deque[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def open(self) -> int:
+        """Number of connections, idle ones included."""
+        return len(self._open)
+
+    @property
+    def in_use(self) -> int:
+        """Number of responses that were not released."""
+        return sum(one.state not in (State.IDLE, State.CLOSED) for one in self._open)
+
+    async def request(
+        self,
+        site: Site,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        *,
+        body: bytes | Stream | None = None,
+        repeatable: bool = False,
+    ) -> Response:
+        """The response of the service, once its head has arrived; it must be released. A
+        `repeatable` request is sent again if it met a connection that was just closed for being
+        idle. Raises aiohttp.ClientError."""
+        head = site.head(method, target, headers, body)
+        if self._slots is not None:
+            await self._slots.acquire()
+        try:
+            connection = self._reused(site.origin)
+            if connection is not None:
+                try:
+                    return await connection.exchange(method, target, head, body)
+                except aiohttp.ServerDisconnectedError:
+                    if not repeatable or not connection.silent:
+                        raise
+            connection = await self._connect(site.origin)
+            return await connection.exchange(method, target, head, body)
+        except BaseException:
+            self._free()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections, also of calls that still run."""
+        self.closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._idle.clear()
+        ended = [connection.closed for connection in self._open]
+        for connection in list(self._open):
+            connection.abort()
+        await asyncio.gather(*ended)
+        await self._resolver.close()
+
+    def _free(self) -> None:
+        if self._slots is not None:
+            self._slots.release()
+
+    def _release(self, connection: Connection) -> None:
+        """Take a connection back from its response."""
+        self._free()
+        if not connection.reuse():
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(connection.origin, deque()).append(connection)
+        if self._expiry is None:
+            self._expiry = loop.call_later(self._idle_s, self._expire)
+
+    def _reused(self, origin: Origin) -> Connection | None:
+        """The connection that was used last, which is the one least likely to be closed."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.idle:
+                return connection
+        return None
+
+    def _expire(self) -> None:
+        """Close the connections that have been idle for too long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() - self._idle_s
+        for origin, idle in list(self._idle.items()):
+            while idle and (idle[0].idle_since <= until or not idle[0].idle):
+                idle.popleft().abort()
+            if not idle:
+                del self._idle[origin]
+        first = min((idle[0].idle_since for idle in self._idle.values()), default=None)
+        self._expiry = None
+        if first is not None:
+            self._expiry = loop.call_at(first + self._idle_s, self._expire)
+
+    async def _connect(self, origin: Origin) -> Connection:
+        """Raises Unreachable, also where the address may not be connected to."""
+        if self.closed:
+            raise Unreachable("the pool is closed")
+        try:
+            addresses = await self._addresses(origin)
+            async with asyncio.timeout(self._connect_timeout_s):
+                connection = await self._opened(origin, addresses)
+        except (OSError, UnicodeError) as error:  # TimeoutError too; UnicodeError of a name
+            raise Unreachable(type(error).__name__) from error
+        return connection
+
+    async def _opened(self, origin: Origin, addresses: list[AddrInfoType]) -> Connection:
+        loop = asyncio.get_running_loop()
+        delay_s = EYEBALLS_S if len(addresses) > 1 else None
+        sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=delay_s)
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(origin, self._release),
+                sock=sock,
+                ssl=self._context() if origin.tls else None,
+                server_hostname=origin.host if origin.tls else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _closed: self._open.discard(connection))
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        return self._tls if isinstance(self._tls, ssl.SSLContext) else default_context()
+
+    async def _addresses(self, origin: Origin) -> list[AddrInfoType]:
+        if _is_literal(origin.host):
+            return [_address(origin.host, origin.port)]
+        found = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
+        return [_address(one["host"], one["port"]) for one in found]
+
+
+@cache
+def default_context() -> ssl.SSLContext:
+    """The TLS context of sources without TLS settings."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(("http/1.1",))
+    return context
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _address(host: str, port: int) -> AddrInfoType:
+    if ":" in host:
+        return (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0))
+    return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))

@@ -1,0 +1,256 @@
+"""Connections of the HTTP/1.1 client: which are used again, how many there are, how they end."""
+
+import asyncio
+import socket
+
+import aiohttp
+import anyio
+import pytest
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from gateway.upstreams.http.http1 import Site, Unreachable
+from gateway.upstreams.http.pool import Pool
+from registry.documents.addresses import PrivateAddress, PublicResolver
+from tests.gateway.upstreams.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
+from tests.servers.exact import Peer, talking
+
+__all__ = ["anyio_backend"]  # on both event loops
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with talking(sends(ANSWER, close=False)) as server, pool() as opened:
+        for _ in range(5):
+            assert await ask(opened, server.url, "POST", body=b"{}") == (200, b"ok")
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        ANSWER + b"more",
+        ANSWER + ANSWER,
+        ANSWER + b"HTTP/1.1 200 OK\r\nContent-Le",
+        CHUNKED + b"2\r\nok\r\n0\r\n\r\nmore",
+        b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\nhello",
+    ],
+)
+async def test_a_connection_in_doubt_is_not_used_again(answer: bytes) -> None:
+    async with talking(sends(answer, close=False)) as server, pool() as opened:
+        for _ in range(2):
+            status, body = await ask(opened, server.url)
+            assert (status, body) in ((200, b"ok"), (204, b""))
+    assert server.connections == 2
+
+
+async def test_bytes_on_an_idle_connection_answer_no_request() -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(ANSWER)
+        if peer.number == 0:
+            answered.set()
+            await go_on.wait()
+            await peer.send(OK + b"Content-Length: 6\r\n\r\npoison")
+        await peer.gone()
+
+    answered, go_on = asyncio.Event(), asyncio.Event()
+    async with talking(talk) as server, pool() as opened:
+        assert await ask(opened, server.url) == (200, b"ok")
+        go_on.set()
+        await server.all_left()  # the client has hung up
+        assert await ask(opened, server.url) == (200, b"ok")
+    assert server.connections == 2
+
+
+async def hangs_up_second(peer: Peer) -> None:
+    """Closes each connection but the last when its second request comes, without an answer."""
+    await peer.head()
+    await peer.send(ANSWER)
+    await peer.head()
+
+
+async def test_a_request_that_met_a_closing_connection_is_sent_again_if_it_may_be() -> None:
+    async with talking(hangs_up_second) as server, pool() as opened:
+        await ask(opened, server.url)
+        assert await ask(opened, server.url, repeatable=True) == (200, b"ok")
+        assert server.connections == 2
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await ask(opened, server.url, "POST", body=b"{}")
+        assert server.connections == 2
+
+
+async def test_it_is_not_when_a_byte_of_the_response_has_come() -> None:
+    async def talk(peer: Peer) -> None:
+        await hangs_up_second(peer)
+        await peer.send(b"H")
+
+    async with talking(talk) as server, pool() as opened:
+        await ask(opened, server.url)
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await ask(opened, server.url, repeatable=True)
+    assert server.connections == 1
+
+
+async def test_a_server_that_ends_its_side_has_ended_the_connection() -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(ANSWER)
+        peer.writer.write_eof()
+        await peer.gone()
+
+    async with talking(talk) as server, pool() as opened:
+        for _ in range(3):
+            assert await ask(opened, server.url, "POST", body=b"{}") == (200, b"ok")
+            await server.all_left()
+    assert server.connections == 3
+
+
+async def test_a_response_that_is_released_unread_ends_its_connection() -> None:
+    answer = OK + b"Content-Length: 1000000\r\n\r\nbeginning"
+    async with talking(sends(answer, close=False)) as server, pool() as opened:
+        response = await opened.request(Site(URL(server.url)), "GET", "/x", {})
+        response.release()
+        response.release()  # which is nothing
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await response.read()
+        await server.all_left()
+
+
+@pytest.mark.parametrize("sent", [b"", OK + b"X: ", CHUNKED + b"5\r\nab"])
+async def test_a_cancelled_call_leaves_no_connection(sent: bytes) -> None:
+    asked = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(sent)
+        asked.set()
+        await peer.gone()
+
+    async with talking(talk) as server, pool(limit=1) as opened:
+        for _ in range(3):
+            asked.clear()
+            calling = asyncio.create_task(ask(opened, server.url))
+            await asked.wait()
+            await anyio.wait_all_tasks_blocked()
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+            await server.all_left()
+            assert (opened.in_use, opened.open) == (0, 0)
+
+
+async def test_calls_without_a_connection_wait_in_their_order() -> None:
+    order: list[bytes] = []
+    go_on = asyncio.Semaphore(0)
+
+    async def talk(peer: Peer) -> None:
+        while True:
+            order.append((await peer.head()).split()[1])
+            await go_on.acquire()
+            await peer.send(ANSWER)
+
+    async def call(opened: Pool, url: str, target: str) -> None:
+        response = await opened.request(Site(URL(url)), "GET", target, {})
+        await response.read()
+        response.release()
+
+    async with talking(talk) as server, pool(limit=1) as opened:
+        calls = []
+        for number in range(5):
+            calls.append(asyncio.create_task(call(opened, server.url, f"/{number}")))
+            await anyio.wait_all_tasks_blocked()
+        calls[2].cancel()  # while it waits
+        for _ in range(5):
+            go_on.release()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert order == [b"/0", b"/1", b"/3", b"/4"]
+    assert server.connections == 1
+
+
+async def test_idle_connections_expire() -> None:
+    async with talking(sends(ANSWER, close=False)) as server, pool(idle_s=0.05) as opened:
+        await asyncio.gather(*(ask(opened, server.url) for _ in range(3)))
+        await server.all_left()
+        assert opened.open == 0
+        assert await ask(opened, server.url) == (200, b"ok")
+    assert server.connections == 4
+
+
+async def test_a_connection_of_one_origin_serves_no_other() -> None:
+    async with talking(sends(ANSWER, close=False)) as server, pool() as opened:
+        await ask(opened, server.url)
+        await ask(opened, server.url.replace("127.0.0.1", "localhost"))
+        await ask(opened, server.url)
+    assert server.connections == 2
+
+
+async def test_closing_ends_calls_that_run_and_refuses_further_ones() -> None:
+    asked = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        asked.set()
+        await peer.gone()
+
+    async with talking(talk) as server, pool() as opened:
+        calling = asyncio.create_task(ask(opened, server.url))
+        await asked.wait()
+        await opened.close()
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await calling
+        with pytest.raises(Unreachable):
+            await ask(opened, server.url)
+
+
+class Told(AbstractResolver):
+    """Resolves every name to what the test says at that time."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = hosts
+        self.asked: list[str] = []
+
+    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC):
+        self.asked.append(host)
+        kind = socket.AF_INET
+        return [
+            {"hostname": host, "host": one, "port": port, "family": kind, "proto": 0, "flags": 0}
+            for one in self.hosts
+        ]
+
+    async def close(self) -> None: ...
+
+
+async def test_what_is_connected_to_is_the_address_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that resolves otherwise later (DNS rebinding) is not resolved a second time."""
+    async with talking(sends(ANSWER, close=False)) as server:
+        port = URL(server.url).port
+        told = Told("127.0.0.1")
+        opened = Pool(True, told, limit=1, connect_timeout_s=5)
+        monkeypatch.setattr(socket, "getaddrinfo", None)
+        assert await ask(opened, f"http://pets.example:{port}") == (200, b"ok")
+        await opened.close()
+    assert told.asked == ["pets.example"]
+
+
+async def test_the_second_address_is_tried_when_the_first_refuses() -> None:
+    async with talking(sends(ANSWER)) as server:
+        told = Told("127.0.0.2", "127.0.0.1")
+        opened = Pool(True, told, limit=1, connect_timeout_s=5)
+        assert await ask(opened, f"http://pets.example:{URL(server.url).port}") == (200, b"ok")
+        await opened.close()
+
+
+async def test_a_name_that_leads_into_a_private_network_is_not_connected_to() -> None:
+    async with talking(sends(ANSWER)) as server:
+        opened = Pool(True, PublicResolver(), limit=1, connect_timeout_s=5)
+        with pytest.raises(Unreachable) as caught:
+            await ask(opened, server.url.replace("127.0.0.1", "localhost"))
+        assert isinstance(caught.value.__cause__, PrivateAddress)
+        await opened.close()
+    assert server.connections == 0
