@@ -48,16 +48,16 @@ _REFUSED = (
 )  # fmt: skip
 # By SQLSTATE, or by its class, the first two characters.
 _FAILED = {
-    "42501": "the database user lacks a right: {said}. An administrator can GRANT it; `toolgate "
+    "42501": "the database user lacks a right: {message}. An administrator can GRANT it; `toolgate "
     "migrate` needs CREATE on the database and its schema",
-    "25006": "the database takes no changes: {said}. database.url leads to a standby, perhaps",
-    "42P01": "the tables are not those of this release: {said}. Run `toolgate migrate`",
-    "42703": "the tables are not those of this release: {said}. Run `toolgate migrate`",
-    "28": "the server does not let this user in: {said}. Check database.url",
-    "3D": "there is no such database: {said}. Check database.url",
-    "53": "the database server lacks something: {said}",
-    "57": "the database server stopped or cut the work off: {said}. Try again",
-    "08": "the connection to the database was lost: {said}. Try again",
+    "25006": "the database takes no changes: {message}. database.url leads to a standby, perhaps",
+    "42P01": "the tables are not those of this release: {message}. Run `toolgate migrate`",
+    "42703": "the tables are not those of this release: {message}. Run `toolgate migrate`",
+    "28": "the server does not let this user in: {message}. Check database.url",
+    "3D": "there is no such database: {message}. Check database.url",
+    "53": "the database server lacks something: {message}",
+    "57": "the database server stopped or cut the work off: {message}. Try again",
+    "08": "the connection to the database was lost: {message}. Try again",
 }
 
 
