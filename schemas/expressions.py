@@ -337,7 +337,10 @@ def _macro(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound
     range_, *bodies = node.parts
     over = _of(range_, known, seen, depth)
     times = len(range_.parts) if range_.kind == "list" else over.size
-    each = [_each(body, node.local, known, seen, depth, over.size, times) for body in bodies]
+    each = [
+        _each(body, node.local, known, seen, depth=depth, size=over.size, times=times)
+        for body in bodies
+    ]
     steps = over.steps + 4 * over.size + times + sum(one.steps for one in each)
     if node.name not in ("map", "filter"):
         return Bound(1, _saturated(steps))
@@ -350,6 +353,7 @@ def _each(
     local: str,
     known: Mapping[str, int],
     seen: int,
+    *,
     depth: int,
     size: int,
     times: int,

@@ -69,79 +69,88 @@ class StatusKind(NamedTuple):
 
 INVALID_AUTH_TOKEN = StatusKind(
     "ERR10000", 401, "INVALID_AUTH_TOKEN",
-    "Incorrect signature or malformed token in authorization header", 401,
+    "Incorrect signature or malformed token in authorization header", rpc_code=401,
 )  # fmt: skip
 AUTH_TOKEN_EXPIRED = StatusKind(
-    "ERR10001", 401, "AUTH_TOKEN_EXPIRED", "Jwt token in authorization header expired", 401
+    "ERR10001", 401, "AUTH_TOKEN_EXPIRED", "Jwt token in authorization header expired", rpc_code=401
 )
 MISSING_AUTH_TOKEN = StatusKind(
     "ERR10002", 401, "MISSING_AUTH_TOKEN",
-    "No Authorization header or the token is not bearer type", 401,
+    "No Authorization header or the token is not bearer type", rpc_code=401,
 )  # fmt: skip
 INVALID_SCOPE_TOKEN = StatusKind(
     "ERR10003", 401, "INVALID_SCOPE_TOKEN",
-    "Incorrect signature or malformed token in X-Scope-Token header", 401,
+    "Incorrect signature or malformed token in X-Scope-Token header", rpc_code=401,
 )  # fmt: skip
 SCOPE_TOKEN_EXPIRED = StatusKind(
-    "ERR10004", 401, "SCOPE_TOKEN_EXPIRED", "Jwt token in X-Scope-Token expired", 401
+    "ERR10004", 401, "SCOPE_TOKEN_EXPIRED", "Jwt token in X-Scope-Token expired", rpc_code=401
 )
 AUTH_TOKEN_SCOPE_MISMATCH = StatusKind(
     "ERR10005", 403, "AUTH_TOKEN_SCOPE_MISMATCH",
-    "Scopes {} in authorization token and specification scopes {} are not matched", 403,
+    "Scopes {} in authorization token and specification scopes {} are not matched", rpc_code=403,
 )  # fmt: skip
 SCOPE_TOKEN_SCOPE_MISMATCH = StatusKind(
     "ERR10006", 403, "SCOPE_TOKEN_SCOPE_MISMATCH",
-    "Scopes {} in scope token and specification scopes {} are not matched", 403,
+    "Scopes {} in scope token and specification scopes {} are not matched", rpc_code=403,
 )  # fmt: skip
 METHOD_NOT_ALLOWED = StatusKind(
     "ERR10008", 405, "METHOD_NOT_ALLOWED",
-    "Request method {} cannot be found in the path {}.", -32600,
+    "Request method {} cannot be found in the path {}.", rpc_code=-32600,
 )  # fmt: skip
 RUNTIME_EXCEPTION = StatusKind(
-    "ERR10010", 500, "RUNTIME_EXCEPTION", "Unexpected runtime exception", -32603
+    "ERR10010", 500, "RUNTIME_EXCEPTION", "Unexpected runtime exception", rpc_code=-32603
 )
 # light-hybrid-4j answers these client errors with a 500: its code, our status
 NOT_JSON = StatusKind(
-    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", -32700
+    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", rpc_code=-32700
 )
 NOT_A_REQUEST = StatusKind(
-    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", -32600
+    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", rpc_code=-32600
 )
 TOKEN_VERIFICATION_EXCEPTION = StatusKind(
-    "ERR10090", 400, "TOKEN_VERIFICATION_EXCEPTION", "Token verification exception {}.", 400
+    "ERR10090",
+    400,
+    "TOKEN_VERIFICATION_EXCEPTION",
+    "Token verification exception {}.",
+    rpc_code=400,
 )
 VALIDATOR_SCHEMA = StatusKind(
-    "ERR11004", 400, "VALIDATOR_SCHEMA", "Schema Validation Error - {}", -32602
+    "ERR11004", 400, "VALIDATOR_SCHEMA", "Schema Validation Error - {}", rpc_code=-32602
 )
 HANDLER_NOT_FOUND = StatusKind(
-    "ERR11200", 400, "HANDLER_NOT_FOUND", "Handler for service {} cannot be found.", -32601
+    "ERR11200", 400, "HANDLER_NOT_FOUND", "Handler for service {} cannot be found.", rpc_code=-32601
 )
 METHOD_MISSING = HANDLER_NOT_FOUND._replace(rpc_code=-32600)  # a JSON-RPC request without `method`
 REQUEST_BODY_EMPTY = StatusKind(
-    "ERR11201", 400, "REQUEST_BODY_EMPTY", "Hybrid request body is empty for post method.", -32700
+    "ERR11201",
+    400,
+    "REQUEST_BODY_EMPTY",
+    "Hybrid request body is empty for post method.",
+    rpc_code=-32700,
 )
 REQUEST_CMD_EMPTY = StatusKind(
     "ERR11202", 400, "REQUEST_CMD_EMPTY",
-    "Hybrid request cmd parameter is empty for get method.", -32700,
+    "Hybrid request cmd parameter is empty for get method.", rpc_code=-32700,
 )  # fmt: skip
 BAD_IDEMPOTENCY_KEY = StatusKind(
     "ERR18400", 400, "INVALID_IDEMPOTENCY_KEY",
-    "Idempotency-Key must have 1 to 128 characters, not {}", -32600,
+    "Idempotency-Key must have 1 to 128 characters, not {}", rpc_code=-32600,
 )  # fmt: skip
 IDEMPOTENCY_CONFLICT = StatusKind(
-    "ERR18409", 409, "IDEMPOTENCY_CONFLICT", "This Idempotency-Key {}", 409
+    "ERR18409", 409, "IDEMPOTENCY_CONFLICT", "This Idempotency-Key {}", rpc_code=409
 )
 LEGACY_SWITCHED_OFF = StatusKind(
     "ERR18410", 400, "LEGACY_SWITCHED_OFF",
     "The legacy payload is no longer served on this path: send JSON-RPC 2.0, "
-    'as in {{"jsonrpc":"2.0","method":"host/service/action/version","params":{{}},"id":1}}', -32600,
+    'as in {{"jsonrpc":"2.0","method":"host/service/action/version","params":{{}},"id":1}}',
+    rpc_code=-32600,
 )  # fmt: skip
-REQUEST_TOO_LARGE = StatusKind("ERR18413", 413, "REQUEST_TOO_LARGE", "{}", -32600)
-FORBIDDEN = StatusKind("ERR18403", 403, "FORBIDDEN", "{}", -32600)
-TOO_MANY_REQUESTS = StatusKind("ERR18429", 429, "TOO_MANY_REQUESTS", "{}", 1429)
-UPSTREAM_FAILED = StatusKind("ERR18502", 502, "UPSTREAM_FAILED", "{}", 502)
-UNAVAILABLE = StatusKind("ERR18503", 503, "UNAVAILABLE", "{}", 1503)
-UPSTREAM_TIMEOUT = StatusKind("ERR18504", 504, "UPSTREAM_TIMEOUT", "{}", 504)
+REQUEST_TOO_LARGE = StatusKind("ERR18413", 413, "REQUEST_TOO_LARGE", "{}", rpc_code=-32600)
+FORBIDDEN = StatusKind("ERR18403", 403, "FORBIDDEN", "{}", rpc_code=-32600)
+TOO_MANY_REQUESTS = StatusKind("ERR18429", 429, "TOO_MANY_REQUESTS", "{}", rpc_code=1429)
+UPSTREAM_FAILED = StatusKind("ERR18502", 502, "UPSTREAM_FAILED", "{}", rpc_code=502)
+UNAVAILABLE = StatusKind("ERR18503", 503, "UNAVAILABLE", "{}", rpc_code=1503)
+UPSTREAM_TIMEOUT = StatusKind("ERR18504", 504, "UPSTREAM_TIMEOUT", "{}", rpc_code=504)
 
 
 class StatusFault(Fault):

@@ -84,6 +84,7 @@ class ApiKeys:
         principal: str | None = None,
         scopes: Sequence[str] = (),
         roles: Sequence[str] = (),
+        *,
         expires: datetime | None = None,
         makers: Iterable[str] = (),
     ) -> tuple[ApiKey, str]:
@@ -91,7 +92,7 @@ class ApiKeys:
         where an earlier key had that, with "#" and the new id appended: a new key inherits no
         permissions. Raises KeyRefused."""
         makers = tuple(sorted(set(makers)))
-        _check(name, principal or f"key:{name}", scopes, roles, expires)
+        _check(name, principal or f"key:{name}", scopes, roles, expires=expires)
         if len(makers) > MAKERS_LIMIT:
             raise KeyRefused("keys have made keys too often: make this one with another credential")
         key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
@@ -101,10 +102,10 @@ class ApiKeys:
             name,
             principal or "",
             tuple(dict.fromkeys(scopes)),
-            tuple(dict.fromkeys(roles)),
-            makers,
-            datetime.now(UTC),
-            expires,
+            roles=tuple(dict.fromkeys(roles)),
+            makers=makers,
+            created=datetime.now(UTC),
+            expires=expires,
         )
         try:
             key = await self._insert(key, digest_of(secret))
@@ -193,7 +194,19 @@ async def _read(pool: Pool, where: LiteralString, values: Sequence[str]) -> list
 
 def _known(tenant: str, digest: bytes, *row: Any) -> KnownKey:
     id_, name, principal, scopes, roles, makers, *times = row
-    key = ApiKey(id_, name, principal, tuple(scopes), tuple(roles), tuple(makers), *times)
+    created, expires, revoked, last_used = times
+    key = ApiKey(
+        id=id_,
+        name=name,
+        principal=principal,
+        scopes=tuple(scopes),
+        roles=tuple(roles),
+        makers=tuple(makers),
+        created=created,
+        expires=expires,
+        revoked=revoked,
+        last_used=last_used,
+    )
     return KnownKey(tenant, key, digest)
 
 
@@ -202,6 +215,7 @@ def _check(
     principal: str,
     scopes: Sequence[str],
     roles: Sequence[str],
+    *,
     expires: datetime | None,
 ) -> None:
     """Raises KeyRefused."""

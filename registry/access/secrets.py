@@ -149,7 +149,7 @@ class Secrets:
             )
             known = self._keys.known
             return [
-                StoredSecret(source, scheme, kind, id_, updated, id_ in known)
+                StoredSecret(source, scheme, kind, id_, updated=updated, readable=id_ in known)
                 async for source, scheme, kind, id_, updated in rows
             ]
 

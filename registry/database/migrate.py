@@ -202,4 +202,4 @@ def _of(component: Component) -> list[Migration]:
 def _migration(component: str, name: str, sql: bytes) -> Migration:
     sql = sql.replace(b"\r\n", b"\n")  # line endings of a checkout do not change the migration
     version = int(name.partition("_")[0])
-    return Migration(component, version, name, sql, hashlib.sha256(sql).hexdigest())
+    return Migration(component, version, name, sql, checksum=hashlib.sha256(sql).hexdigest())

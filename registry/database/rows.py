@@ -7,7 +7,7 @@ option, concerned is hidden.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 from msgspec import Raw
@@ -53,89 +53,96 @@ def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
             log.warning("tool_name_reserved", extra={"tool": row[1], "source": row[8]})
             continue
         try:
-            yield _tool(bindings, *row)
+            yield _tool(bindings, StoredTool(*row))
         except msgspec.ValidationError as error:
             log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
 
 
-def _tool(
-    bindings: Decoder[Binding],
-    tool_id: str,
-    name: str,
-    title: str | None,
-    description: str,
-    input_schema: Raw,
-    output_schema: Raw | None,
-    annotations: Raw,
-    binding: Raw,
-    source: str,
-    digest: str,
-    definition: Raw | None,
-    toolsets: list[str],
-    aliases: list[str],
-    tier: str | None,
-    tags: list[str],
-    domain: str | None,
-) -> Tool:
+class StoredTool(NamedTuple):
+    """The columns of a tool, in the order in which `readable` expects them."""
+
+    id: str
+    name: str
+    title: str | None
+    description: str
+    input_schema: Raw
+    output_schema: Raw | None
+    annotations: Raw
+    binding: Raw
+    source: str
+    digest: str
+    definition: Raw | None
+    toolsets: list[str]
+    aliases: list[str]
+    tier: str | None
+    tags: list[str]
+    domain: str | None
+
+
+def _tool(bindings: Decoder[Binding], row: StoredTool) -> Tool:
     return Tool(
-        id=tool_id,
-        name=name,
-        title=title,
-        description=description,
-        input_schema=input_schema,
-        output_schema=output_schema,
-        annotations=_annotations.decode(annotations),
-        binding=bindings.decode(binding),
-        source=source,
-        digest=digest,
-        definition=definition,
-        toolsets=tuple(toolsets),
-        aliases=tuple(alias for alias in aliases if not is_reserved(alias)),
-        tier=tier,
-        tags=tuple(tags),
-        domain=domain,
+        id=row.id,
+        name=row.name,
+        title=row.title,
+        description=row.description,
+        input_schema=row.input_schema,
+        output_schema=row.output_schema,
+        annotations=_annotations.decode(row.annotations),
+        binding=bindings.decode(row.binding),
+        source=row.source,
+        digest=row.digest,
+        definition=row.definition,
+        toolsets=tuple(row.toolsets),
+        aliases=tuple(alias for alias in row.aliases if not is_reserved(alias)),
+        tier=row.tier,
+        tags=tuple(row.tags),
+        domain=row.domain,
     )
 
 
-def source_of(
-    source_id: str,
-    name: str,
-    kind: str,
-    location: str,
-    base_url: str | None,
-    base_url_trusted: bool,
-    title: str | None,
-    version: str | None,
-    digest: str | None,
-    include: list[str],
-    exclude: list[str],
-    options: dict[str, Any],
-    server: dict[str, Any] | None,
-    updated: datetime,
-    tool_count: int,
-    number: int | None,
-    rolled_back: dict[str, Any] | None,
-    origin: str | None,
-) -> Source:
+class StoredSource(NamedTuple):
+    """The columns of a source and its current version."""
+
+    id: str
+    name: str
+    kind: str
+    location: str
+    base_url: str | None
+    base_url_trusted: bool
+    title: str | None
+    version: str | None
+    digest: str | None
+    include: list[str]
+    exclude: list[str]
+    options: dict[str, Any]
+    server: dict[str, Any] | None
+    updated: datetime
+    tool_count: int
+    number: int | None
+    rolled_back: dict[str, Any] | None
+    origin: str | None
+
+
+def source_of(row: StoredSource) -> Source:
     return Source(
-        id=source_id,
-        name=name,
-        kind=kind,
-        location=location,
-        base_url=base_url,
-        base_url_trusted=base_url_trusted,
-        title=title,
-        version=version,
-        include=tuple(include),
-        exclude=tuple(exclude),
-        tool_count=tool_count,
-        updated=updated.isoformat(),
-        digest=digest,
-        options=options_of(name, kind, options),
-        server=_facts(name, server),
-        number=number,
-        rolled_back=_rolled_back(name, rolled_back),
-        origin=cast("Origin", origin) if origin in get_args(Origin) else None,
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        location=row.location,
+        base_url=row.base_url,
+        base_url_trusted=row.base_url_trusted,
+        title=row.title,
+        version=row.version,
+        include=tuple(row.include),
+        exclude=tuple(row.exclude),
+        tool_count=row.tool_count,
+        updated=row.updated.isoformat(),
+        digest=row.digest,
+        options=options_of(row.name, row.kind, row.options),
+        server=_facts(row.name, row.server),
+        number=row.number,
+        rolled_back=_rolled_back(row.name, row.rolled_back),
+        origin=cast("Origin", row.origin) if row.origin in get_args(Origin) else None,
     )
 
 

@@ -272,13 +272,14 @@ class _Folding:
                 raise UnsupportedReference
             inside |= {reference}
             raw = replaced(self._definitions[reference], raw, self._only_notes)
-        return _Part(raw, part.shown, part.depth, part.optional, inside), raw
+        return _Part(raw, part.shown, part.depth, part.optional, inside=inside), raw
 
     def _keyword(self, keyword: str, value: Any, part: _Part, content: _Content) -> Any:
         """The keyword's value in the unfolded part; None: omitted."""
         if keyword in _BY_NAME and isinstance(value, dict):
             return {
-                name: self._inner(one, keyword, part, content, name) for name, one in value.items()
+                name: self._inner(one, keyword, part, content, name=name)
+                for name, one in value.items()
             }
         if keyword in _ONE and isinstance(value, dict):
             return self._inner(value, keyword, part, content)
@@ -309,7 +310,9 @@ class _Folding:
         content.references[reference] = None
         return value
 
-    def _inner(self, raw: Any, keyword: str, part: _Part, content: _Content, name: str = "") -> Any:
+    def _inner(
+        self, raw: Any, keyword: str, part: _Part, content: _Content, *, name: str = ""
+    ) -> Any:
         if not isinstance(raw, dict):
             return raw
         refers = _refers(raw)
@@ -330,7 +333,9 @@ class _Folding:
             keyword == "properties" and not (isinstance(required, list) and name in required)
         )
         final = depth > self._fold.depth or self._comes_back(raw, part)
-        return _Part(raw, dict(self._summary(raw)), depth, optional, part.inside, final)
+        return _Part(
+            raw, dict(self._summary(raw)), depth, optional, inside=part.inside, final=final
+        )
 
     def _summary(self, raw: Json) -> Json:
         if id(raw) not in self._told:

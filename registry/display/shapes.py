@@ -160,6 +160,7 @@ class Shaping:
         profiles: Profiles | None = None,
         fields: bool = False,
         search_limit: int | None = None,
+        *,
         tool_tokens: int | None = None,
     ) -> None:
         """Without `budgets` tools are listed unchanged. With `fields` input schemas have the
@@ -191,7 +192,11 @@ class Shaping:
         found = self._of_toolsets.get(tool_tokens)
         if found is None:
             found = Shaping(
-                self.budgets, self.profiles, self._fields, self.search_limit, tool_tokens
+                self.budgets,
+                self.profiles,
+                self._fields,
+                self.search_limit,
+                tool_tokens=tool_tokens,
             )
             self._of_toolsets[tool_tokens] = found
         return found
@@ -310,7 +315,7 @@ def _schema_of(
         schema = trimmed(whole, within.text) if trims and within else whole
         if not folds and schema == whole and not rewrites_schemas(profile):
             return raw, False
-        shown, shortened = _written(schema, chosen, left if folds else None, limits, more)
+        shown, shortened = _written(schema, chosen, left if folds else None, limits, more=more)
         return shown, shortened or schema != whole
     except (RecursionError, ValueError) as error:
         if profile == UNCHANGED.profile:
@@ -319,7 +324,7 @@ def _schema_of(
 
 
 def _written(
-    whole: Json, chosen: Chosen, left: int | None, limits: TextLimits | None, more: str
+    whole: Json, chosen: Chosen, left: int | None, limits: TextLimits | None, *, more: str
 ) -> tuple[Raw, bool]:
     profile, schema, shortened = chosen.profile, whole, False
     if left is not None:

@@ -68,7 +68,7 @@ async def fetch(
     """
     path = local_path(location)
     if path is None:
-        return await _fetch_url(location, limit_bytes, timeout_s, private_networks, named)
+        return await _fetch_url(location, limit_bytes, timeout_s, private_networks, named=named)
     return await to_thread.run_sync(_read_file, path, limit_bytes)
 
 
@@ -118,7 +118,7 @@ def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
 
 
 async def _fetch_url(
-    location: str, limit_bytes: int, timeout_s: float, private_networks: bool, named: bool
+    location: str, limit_bytes: int, timeout_s: float, private_networks: bool, *, named: bool
 ) -> Fetched:
     try:
         url = URL(location)

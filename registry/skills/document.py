@@ -116,13 +116,13 @@ def read_document(content: bytes, where: str) -> SkillDocument:
         _description(metadata.get("description"), where),
         front_matter,
         text[len(front_matter) :],
-        metadata,
-        _tools(metadata.get("allowed-tools"), where),
-        _access(_text_of(extra, ACCESS, where), where),
-        _skills(extra, REQUIRES, where),
-        _skills(extra, SUGGESTS, where),
-        next(iter(_skills(extra, PARENT, where)), None),
-        _version(extra.get("version", metadata.get("version")), where),
+        metadata=metadata,
+        tools=_tools(metadata.get("allowed-tools"), where),
+        access=_access(_text_of(extra, ACCESS, where), where),
+        requires=_skills(extra, REQUIRES, where),
+        suggests=_skills(extra, SUGGESTS, where),
+        parent=next(iter(_skills(extra, PARENT, where)), None),
+        version=_version(extra.get("version", metadata.get("version")), where),
     )
 
 

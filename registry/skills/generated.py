@@ -49,6 +49,7 @@ def generated(
     tools: Iterable[Tool],
     tagged: Mapping[str, Sequence[str]],
     tag_text: Mapping[str, str],
+    *,
     wanted: Sequence[str] = (),
 ) -> list[SkillFolder]:
     """One skill for each tag, or each selected tag. `tagged` has the ids of the tools of a tag,
@@ -62,11 +63,15 @@ def generated(
             continue
         name = _name(source, tag, taken)
         taken.add(name)
-        folders.append(_folder(name, source, tag, found[:NAMED_LIMIT], tag_text.get(tag, "")))
+        folders.append(
+            _folder(name, source, tag, found[:NAMED_LIMIT], tag_text=tag_text.get(tag, ""))
+        )
     return folders
 
 
-def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], tag_text: str) -> SkillFolder:
+def _folder(
+    name: str, source: str, tag: str, tools: Sequence[Tool], *, tag_text: str
+) -> SkillFolder:
     metadata = {
         "name": name,
         "description": _description(source, tag, tools, tag_text),

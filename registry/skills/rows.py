@@ -249,8 +249,8 @@ class KnownSkills:
     def check(self, names: Iterable[str], depth: int) -> None:
         names = list(names)
         parents = {name: [parent] for name, parent in self._parents.items() if parent}
-        _check(self._requires, names, depth, "depends on itself", "dependencies")
-        _check(parents, names, depth, "is its own parent", "levels")
+        _check(self._requires, names, depth, "depends on itself", unit="dependencies")
+        _check(parents, names, depth, "is its own parent", unit="levels")
 
 
 async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
@@ -311,7 +311,7 @@ async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTo
     return found
 
 
-def _check(edges: Edges, names: Sequence[str], depth: int, cycle_text: str, unit: str) -> None:
+def _check(edges: Edges, names: Sequence[str], depth: int, cycle_text: str, *, unit: str) -> None:
     for name in names:
         if path := cycle_through(edges, name):
             raise SkillRefused(f"the skill {name} {cycle_text}: {' -> '.join(path)}")

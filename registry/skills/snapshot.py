@@ -277,7 +277,7 @@ def prompts_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
             skill.name,
             skill.name,
             Raw(encode({"name": skill.name, "description": skill.description})),
-            OWN,
+            source=OWN,
         )
         for skill in skills
     ]
@@ -286,7 +286,7 @@ def prompts_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
 def resources_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
     """The SKILL.md of each; its other files are found by links in that."""
     return [
-        SnapshotItem("resource", skill.uri, skill.uri, Raw(_resource(skill)), OWN)
+        SnapshotItem("resource", skill.uri, skill.uri, Raw(_resource(skill)), source=OWN)
         for skill in skills
     ]
 

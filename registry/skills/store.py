@@ -234,7 +234,9 @@ class SkillWriter:
     ) -> SavedSkill:
         tools = tuple(tool.name for tool, _ in links.tools.values())
         version = label(document, skill.number)
-        return SavedSkill(document.name, outcome, skill.number, version, tools, links.missing)
+        return SavedSkill(
+            document.name, outcome, skill.number, version, tools=tools, missing=links.missing
+        )
 
 
 def label(document: SkillDocument, number: int) -> str:
@@ -414,14 +416,16 @@ class SkillStore:
         """Serve an earlier version again. The next import makes a new one."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
-            document, digest = await _version(connection, host_id, skill.id, name, number)
+            document, digest = await _version(connection, host_id, skill.id, name, number=number)
             links = known.links(document)
             known.add([document], self._limits.depth)
             saving = SkillWriter(connection, host_id, known, self._limits)
             await saving.serve(skill, number, document, digest)
             await saving.relate(document, links)
         tools = tuple(tool.name for tool, _ in links.tools.values())
-        return SavedSkill(name, "changed", number, label(document, number), tools, links.missing)
+        return SavedSkill(
+            name, "changed", number, label(document, number), tools=tools, missing=links.missing
+        )
 
     async def files(self, host_id: str, skill: Skill) -> list[FolderFile]:
         """The files beside its SKILL.md."""
@@ -455,7 +459,7 @@ class SkillStore:
 
     async def document(self, host_id: str, skill: Skill, number: int) -> SkillDocument:
         async with borrowed(self._pool) as connection:
-            found, _ = await _version(connection, host_id, skill.id, skill.name, number)
+            found, _ = await _version(connection, host_id, skill.id, skill.name, number=number)
         return found
 
     @asynccontextmanager
@@ -466,7 +470,7 @@ class SkillStore:
 
 
 async def _version(
-    connection: AsyncConnection, host_id: str, skill_id: str, name: str, number: int
+    connection: AsyncConnection, host_id: str, skill_id: str, name: str, *, number: int
 ) -> tuple[SkillDocument, str]:
     rows = await connection.execute(
         "SELECT front_matter || content_markdown, digest FROM skill_version_t"

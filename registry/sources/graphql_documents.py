@@ -107,9 +107,11 @@ async def _introspect(
     session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], limit_bytes: int
 ) -> bytes:
     """The full introspection query; for a server that does not support it, the basic one."""
-    status, body = await _post(session, url, headers, _query(recent=True), limit_bytes)
+    status, body = await _post(session, url, headers, _query(recent=True), limit_bytes=limit_bytes)
     if not _is_schema(body) and _has_errors(body):
-        status, body = await _post(session, url, headers, _query(recent=False), limit_bytes)
+        status, body = await _post(
+            session, url, headers, _query(recent=False), limit_bytes=limit_bytes
+        )
     if _is_schema(body):
         return body
     raise ImportRejected(_refused(url, status, body))
@@ -129,6 +131,7 @@ async def _post(
     url: URL,
     headers: Mapping[str, str],
     query: bytes,
+    *,
     limit_bytes: int,
 ) -> tuple[int, bytes]:
     sent = {
@@ -231,6 +234,7 @@ def read_graphql(
     location: str,
     options: GraphQLOptions,
     include: tuple[str, ...],
+    *,
     exclude: tuple[str, ...],
 ) -> Imported:
     """The result of `describe_graphql` as tools, without network or file access. Raises
@@ -244,7 +248,7 @@ def read_graphql(
         at = bundle.overlay_location
         overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
     wanted = GraphQLChoice(
-        include, exclude, overlay_file, options.only_marked, options.depth, options.cost
+        include, exclude, overlay_file, options.only_marked, depth=options.depth, cost=options.cost
     )
     endpoint = location if is_endpoint(location) else None
     return read(bundle.files[bundle.entry], location, wanted, endpoint)

@@ -9,7 +9,6 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -195,17 +194,17 @@ def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]
     for one in before:
         if one.endpoint_id in removed_ids:
             what = SchemaChange("operation", "", True, "removed")
-            yield ToolChange("removed", one.tool.name, one.key, True, (what,))
+            yield ToolChange("removed", one.tool.name, one.key, True, changes=(what,))
 
 
 def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
     for row in changes.rows:
         was = known.get(row.tool_id)
         if was is None:
-            yield ToolChange("added", row.name, row.endpoint, False, ())
+            yield ToolChange("added", row.name, row.endpoint, False, changes=())
         elif found := tuple(_changes(was, row, changes)):
             breaking = any(change.breaking for change in found)
-            yield ToolChange("changed", row.name, row.endpoint, breaking, found)
+            yield ToolChange("changed", row.name, row.endpoint, breaking, changes=found)
 
 
 def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
@@ -273,7 +272,7 @@ class Versions:
                 """,
                 [host_id, source],
             )
-            return [_version(*row) async for row in rows]
+            return [_version(row) async for row in rows]
 
     async def document(self, host_id: str, source: str, number: int) -> bytes | None:
         """The description that this version was imported from, as long as it is stored."""
@@ -289,27 +288,18 @@ class Versions:
         return await to_thread.run_sync(zlib.decompress, row[0]) if row and row[0] else None
 
 
-def _version(
-    number: int,
-    imported: datetime,
-    title: str | None,
-    version: str | None,
-    digest: str | None,
-    outcomes: dict[str, int] | None,
-    current: bool,
-    kept: bool,
-    spec: dict[str, Any],
-) -> Version:
+def _version(row: tuple[Any, ...]) -> Version:
+    number, imported, title, version, digest, outcomes, current, kept, spec = row
     return Version(
-        number,
-        imported.isoformat(),
-        title,
-        version,
-        digest,
-        outcomes or {},
-        current,
-        kept,
-        spec,
+        number=number,
+        imported=imported.isoformat(),
+        title=title,
+        version=version,
+        digest=digest,
+        outcomes=outcomes or {},
+        current=current,
+        kept=kept,
+        spec=spec,
     )
 
 
@@ -331,6 +321,7 @@ class History:
         versions: Versions,
         host_id: str,
         limits: Imports,
+        *,
         lister: Lister | None = None,
     ) -> None:
         self._store = store
@@ -378,7 +369,9 @@ class History:
             rollback=RollbackTarget(version.number, held),
             check=_check_current(name, versions),
         )
-        report = ImportReport(draft, imported.outcomes, saved, imported.notes, imported.drafts)
+        report = ImportReport(
+            draft, imported.outcomes, saved, imported.notes, drafts=imported.drafts
+        )
         return RollbackResult(version, report, changed)
 
     async def _compared(self, draft: SourceDraft, imported: Imported) -> Difference:

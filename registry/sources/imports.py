@@ -161,8 +161,8 @@ class Sources:
         host_id: str,
         limits: Imports,
         services: Services = NO_SERVICES,
-        lister: Lister | None = None,
         *,
+        lister: Lister | None = None,
         offered: Offered = NOTHING_OFFERED,
     ) -> None:
         """`services` are those served by this process: only it knows their actions. `lister` lists
@@ -257,13 +257,13 @@ class Sources:
             draft,
             imported.drafts,
             found.document,
-            progress,
+            progress=progress,
             versions_kept=self._limits.versions_kept,
             check=check,
         )
         outcomes = (_named(outcome, saved) for outcome in imported.outcomes)
         notes = _notes(spec, found, imported)
-        return ImportReport(draft, tuple(outcomes), saved, notes, imported.drafts)
+        return ImportReport(draft, tuple(outcomes), saved, notes, drafts=imported.drafts)
 
 
 async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> ImportReport:
@@ -278,7 +278,7 @@ async def _dry_run(spec: ImportSpec, found: FoundSource) -> ImportReport:
     imported = await asyncio.to_thread(found.read)
     draft = drafted(spec, found, imported)
     notes = _notes(spec, found, imported)
-    return ImportReport(draft, imported.outcomes, None, notes, imported.drafts)
+    return ImportReport(draft, imported.outcomes, None, notes, drafts=imported.drafts)
 
 
 def _notes(spec: ImportSpec, found: FoundSource, imported: Imported) -> tuple[str, ...]:

@@ -50,10 +50,12 @@ class ItemSaving:
         kept = [draft for draft in drafts if draft.id in names]
         removed = await self._remove(kept)
         added, updated = await self._write(
-            [_Row(one.kind, one.key, names[one.id], one.definition, one.eras) for one in kept]
+            [_Row(one.kind, one.key, names[one.id], one.definition, eras=one.eras) for one in kept]
         )
         refused = {draft.id: draft.name for draft in drafts if draft.id not in names}
-        return ItemsSaved(added, updated, len(kept) - added - updated, removed, names, refused)
+        return ItemsSaved(
+            added, updated, len(kept) - added - updated, removed, names=names, refused=refused
+        )
 
     async def _known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
         """Names of this source's items by id, and of other sources' items by kind."""

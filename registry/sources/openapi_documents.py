@@ -306,6 +306,7 @@ def read_openapi(
     location: str,
     options: OpenAPIOptions,
     include: tuple[str, ...],
+    *,
     exclude: tuple[str, ...],
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
 ) -> Imported:
@@ -316,7 +317,12 @@ def read_openapi(
     root = _assembled(bundle, location)
     marked, media_types = options.only_marked, options.media_types
     wanted = OpenApiOptions(
-        include, exclude, marked, media_types, overlay_file, schemas_limit_bytes
+        include,
+        exclude,
+        marked,
+        media_types,
+        overlay=overlay_file,
+        schemas_limit_bytes=schemas_limit_bytes,
     )
     try:
         return read(root, wanted)

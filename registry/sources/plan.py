@@ -247,8 +247,8 @@ def changes(
         ],
         [one.endpoint_id for one in removed],
         moves({key: old for key, old in matches.items() if key in names}, known),
-        {} if naming.rule_changed else dict(_aliases(names, previous, taken)),
-        SavedTools(
+        aliases={} if naming.rule_changed else dict(_aliases(names, previous, taken)),
+        saved=SavedTools(
             tuple(by_status["added"]),
             tuple(by_status["updated"]),
             tuple(by_status["unchanged"]),

@@ -184,7 +184,14 @@ def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> FoundSou
 
 def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
     limit = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
-    imported = read_openapi(data, location, _openapi(spec), spec.include, spec.exclude, limit)
+    imported = read_openapi(
+        data,
+        location,
+        _openapi(spec),
+        spec.include,
+        exclude=spec.exclude,
+        schemas_limit_bytes=limit,
+    )
     with _with_location(location):
         return _non_empty(imported)
 
@@ -229,12 +236,12 @@ def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits)
 def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     actions = read_file(data, location)
     with _with_location(location):
-        imported = select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
+        imported = select(actions, "hybrid", _side(spec), spec.include, exclude=spec.exclude)
     return _non_empty(imported)
 
 
 def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
-    imported = read_graphql(document, location, _graphql(spec), spec.include, spec.exclude)
+    imported = read_graphql(document, location, _graphql(spec), spec.include, exclude=spec.exclude)
     with _with_location(location):
         return _non_empty(imported)
 
@@ -297,7 +304,7 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
         )
     actions = described(services[spec.name])
     with _with_location(spec.location):
-        imported = select(actions, "python", _side(spec), spec.include, spec.exclude)
+        imported = select(actions, "python", _side(spec), spec.include, exclude=spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
     return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
 

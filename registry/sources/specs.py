@@ -31,11 +31,18 @@ def configured(name: str, settings: SourceSettings) -> ImportSpec | None:
     for kind, reader in _KIND_READERS.items():
         location = reader.location(settings)
         if location is not None:
-            patterns = (settings.include, settings.exclude)
             base_url = None if facts_of(kind).server else settings.base_url
             origin: Origin = "example" if settings.example else "settings"
-            options = reader.options(settings)
-            return ImportSpec(name, location, base_url, *patterns, kind, options, origin)
+            return ImportSpec(
+                name,
+                location,
+                base_url,
+                include=settings.include,
+                exclude=settings.exclude,
+                kind=kind,
+                options=reader.options(settings),
+                origin=origin,
+            )
     return None
 
 
@@ -60,7 +67,7 @@ def _hybrid(settings: SourceSettings) -> Options:
 
 def _mcp(settings: SourceSettings) -> Options:
     return McpOptions(
-        settings.command, settings.era, settings.prefix, settings.own_sessions, settings.pin
+        settings.command, settings.era, settings.prefix, settings.own_sessions, pin=settings.pin
     )
 
 

@@ -13,7 +13,7 @@ from anyio import to_thread
 from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.rows import RawLoader, lock, readable, source_of
+from registry.database.rows import RawLoader, StoredSource, lock, readable, source_of
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.plan import Changes, SavedTools, SourceDraft
@@ -74,8 +74,8 @@ class ToolStore:
         source: SourceDraft,
         drafts: Sequence[ToolDraft],
         document: bytes | None = None,
-        progress: Callable[[int, int], None] | None = None,
         *,
+        progress: Callable[[int, int], None] | None = None,
         versions_kept: int = 10,
         rollback: RollbackTarget | None = None,
         check: Check | None = None,
@@ -89,7 +89,9 @@ class ToolStore:
         """
         stored = await StoredDocument.of(document) if document is not None else None
         async with borrowed(self._pool) as connection, connection.transaction():
-            saving = ImportWriter(connection, host_id, source, versions_kept, rollback, check)
+            saving = ImportWriter(
+                connection, host_id, source, versions_kept, rollback=rollback, check=check
+            )
             return await saving.run(drafts, stored, progress)
 
     async def compare(
@@ -178,7 +180,7 @@ class ToolStore:
                 """,
                 [host_id],
             )
-            return [source_of(*row) async for row in rows]
+            return [source_of(StoredSource(*row)) async for row in rows]
 
     async def source(self, host_id: str, name: str) -> Source | None:
         return next((one for one in await self.sources(host_id) if one.name == name), None)

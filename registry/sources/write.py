@@ -337,6 +337,7 @@ class ImportWriter:
         host_id: str,
         source: SourceDraft,
         versions_kept: int,
+        *,
         rollback: RollbackTarget | None = None,
         check: Check | None = None,
     ) -> None:

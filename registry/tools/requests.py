@@ -189,7 +189,7 @@ def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Rest
     )
     full = _full_schema(name, schema, [*in_path, *in_query.values()], required_names)
     wires = in_query | _rest_of_query(method, full, [*in_path, *in_query.values()])
-    binding, annotations = _imported(name, method, path, full, wires)
+    binding, annotations = _imported(name, method, path, full, wires=wires)
     return RestRequest(
         replace(binding, parameters=(*binding.parameters, *map(_constant, fixed))),
         full,
@@ -242,7 +242,7 @@ def _rest_of_query(method: str, schema: Json, placeholders: list[str]) -> dict[s
 
 
 def _imported(
-    name: str, method: str, path: str, schema: Json, wires: Mapping[str, str]
+    name: str, method: str, path: str, schema: Json, *, wires: Mapping[str, str]
 ) -> tuple[OpenAPIBinding, Annotations]:
     """The binding and annotations of the generated description; `wires`: names of arguments, by
     those of query parameters."""
@@ -309,6 +309,7 @@ def address_of(
     known: KnownSources,
     base_url: str | None,
     kinds: tuple[str, ...],
+    *,
     options: HybridOptions | None = None,
 ) -> Address:
     """The target of calls; `base_url` as far as it is known already."""
@@ -426,7 +427,7 @@ def _details(wanted: ToolRequest) -> Details:
 
 def _draft(wanted: ToolRequest, binding: Any, schema: Json | None, **more: Any) -> ToolDraft:
     given = {"type": "object", "properties": {}} if schema is None else schema
-    return ToolDraft("", wanted.name, wanted.description, given, binding, **more)
+    return ToolDraft("", wanted.name, wanted.description, given, binding=binding, **more)
 
 
 def _rest(wanted: ToolRequest, known: KnownSources) -> NewTool:
@@ -463,7 +464,7 @@ def _hybrid(wanted: ToolRequest, known: KnownSources) -> NewTool:
             "payload needs"
         )
     options = HybridOptions(wanted.side, wanted.dialect)
-    address = address_of(wanted, known, None, ("hybrid", MANUAL), options)
+    address = address_of(wanted, known, None, ("hybrid", MANUAL), options=options)
     binding = HybridBinding(service, wanted.scope, side=wanted.side)
     return NewTool(_draft(wanted, binding, wanted.input_schema), address)
 

@@ -35,7 +35,7 @@ from schemas.source import MANUAL
 
 
 async def set_description(
-    connection: AsyncConnection, host_id: str, tool_id: str, text: str, user: str
+    connection: AsyncConnection, host_id: str, tool_id: str, text: str, *, user: str
 ) -> bool:
     """Describe a tool by hand; later imports keep this description. Returns whether the tool
     exists."""
@@ -116,7 +116,7 @@ class ManualTools:
             await self._update(connection, tool_id, given)
             if change.description is not None:
                 text = change.description
-                await set_description(connection, self._host_id, tool_id, text, user)
+                await set_description(connection, self._host_id, tool_id, text, user=user)
 
     async def reset_description(self, name: str, expected_version: int | None = None) -> str:
         """Restore an imported tool's description from its source; returns it. Raises

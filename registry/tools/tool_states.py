@@ -97,8 +97,8 @@ class ToolStates:
         limit: int,
         source: str | None = None,
         state: State | None = None,
-        part: str | None = None,
         *,
+        part: str | None = None,
         tier: str | None = None,
         domain: str | None = None,
         namespace: str | None = None,
@@ -152,4 +152,17 @@ class ToolStates:
             return None
         id_, schema, output, hints, aliases, user, time, pin, held = row
         held_fields = (None, None, None) if held is None else (reason(pin, held), pin, held)
-        return ToolDetail(id_, tool, schema, output, hints, aliases, user, time, *held_fields)
+        held_reason, approved, waiting = held_fields
+        return ToolDetail(
+            id=id_,
+            tool=tool,
+            input_schema=schema,
+            output_schema=output,
+            annotations=hints,
+            aliases=aliases,
+            override_user=user,
+            override_time=time,
+            held_reason=held_reason,
+            approved=approved,
+            waiting=waiting,
+        )

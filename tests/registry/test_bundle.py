@@ -51,7 +51,7 @@ def test_what_was_kept_is_read_again_by_itself():
     files = {"api.yaml": ROOT, "a.yaml": b"get: {operationId: one}\nput: {$ref: gone.yaml}"}
     bundle = Bundle("api.yaml", files, {"gone.yaml": "it was never there"}, overlay, "o.yaml")
     for _ in range(2):
-        result = read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), ())
+        result = read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), exclude=())
         assert [draft.name for draft in result.drafts] == ["shown"]
         [skipped] = [o for o in result.outcomes if o.status == "skipped"]
         assert skipped.reason == "$ref 'gone.yaml' cannot be read: it was never there"
@@ -68,11 +68,11 @@ def test_what_was_kept_is_read_again_by_itself():
 def test_an_overlay_that_is_wrong_names_itself(overlay, reason):
     bundle = Bundle("api.yaml", {"api.yaml": ROOT}, {}, overlay, "o.yaml")
     with pytest.raises(ImportRejected) as caught:
-        read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), ())
+        read_openapi(bundle.pack("/x/api.yaml"), "/x", OpenAPIOptions(), (), exclude=())
     assert str(caught.value).startswith(reason)
 
 
 def test_a_bundle_of_a_newer_release_is_refused():
     packed = Bundle("api.yaml", {"api.yaml": ROOT}, {"a": "b"}).pack("/x/api.yaml")
     with pytest.raises(ImportRejected, match="/x was kept by a newer release"):
-        read_openapi(packed[:-3], "/x", OpenAPIOptions(), (), ())
+        read_openapi(packed[:-3], "/x", OpenAPIOptions(), (), exclude=())

@@ -143,8 +143,8 @@ class KeyOperations:
                 body.principal,
                 body.scopes,
                 body.roles,
-                body.expires,
-                asked.principal.people,
+                expires=body.expires,
+                makers=asked.principal.people,
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error

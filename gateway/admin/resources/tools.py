@@ -172,7 +172,7 @@ class ToolOperations:
             pages.limit(query) + 1,
             query.source,
             query.state,
-            query.name,
+            part=query.name,
             tier=query.tier,
             domain=query.domain,
             namespace=query.namespace,

@@ -65,7 +65,9 @@ def create(
     async def work() -> tuple[ApiKey, str]:
         async with open_registry(settings, Act("createKey", name, tenant)) as registry:
             store = ApiKeys(registry.database.pool, tenant or registry.host_id)
-            return await store.create(name, principal, given, roles, until, [actor()])
+            return await store.create(
+                name, principal, given, roles, expires=until, makers=[actor()]
+            )
 
     key, text = run(work())
     if as_json:

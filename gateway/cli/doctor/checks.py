@@ -128,7 +128,7 @@ def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
             continue
         try:
             actions = described(hybrid.load(source.python).actions)
-            found = select(actions, "python", source.side, source.include, source.exclude)
+            found = select(actions, "python", source.side, source.include, exclude=source.exclude)
         except ToolgateError as error:
             yield Check("source", "failed", f"{name}: {error}")
             continue

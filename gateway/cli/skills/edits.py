@@ -270,7 +270,7 @@ async def _generate(
     async with open_skills(settings) as opened:
         tagged = await opened.store.tagged(opened.host_id, source)
     about = tag_texts(stored[0], source) if stored else {}
-    folders = generated(source, tools, tagged, about, tags)
+    folders = generated(source, tools, tagged, about, wanted=tags)
     if not folders:
         fail(
             f"No tool of {source} has {'one of these tags' if tags else 'a tag'}; "

@@ -237,7 +237,9 @@ async def _difference(settings: Settings, name: str, new: str | None) -> Differe
     async with open_asking(settings) as (registry, lister, _):
         spec = _elsewhere(await _spec(registry, settings, name), new)
         versions = Versions(registry.database.pool)
-        history = History(registry.store, versions, registry.host_id, settings.imports, lister)
+        history = History(
+            registry.store, versions, registry.host_id, settings.imports, lister=lister
+        )
         return await history.difference(spec)
 
 

@@ -80,7 +80,9 @@ def _field(node: dict[str, Any]) -> Field | None:
     if ref is None:
         return None
     args = _named(_value, node.get("args"))
-    return Field(node["name"], ref, args, text(node.get("description")), _deprecated(node))
+    return Field(
+        node["name"], ref, args, text(node.get("description")), deprecated=_deprecated(node)
+    )
 
 
 def _value(node: dict[str, Any]) -> InputValue | None:
@@ -88,7 +90,9 @@ def _value(node: dict[str, Any]) -> InputValue | None:
     if ref is None:
         return None
     default = _default(node.get("defaultValue"))
-    return InputValue(node["name"], ref, text(node.get("description")), default, _deprecated(node))
+    return InputValue(
+        node["name"], ref, text(node.get("description")), default, deprecated=_deprecated(node)
+    )
 
 
 def _choice(node: dict[str, Any]) -> Choice:

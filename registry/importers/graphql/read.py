@@ -80,7 +80,7 @@ def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
         marks = options.overlay.of("Subscription", field)
         reason = _refusal("subscription", texts, marks, options)
         status: OutcomeStatus = "excluded" if reason else "skipped"
-        yield Outcome(f"{label}@subscription", label, None, status, reason or _SUBSCRIPTION)
+        yield Outcome(f"{label}@subscription", label, None, status, reason=reason or _SUBSCRIPTION)
 
 
 def _subscribed(schema: Schema) -> list[tuple[str, str]]:
@@ -110,7 +110,7 @@ def _map(
     marks = _marks(root, options)
 
     def without(status: OutcomeStatus, reason: str) -> tuple[None, Outcome]:
-        return None, Outcome(root.key, root.label, None, status, reason)
+        return None, Outcome(root.key, root.label, None, status, reason=reason)
 
     if reason := _refusal(root.operation, _texts(root, name), marks, options):
         return without("excluded", reason)
@@ -121,7 +121,7 @@ def _map(
     except SkipField as skip:
         return without("skipped", str(skip))
     status: OutcomeStatus = "degraded" if notes else "imported"
-    return draft, Outcome(root.key, root.label, name, status, _reason(notes))
+    return draft, Outcome(root.key, root.label, name, status, reason=_reason(notes))
 
 
 def _refusal(

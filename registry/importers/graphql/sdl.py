@@ -86,7 +86,13 @@ def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> Non
 
 def _field(node: Any) -> Field:
     args = {one.name.value: _value(one) for one in node.arguments or ()}
-    return Field(node.name.value, _ref(node.type), args, _text(node.description), _deprecated(node))
+    return Field(
+        node.name.value,
+        _ref(node.type),
+        args,
+        _text(node.description),
+        deprecated=_deprecated(node),
+    )
 
 
 def _value(node: Any) -> InputValue:
@@ -95,7 +101,7 @@ def _value(node: Any) -> InputValue:
         _ref(node.type),
         _text(node.description),
         default_of(node.default_value),
-        _deprecated(node),
+        deprecated=_deprecated(node),
     )
 
 

@@ -172,7 +172,7 @@ class Chooser:
         ancestors |= {type_.name}
         page = connection(self._schema, type_)
         if page is not None:
-            return self._enter_page(selection, page, weight, ancestors, is_root)
+            return self._enter_page(selection, page, weight, ancestors, is_root=is_root)
         if type_.kind == "object":
             return [_Node(selection, type_.fields.values(), weight, ancestors)]
         selection.fields.append(Selected(None))
@@ -182,7 +182,7 @@ class Chooser:
             fragment = Selection(member)
             selection.fragments.append(fragment)
             own = [one for name, one in member.fields.items() if name not in type_.fields]
-            nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys))
+            nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys=keys))
         return nodes
 
     def _members(self, type_: Type, is_root: bool) -> list[Type]:
@@ -198,6 +198,7 @@ class Chooser:
         page: Connection,
         weight: int,
         ancestors: frozenset[str],
+        *,
         is_root: bool,
     ) -> list[_Node]:
         if page.total is not None:

@@ -271,8 +271,8 @@ class GraphQLDrafts:
             root.field.name,
             tuple(arguments.variables),
             selection.printed() if selection else "",
-            pagination,
-            page_size,
+            pagination=pagination,
+            page_size=page_size,
         )
         if pagination and pagination.limit and page_size:
             arguments.properties[pagination.limit].setdefault("default", page_size)

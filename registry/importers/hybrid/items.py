@@ -162,7 +162,7 @@ def _spec_item(service: str, label: str, node: Any) -> WrittenAction:
     findings = list(action_findings(node))
     if isinstance(node["version"], float):  # perhaps written as 1.10
         findings.append(KeyFinding(f"version is a number: taken as {version!r}; quote it"))
-    return _item(f"{service}/{name}/{version}", node, schema, True, findings)
+    return _item(f"{service}/{name}/{version}", node, schema, True, findings=findings)
 
 
 def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
@@ -180,11 +180,11 @@ def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
             )
         else:
             findings = list(old_action_findings(node))
-            yield _item(str(id_), node, node.get("schema"), False, findings)
+            yield _item(str(id_), node, node.get("schema"), False, findings=findings)
 
 
 def _item(
-    id_: str, node: Mapping[str, Any], request: Any, inline: bool, findings: list[KeyFinding]
+    id_: str, node: Mapping[str, Any], request: Any, inline: bool, *, findings: list[KeyFinding]
 ) -> WrittenAction:
     if size_of(id_) > ID_LIMIT:
         problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"

@@ -266,7 +266,7 @@ def _outcome(label: str, notes: list[str], skipped: bool = False) -> Outcome:
     status: OutcomeStatus = "skipped" if skipped else "degraded" if notes else "imported"
     more = len(notes) - _NOTES_LIMIT
     reason = "; ".join(notes[:_NOTES_LIMIT]) + (f"; and {more} more" if more > 0 else "")
-    return Outcome(key_of(label), label, None, status, reason or None)
+    return Outcome(key_of(label), label, None, status, reason=reason or None)
 
 
 def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) -> Action:
@@ -279,8 +279,8 @@ def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) ->
         _description(item, request),
         request,
         _response(item, shared),
-        _scope(item.node.get("scope")),
-        skip_auth is True,
+        scope=_scope(item.node.get("scope")),
+        skip_auth=skip_auth is True,
     )
 
 
@@ -437,6 +437,7 @@ def select(
     kind: Kind,
     side: Side | None,
     include: tuple[str, ...] = (),
+    *,
     exclude: tuple[str, ...] = (),
 ) -> Imported:
     """The tools of the selected actions: globs (`*` crosses `/`) over ids and names.

@@ -131,7 +131,7 @@ def item_draft(definition: Definition, kind: ItemKind, name: str) -> ItemDraft:
         _check_uri(definition.key)
     if kind == "template":
         _check_template(definition.key)
-    return ItemDraft(kind, definition.key, name, members, definition.eras)
+    return ItemDraft(kind, definition.key, name, members, eras=definition.eras)
 
 
 def _check_arguments(arguments: Any) -> None:
@@ -364,16 +364,16 @@ def _tools(
             continue
         key, name = key_of(one.key), names[one.key]
         if refused := _refusal(one.key, name, include, exclude):
-            outcomes.append(Outcome(key, one.label, None, "excluded", refused))
+            outcomes.append(Outcome(key, one.label, None, "excluded", reason=refused))
             continue
         try:
             draft, notes = tool_draft(one, name)
         except SkipEntry as skip:
-            outcomes.append(Outcome(key, one.label, None, "skipped", str(skip)))
+            outcomes.append(Outcome(key, one.label, None, "skipped", reason=str(skip)))
             continue
         drafts.append(draft)
         status: OutcomeStatus = "degraded" if notes else "imported"
-        outcomes.append(Outcome(key, one.label, name, status, _reason(notes)))
+        outcomes.append(Outcome(key, one.label, name, status, reason=_reason(notes)))
     return drafts, outcomes
 
 
@@ -403,7 +403,7 @@ def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
 
 
 def _skipped(kind: Kind, label: str, reason: str) -> Outcome:
-    return Outcome(f"{label}@{kind}", label, None, "skipped", reason)
+    return Outcome(f"{label}@{kind}", label, None, "skipped", reason=reason)
 
 
 def _refusal(

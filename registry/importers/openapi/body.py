@@ -141,7 +141,7 @@ class Encodings:
         headers: dict[str, list[WireParameter]] = {}
         for name, schema in properties.items():
             encoding = self._encoding(stated.get(name), name, notes)
-            part = self._part(name, schema, encoding, multipart, notes)
+            part = self._part(name, schema, encoding, multipart, notes=notes)
             if is_undescribed_file and name == _FILE_PROPERTY and not encoding:
                 part = Part(name, file=True)
             if part != Part(name):
@@ -167,7 +167,7 @@ class Encodings:
             return {}
 
     def _part(
-        self, name: str, schema: Any, encoding: dict[str, Any], multipart: bool, notes: list[str]
+        self, name: str, schema: Any, encoding: dict[str, Any], multipart: bool, *, notes: list[str]
     ) -> Part:
         content_type = text(encoding.get("contentType")) or None
         if content_type and not in_header(content_type):
@@ -365,6 +365,7 @@ def _xml_of(
     properties: dict[str, Xml] | None = None,
     items: Xml | None = None,
     type_: str | None = None,
+    *,
     array: bool = False,
 ) -> Xml:
     node = xml_object.get("nodeType")  # 3.2, replaces `attribute` and `wrapped`
@@ -476,7 +477,9 @@ class Bodies:
                 properties[name] = {}
         if not properties and not required:
             return None  # Stripe describes an empty form for every GET
-        return RequestPayload(media_type, required, flat, properties, required_properties)
+        return RequestPayload(
+            media_type, required, flat, properties, required_properties=required_properties
+        )
 
     def _with_encodings(
         self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]

@@ -153,7 +153,7 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
     if isinstance(at.node, list):
         for index, child in enumerate(at.node):
             if isinstance(child, dict | list):
-                yield _At(child, (at.path, str(index)), at.base, False, at.literal)
+                yield _At(child, (at.path, str(index)), at.base, False, literal=at.literal)
         return
     base = at.base
     if not at.named and not at.literal and not _NAMES.isdisjoint(at.node):
@@ -165,7 +165,7 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
             # at the root of a fragment any key may be a name
             literal = key in _LITERAL and not at.named and at.path is not None
             named = key in _NAMED and not at.named
-            yield _At(child, (at.path, key), base, named, at.literal or literal)
+            yield _At(child, (at.path, key), base, named, literal=at.literal or literal)
 
 
 def _identify(found: Scan, at: _At) -> str:

@@ -335,7 +335,7 @@ class _Reading:
         marks = self._marks(f"{method} {path}", item, node)
         if self._swagger:
             item, node = self._swagger.operation(item, node, notes)
-        return DocumentOperation(method, path, item, node, marks, tuple(notes))
+        return DocumentOperation(method, path, item, node, marks=marks, notes=tuple(notes))
 
     def _marks(self, endpoint: str, item: dict[str, Any], node: dict[str, Any]) -> Marks:
         """Merged marks, from the farthest to the nearest."""
@@ -354,7 +354,7 @@ class _Reading:
         return marks
 
     def _skip(self, key: str, operation: str, reason: str) -> None:
-        self._skipped.append(Outcome(key, operation, None, "skipped", reason))
+        self._skipped.append(Outcome(key, operation, None, "skipped", reason=reason))
 
 
 def _id(node: dict[str, Any]) -> str:

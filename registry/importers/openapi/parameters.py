@@ -266,4 +266,7 @@ def _fit_template(
     undeclared = [name for name in variables if name not in declared]
     notes.extend(f"parameter {name} is in the path, but not described" for name in undeclared)
     plain = schemas.convert({"type": "string"})
-    return kept + [WireParameter(name, "path", "simple", False, True, plain) for name in undeclared]
+    return kept + [
+        WireParameter(name, "path", "simple", False, required=True, schema=plain)
+        for name in undeclared
+    ]

@@ -63,16 +63,16 @@ class _Mapper:
         self, operation: DocumentOperation, name: str, options: OpenApiOptions
     ) -> tuple[ToolDraft | None, Outcome]:
         if reason := refusal(operation, name, options):
-            return None, Outcome(operation.key, operation.label, None, "excluded", reason)
+            return None, Outcome(operation.key, operation.label, None, "excluded", reason=reason)
         try:
             draft, notes = self._tools.draft(operation, name)
             notes = [*operation.notes, *notes]
         except SkipOperation as skip:
-            return None, Outcome(operation.key, operation.label, None, "skipped", str(skip))
+            return None, Outcome(operation.key, operation.label, None, "skipped", reason=str(skip))
         if operation.operation_id and self._ids[operation.operation_id] > 1:
             notes.append(f"operationId {operation.operation_id} is used more than once")
         status: OutcomeStatus = "degraded" if notes else "imported"
-        return draft, Outcome(operation.key, operation.label, name, status, _reason(notes))
+        return draft, Outcome(operation.key, operation.label, name, status, reason=_reason(notes))
 
 
 def _reason(notes: list[str]) -> str | None:

@@ -128,7 +128,7 @@ def _identity(credential: Credential) -> Identity:
 def _scoped(scheme: Credential, scopes: tuple[str, ...]) -> Credential:
     if not scopes:
         return scheme
-    return Credential(scheme.scheme, scheme.kind, scheme.location, scheme.name, scopes)
+    return Credential(scheme.scheme, scheme.kind, scheme.location, scheme.name, scopes=scopes)
 
 
 def _credential(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:

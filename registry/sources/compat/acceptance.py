@@ -159,6 +159,7 @@ class Narrowing:
         after: RootedSchema,
         where: str = "",
         described_names: frozenset[str] = frozenset(),
+        *,
         used_unions: frozenset[UnionId] = frozenset(),
     ) -> list[AcceptanceFinding]:
         """The values accepted by all of `before` and rejected by `after`.
@@ -185,7 +186,15 @@ class Narrowing:
             return [AcceptanceFinding("schema", where, after="too large to be compared")]
         self._in_progress[key] = depth
         found = _without_duplicates(
-            self._narrowed(tuple(before), after, was, now, where, described_names, used_unions)
+            self._narrowed(
+                tuple(before),
+                after,
+                was,
+                now,
+                where=where,
+                described_names=described_names,
+                used_unions=used_unions,
+            )
         )
         del self._in_progress[key]
         if self._lowest_assumed >= depth:
@@ -199,6 +208,7 @@ class Narrowing:
         after: RootedSchema,
         was: Gathered,
         now: Gathered,
+        *,
         where: str,
         described_names: frozenset[str],
         used_unions: frozenset[UnionId],
@@ -214,10 +224,14 @@ class Narrowing:
         values = [one for part in was.parts if (one := finite(part.schema)) is not None]
         if values and (refused := self._refused(values[0], before, after)) is not None:
             return [AcceptanceFinding("enum", where, after=refused)] if refused else []
-        found = self._compare_parts(before, was, now, where, described_names, used_unions)
+        found = self._compare_parts(
+            before, was, now, where, described_names=described_names, used_unions=used_unions
+        )
         if not any_lost(found):
             return found
-        by_branch = self._by_branch(before, was, after, where, described_names, used_unions)
+        by_branch = self._by_branch(
+            before, was, after, where, described_names=described_names, used_unions=used_unions
+        )
         return (
             found
             if by_branch is None or (any_lost(by_branch) and len(by_branch) >= len(found))
@@ -262,6 +276,7 @@ class Narrowing:
         was: Gathered,
         after: RootedSchema,
         where: str,
+        *,
         described_names: frozenset[str],
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding] | None:
@@ -278,7 +293,7 @@ class Narrowing:
                             after,
                             where,
                             described_names,
-                            used_unions | {union_id},
+                            used_unions=used_unions | {union_id},
                         )
                     ]
         return None
@@ -289,6 +304,7 @@ class Narrowing:
         was: Gathered,
         now: Gathered,
         where: str,
+        *,
         described_names: frozenset[str],
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
@@ -318,7 +334,9 @@ class Narrowing:
             ]
             found += self._verbatim(was, part, where)
             found += self._negated(was, old_types, part, where)
-            found += self._alternatives(before, was, part, where, described_names, used_unions)
+            found += self._alternatives(
+                before, was, part, where, described_names=described_names, used_unions=used_unions
+            )
             if "array" in old_types:
                 found += self._items(was, part, where)
             if "object" in old_types:
@@ -376,15 +394,20 @@ class Narrowing:
         was: Gathered,
         part: RootedSchema,
         where: str,
+        *,
         described_names: frozenset[str],
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
         found: list[AcceptanceFinding] = []
         if branches := [part.of(one) for one in listed(part.schema.get("anyOf"))]:
-            found += self._best_branch(before, branches, where, described_names, used_unions)
+            found += self._best_branch(
+                before, branches, where, described_names, used_unions=used_unions
+            )
         if branches := [part.of(one) for one in listed(part.schema.get("oneOf"))]:
             if exclusive(branches):
-                found += self._best_branch(before, branches, where, described_names, used_unions)
+                found += self._best_branch(
+                    before, branches, where, described_names, used_unions=used_unions
+                )
             elif not self._paired(was, branches):
                 found.append(
                     AcceptanceFinding("schema", where, after="its alternatives are others")
@@ -397,6 +420,7 @@ class Narrowing:
         branches: Sequence[RootedSchema],
         where: str,
         described_names: frozenset[str],
+        *,
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
         """The findings for the alternative that fits best."""
@@ -408,7 +432,7 @@ class Narrowing:
         likely = [one for one in branches if old_types & types([one])] or branches
         best: list[AcceptanceFinding] | None = None
         for branch in likely:
-            found = self(before, branch, where, described_names, used_unions)
+            found = self(before, branch, where, described_names, used_unions=used_unions)
             if not found:
                 return []
             if best is None or (any_lost(found), len(found)) < (any_lost(best), len(best)):

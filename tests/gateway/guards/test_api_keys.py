@@ -74,7 +74,7 @@ async def test_nobody_is_told_what_is_wrong_with_a_key(database: Database) -> No
     _, good = await keys.create("good")
     gone, revoked = await keys.create("revoked")
     soon = datetime.fromtimestamp(NOW, UTC) + timedelta(hours=1)
-    _, ending = await keys.create("ending", None, (), (), soon)
+    _, ending = await keys.create("ending", None, (), (), expires=soon)
     await keys.revoke(gone.id)
     now = [float(NOW)]
     authenticator = Authenticator(KEYS, HOST, lambda: now[0])

@@ -181,7 +181,7 @@ def test_an_action_that_no_description_would_give_is_rejected(
 def test_patterns_select_by_id_or_name(
     include: tuple[str, ...], exclude: tuple[str, ...], expected: list[str]
 ) -> None:
-    imported = select(read_spec(rules()), "hybrid", None, include, exclude)
+    imported = select(read_spec(rules()), "hybrid", None, include, exclude=exclude)
     assert [draft.name for draft in imported.drafts] == [f"rule_{name}" for name in expected]
     assert [one.status == "imported" for one in imported.outcomes] == [
         one.operation.split("/")[2] in expected for one in imported.outcomes
