@@ -64,7 +64,7 @@ async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str
     PoolTimeout."""
     cutoff = now - timedelta(days=days)
     async with borrowed(pool) as connection:
-        if not await _ours(connection):
+        if not await _try_lock(connection):
             return []
         monday = now.date() - timedelta(days=now.weekday())
         for week in range(WEEKS_AHEAD + 1):
@@ -83,13 +83,13 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
     """Remove expired records of a partition: the whole table for a week's partition."""
     table = sql.Identifier(name)
     async with borrowed(pool) as connection:
-        if not await _ours(connection):
+        if not await _try_lock(connection):
             return
         async with connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(sql.SQL(_ENDS).format(COLUMNS, table), [cutoff])
             ends = await cursor.fetchall()
         for row in ends:
-            await _note(connection, key, row)
+            await _record_removed(connection, key, row)
         if name == DEFAULT:
             query = sql.SQL("DELETE FROM {} WHERE recorded_ts < %s").format(table)
             await connection.execute(query, [cutoff])
@@ -99,7 +99,9 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
             await connection.execute("SELECT audit_drop_week(%s)", [name])
 
 
-async def _note(connection: AsyncConnection[TupleRow], key: bytes, row: dict[str, Any]) -> None:
+async def _record_removed(
+    connection: AsyncConnection[TupleRow], key: bytes, row: dict[str, Any]
+) -> None:
     """Note `row` as the last removed record of its chain. Not if the record was tampered with: the
     removed records then count as missing."""
     chain_id, sequence = str(row["chain_id"]), row["sequence"]
@@ -109,14 +111,14 @@ async def _note(connection: AsyncConnection[TupleRow], key: bytes, row: dict[str
         return
     host_id, *end = chain
     known = ChainEnd.of(chain_id, *end)
-    if not await _is_written(connection, key, known, row):
+    if not await _is_valid(connection, key, known, row):
         log.error("audit_record_changed", extra={"chain": chain_id, "sequence": sequence})
         return
     sealed = known.sealed_with(key, removed=(sequence, bytes(row["hash"])))
     await connection.execute(_REMOVED, [sequence, row["hash"], sealed, host_id, chain_id])
 
 
-async def _is_written(
+async def _is_valid(
     connection: AsyncConnection[TupleRow], key: bytes, chain: ChainEnd, row: dict[str, Any]
 ) -> bool:
     """Whether the record's hash is valid, and so its time: earlier records are no younger."""
@@ -132,7 +134,7 @@ async def _is_written(
     return any(linked(key, one, text) == hash_ for one in before)
 
 
-async def _ours(connection: AsyncConnection[TupleRow]) -> bool:
+async def _try_lock(connection: AsyncConnection[TupleRow]) -> bool:
     """Take the advisory lock until the transaction ends; False if another node holds it."""
     found = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
     return await found.fetchone() == (True,)

@@ -109,8 +109,8 @@ class Spool:
             if self._sizes[path] >= FILE_BYTES:
                 self._end()
 
-    def batch(self, most: int) -> Batch | None:
-        """The oldest records, at most `most`; the same ones until `stored`; None: empty."""
+    def batch(self, limit: int) -> Batch | None:
+        """The oldest records, at limit `limit`; the same ones until `stored`; None: empty."""
         with self._turn:
             while self._batch is None and self._files:
                 if self._reading is None:
@@ -118,7 +118,7 @@ class Spool:
                         self._end()
                     self._reading = self._files[0].open("rb")
                     self._header = self._reading.readline().rstrip(b"\n")
-                lines = self._read(self._reading, most)
+                lines = self._read(self._reading, limit)
                 if lines:
                     self._batch = Batch(self._header, lines)
                 else:
@@ -168,9 +168,9 @@ class Spool:
             os.close(self._writing)
             self._writing = None
 
-    def _read(self, file: BufferedReader, most: int) -> list[Line]:
+    def _read(self, file: BufferedReader, limit: int) -> list[Line]:
         lines: list[Line] = []
-        while len(lines) < most and (raw := file.readline()):
+        while len(lines) < limit and (raw := file.readline()):
             try:
                 said = _written.decode(raw)
                 hash_ = bytes.fromhex(said.hash)

@@ -224,13 +224,13 @@ class AuditWriter:
             while not self._away and self._left():
                 await self._gather()
                 await self._store_some()
-        await self._to_disk()
+        await self._spool_lines()
 
     async def close(self) -> None:
         """Spool what is left and close, after the last entry."""
         if self.waiting:
             await self._open([])
-            await self._to_disk()
+            await self._spool_lines()
         if self.spool is not None:
             self.spool.close()
         if self.waiting:
@@ -272,7 +272,7 @@ class AuditWriter:
                     await anyio.lowlevel.checkpoint()
             self._link()
         if self._away or self._is_late() or (self.spool is not None and not self.spool.empty):
-            await self._to_disk()
+            await self._spool_lines()
         if self._left():
             self._ready.set()
 
@@ -286,15 +286,15 @@ class AuditWriter:
         stands = time.monotonic() - self._moved > 2 * self._settings.flush_s
         return many or (stands and bool(self._lines))
 
-    def _link(self, most: int | None = None) -> None:
+    def _link(self, limit: int | None = None) -> None:
         if self._chain is not None and self._entries:
             if not self._lines:
                 self._moved = time.monotonic()
-            entries = self._entries[:most]
-            del self._entries[:most]
+            entries = self._entries[:limit]
+            del self._entries[:limit]
             self._lines += self._chain.link(entries)
 
-    async def _to_disk(self) -> None:
+    async def _spool_lines(self) -> None:
         """Spool all records, even those being stored right now: inserts are idempotent."""
         async with self._linking:
             self._link()
@@ -328,11 +328,11 @@ class AuditWriter:
     async def _store_some(self) -> bool:
         """Store one batch, oldest records first; returns whether that succeeded."""
         async with self._storing:
-            chain, spool, most = self._chain, self.spool, self._settings.batch
+            chain, spool, limit = self._chain, self.spool, self._settings.batch
             if chain is None or spool is None:
                 return False
-            spooled = None if spool.empty else await to_thread.run_sync(spool.batch, most)
-            lines = self._lines[:most] if spooled is None else spooled.lines
+            spooled = None if spool.empty else await to_thread.run_sync(spool.batch, limit)
+            lines = self._lines[:limit] if spooled is None else spooled.lines
             header = chain.header if spooled is None else spooled.header
             if not lines:
                 return True

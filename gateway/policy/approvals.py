@@ -49,9 +49,9 @@ class ApprovalGate:
             approvals = Approvals(pool, principal.tenant)
             if (used := await approvals.use(wanted)) is not None:
                 return approvals, used
-            waits_s, most = self._policy.approval_s, self._policy.approvals
+            waits_s, limit = self._policy.approval_s, self._policy.approvals
             try:
-                id_, until = await approvals.ask(wanted, self._shown(call), waits_s, most)
+                id_, until = await approvals.ask(wanted, self._shown(call), waits_s, limit)
             except TooManyWaiting as error:
                 raise TooManyRequests(str(error), AGAIN_S) from error
         raise _required(call, id_, until)
@@ -65,7 +65,7 @@ class ApprovalGate:
 def _required(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
     expires = until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = (
-        f"{call.tool.name} needs an approval for these arguments. Somebody has to agree to "
+        f"{call.tool.name} needs an approval for these arguments. Someone has to approve "
         f"{id_} until {expires}; then make the same call again"
     )
     return ApprovalRequired(text, id_, expires)

@@ -28,7 +28,7 @@ class RuleOutcome:
 
     rule: str
     effect: Effect
-    said: Outcome
+    outcome: Outcome
     why: str  # the condition that does not match; why `when` failed; else the rule's reason
     stored: bool = False
 
@@ -39,14 +39,14 @@ class Explanation:
     rule: str
     reason: str
     visible: bool  # in lists: some arguments may be allowed
-    opinions: list[RuleOutcome]  # by precedence
+    outcomes: list[RuleOutcome]  # by precedence
 
-    def of_tenant(self) -> "Explanation":
+    def redacted(self) -> "Explanation":
         """Redacted for a tenant: without names and reasons of rules in the settings."""
-        opinions = [one for one in self.opinions if one.stored or one.rule in BUILT_INS]
-        if self.rule in {*BUILT_INS, *(one.rule for one in opinions)}:
-            return replace(self, opinions=opinions)
-        return replace(self, rule=OF_OPERATOR, reason="", opinions=opinions)
+        outcomes = [one for one in self.outcomes if one.stored or one.rule in BUILT_INS]
+        if self.rule in {*BUILT_INS, *(one.rule for one in outcomes)}:
+            return replace(self, outcomes=outcomes)
+        return replace(self, rule=OF_OPERATOR, reason="", outcomes=outcomes)
 
 
 def explain(
@@ -68,12 +68,12 @@ def explain(
         values = None if too_large(arguments, *limits) else {**values, "arguments": arguments}
     known = arguments is not None
     decision = verdict.decided(values) if known else verdict.decision
-    opinions = [
-        _opinion(engine, rule, principal, toolset, subject, values, known) for rule in engine.rules
+    outcomes = [
+        _outcome(engine, rule, principal, toolset, subject, values, known) for rule in engine.rules
     ]
-    opinions = [*_of_settings(engine, standing, subject), *opinions]
+    outcomes = [*_of_settings(engine, standing, subject), *outcomes]
     reason = decision.reason or _OWN_REASONS.get(decision.rule, "")
-    return Explanation(decision.effect, decision.rule, reason, not verdict.hidden, opinions)
+    return Explanation(decision.effect, decision.rule, reason, not verdict.hidden, outcomes)
 
 
 _OWN_REASONS = {
@@ -93,7 +93,7 @@ def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> 
     return found
 
 
-def _opinion(
+def _outcome(
     engine: Engine,
     rule: CompiledRule,
     principal: Principal,
@@ -102,17 +102,17 @@ def _opinion(
     values: dict[str, Any] | None,
     known: bool,
 ) -> RuleOutcome:
-    said: Outcome = "speaks"
+    outcome: Outcome = "speaks"
     why = rule.rule.reason
     unfit = rule.unfit(principal, toolset) or rule.misses(subject, engine.tier(subject))
     if unfit is not None:
-        said, why = "silent", f"{unfit}: it is about others"
+        outcome, why = "silent", f"{unfit}: it is about others"
     elif rule.by_arguments and not known:
-        said, why = "waits", "it looks at arguments"
+        outcome, why = "waits", "it looks at arguments"
     else:
         try:
             if not rule.checked(values):
-                said, why = "silent", "when: it is false"
+                outcome, why = "silent", "when: it is false"
         except ExpressionFailed as error:
-            said, why = "failed", f"when: {error}"
-    return RuleOutcome(rule.name, rule.effect, said, why, rule.stored)
+            outcome, why = "failed", f"when: {error}"
+    return RuleOutcome(rule.name, rule.effect, outcome, why, rule.stored)

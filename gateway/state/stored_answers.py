@@ -177,10 +177,10 @@ class StoredAnswers:
             (f"kept/tenant/{tenant}", limits.tenant_bytes, "answers.tenant_share"),
             ("kept", limits.kept_bytes, "answers.kept_bytes"),
         ]
-        for key, most, setting in bounds:
-            if not most:
+        for key, limit, setting in bounds:
+            if not limit:
                 continue
-            verdict = await self._counter.hit(key, max(1, most // PIECE_BYTES), limits.keep_s)
+            verdict = await self._counter.hit(key, max(1, limit // PIECE_BYTES), limits.keep_s)
             if not verdict.allowed:
                 raise StorageFull(setting, verdict.retry_after_s)
 

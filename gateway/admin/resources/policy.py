@@ -189,7 +189,7 @@ class PolicyOperations:
             arguments=body.arguments,
             levels=self._levels,
         )
-        return told if self._is_operator(asked) else told.of_tenant()
+        return told if self._is_operator(asked) else told.redacted()
 
     async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
         found = await self._shown(asked, *await self._approvals(asked).waiting())

@@ -80,9 +80,9 @@ def explain_(
     say(f"{found.effect} ({found.rule}){reason}", "bold")
     if given is None:
         say(f"It is {'in' if found.visible else 'not in'} their lists.")
-    rows = [(one.rule, one.effect, one.said, one.why or "-") for one in found.opinions]
+    rows = [(one.rule, one.effect, one.outcome, one.why or "-") for one in found.outcomes]
     print_rows(("rule", "effect", "it is", "why"), rows)
-    if given is None and any(one.said == "waits" for one in found.opinions):
+    if given is None and any(one.outcome == "waits" for one in found.outcomes):
         remark("Rules that wait look at arguments: give some with --arguments.")
 
 

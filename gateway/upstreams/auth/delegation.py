@@ -32,7 +32,9 @@ def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
         ) from why
 
 
-async def proof(pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()) -> Headers:
+async def auth_headers(
+    pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()
+) -> Headers:
     """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed."""
     if pool.exchange is None:
         return _passed_on(pool, caller) if pool.forward_token and caller is not None else NONE
@@ -48,7 +50,7 @@ async def proof(pool: SourcePool, caller: Caller | None, scopes: Iterable[str] =
     return {AUTHORIZATION: f"Bearer {token}"}
 
 
-def refuted(
+def invalidate_token(
     pool: SourcePool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
 ) -> bool:
     """Whether `proof` will give new headers after a 401 to a request with its `headers`."""

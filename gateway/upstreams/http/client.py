@@ -18,7 +18,7 @@ from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
-from gateway.upstreams.auth.delegation import on_behalf, proof, refuted
+from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
 from gateway.upstreams.http.connections import (
     NOBODY,
     Connections,
@@ -99,11 +99,11 @@ class Client:
         if request.caller is None:
             return await self._sent(pool, source, request, reader)
         caller, scopes = request.caller, request.scopes
-        headers = await proof(pool, caller, scopes)
+        headers = await auth_headers(pool, caller, scopes)
         response = await self._sent(pool, source, _with(request, headers), reader)
         again = request.stream is None  # which is read once only
-        if response.status == 401 and refuted(pool, caller, headers, scopes) and again:
-            headers = await proof(pool, caller, scopes)
+        if response.status == 401 and invalidate_token(pool, caller, headers, scopes) and again:
+            headers = await auth_headers(pool, caller, scopes)
             response = await self._sent(pool, source, _with(request, headers), reader)
         return response
 

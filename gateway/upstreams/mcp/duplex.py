@@ -36,16 +36,16 @@ LISTEN = "subscriptions/listen"
 class AcknowledgementHandler:
     """A MessageHandler that sets an event on its first notification."""
 
-    def __init__(self, hearer: MessageHandler) -> None:
+    def __init__(self, handler: MessageHandler) -> None:
         self.event = asyncio.Event()
-        self._hearer = hearer
+        self._handler = handler
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
-        await self._hearer.notified(method, params)
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        await self._handler.on_notification(method, params)
         self.event.set()
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
-        return await self._hearer.asked(method, params)
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
+        return await self._handler.on_request(method, params)
 
 
 @asynccontextmanager
@@ -98,14 +98,14 @@ class DuplexLink(SubscribableLink):
     """One session, or the link to a stateless server, over one carrier."""
 
     def __init__(
-        self, background: MessageHandler, hello: ClientProfile, name: str, asks_limit: int
+        self, background: MessageHandler, hello: ClientProfile, name: str, requests_limit: int
     ) -> None:
         """`carrier` has to be set next, and `facts` unless `begin` is called."""
         self.carrier: Carrier | None = None
         self._hello = hello
         self._name = name
-        self._talk = Exchanges(name, background, self._send, asks_limit)
-        self._aside = TimedTasks(name)
+        self._exchanges = Exchanges(name, background, self._send, requests_limit)
+        self._tasks = TimedTasks(name)
         self._boxes: dict[int, Mailbox] = {}
         self._background = Mailbox()
         self._hearing = asyncio.create_task(self._hear_background())
@@ -118,7 +118,7 @@ class DuplexLink(SubscribableLink):
         """Send `initialize`, offering `revision`. Raises RelayedFault and UpstreamFailed."""
         params = initialize(self._hello, revision)
         members = await self._asked(
-            self._talk.begin("initialize", params, None, timeout), cancels=False
+            self._exchanges.begin("initialize", params, None, timeout), cancels=False
         )
         try:
             self.facts = read_facts(members)
@@ -130,24 +130,24 @@ class DuplexLink(SubscribableLink):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
     ) -> dict[str, Raw]:
         if not self.facts.revision.handshake:
             params = with_envelope(params, self._hello.client)
-        return await self._asked(self._talk.begin(method, params, hearer, timeout))
+        return await self._asked(self._exchanges.begin(method, params, handler, timeout))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._send(wire.notice(method, params))
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], hearer: MessageHandler
+        self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
         params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = AcknowledgementHandler(hearer)
-        exchange = self._talk.begin(LISTEN, params, told, FOR_EVER)
+        told = AcknowledgementHandler(handler)
+        exchange = self._exchanges.begin(LISTEN, params, told, FOR_EVER)
         exchange.endless = True
         async with listening(self._asked(exchange), told, self._name, ACKNOWLEDGED_S) as over:
             yield over
@@ -156,8 +156,8 @@ class DuplexLink(SubscribableLink):
         self.lost(SessionLost(f"The session at {self._name} was closed", sent=True))
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
-        self._talk.close()
-        await self._aside.close()
+        self._exchanges.close()
+        await self._tasks.close()
         if self.carrier is not None:
             await self.carrier.close()
 
@@ -189,7 +189,7 @@ class DuplexLink(SubscribableLink):
         if owner is None or owner.id not in self._boxes:
             self._background.put(message, kept=message.method == CANCELLED)
             return
-        owner.patience.heard()
+        owner.idle_timeout.restart()
         owner.read_bytes += size
         limit_bytes = self.carrier.limit_bytes if self.carrier is not None else 0
         if owner.read_bytes > limit_bytes and not owner.endless:
@@ -200,40 +200,40 @@ class DuplexLink(SubscribableLink):
 
     def _owner(self, message: Message) -> Exchange | None:
         if message.method == PROGRESS:
-            return self._talk.owner(message)
+            return self._exchanges.owner(message)
         meta = (message.params or {}).get("_meta")
         subscription = meta.get(META_SUBSCRIPTION) if isinstance(meta, dict) else None
-        return self._talk.running.get(subscription) if type(subscription) is int else None
+        return self._exchanges.running.get(subscription) if type(subscription) is int else None
 
     async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
         """The result of a request. Leaving early cancels it at the server, if `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
         over = not cancels
         try:
-            with exchange.patience:
+            with exchange.idle_timeout:
                 await self._send(exchange.body)
                 while True:
                     message = await box.get()
                     if message.answers(exchange.id):
                         over = True
                         return message.members()
-                    await self._talk.hear(message, exchange)
+                    await self._exchanges.receive(message, exchange)
         except TimeoutError as error:
-            limit_s = exchange.patience.limit_s
+            limit_s = exchange.idle_timeout.limit_s
             text = f"{self._name} did not answer within {limit_s:g} s"
             raise UpstreamFailed(text, late=True, down=True) from error
         except MalformedMessage as error:
             raise UpstreamFailed(f"{self._name} {error}") from error
         finally:
             del self._boxes[exchange.id]
-            self._talk.end(exchange)
+            self._exchanges.end(exchange)
             if not over and self.alive:
-                self._aside.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+                self._tasks.run(self.notify(CANCELLED, {"requestId": exchange.id}))
 
     async def _hear_background(self) -> None:
         with suppress(UpstreamFailed):
             while True:
-                await self._talk.hear(await self._background.get(), None)
+                await self._exchanges.receive(await self._background.get(), None)
 
     async def _send(self, body: bytes) -> None:
         if self.carrier is None or not self.alive:

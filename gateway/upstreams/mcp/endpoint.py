@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 from yarl import URL
 
 from gateway.upstreams.auth.caller import CallerHolder
-from gateway.upstreams.auth.delegation import AUTHORIZATION, proof, refuted
+from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.answers import AWAY
 from gateway.upstreams.http.client import LARGE_BODY_BYTES
 from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed
@@ -70,7 +70,7 @@ class ServerEndpoint:
         self.pool = pool
         self._holder = holder or CallerHolder()
         self.limit_bytes = pool.limits.response_limit_bytes
-        self.aside = TimedTasks(pool.source)
+        self.tasks = TimedTasks(pool.source)
         try:
             self.url = pool.url(pool.address)
         except (aiohttp.ClientError, OSError) as error:
@@ -79,7 +79,7 @@ class ServerEndpoint:
         self._holds = True
 
     async def close(self) -> None:
-        await self.aside.close()
+        await self.tasks.close()
         self.release()
 
     def release(self) -> None:
@@ -88,12 +88,12 @@ class ServerEndpoint:
             self._holds = False
             self.pool.release()
 
-    def failure(self, error: Exception, patience: IdleTimeout | None = None) -> UpstreamFailed:
+    def failure(self, error: Exception, idle_timeout: IdleTimeout | None = None) -> UpstreamFailed:
         """The UpstreamFailed that callers get for `error`."""
         log.warning("upstream_failed", extra={"source": self.name, "error": type(error).__name__})
         if isinstance(error, MalformedMessage):
             return UpstreamFailed(f"{self.name} {error}")
-        timeout_s = patience.limit_s if patience is not None else self.pool.timeout_s
+        timeout_s = idle_timeout.limit_s if idle_timeout is not None else self.pool.timeout_s
         late = type(error) is TimeoutError
         return UpstreamFailed(f"{self.name} {why(error, timeout_s)}", late, is_outage(error))
 
@@ -103,20 +103,20 @@ class ServerEndpoint:
         """Headers of a request: configured ones, and the credentials of the caller.
         Raises UpstreamFailed."""
         if self.pool.by_caller and AUTHORIZATION not in headers:
-            headers = {**headers, **await proof(self.pool, self._holder.caller)}
+            headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
         return self.pool.with_configured({**headers, **own} if headers else own)
 
     async def post(
-        self, body: bytes, headers: Mapping[str, str], aside: bool = False
+        self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
     ) -> aiohttp.ClientResponse:
-        """POST a request; `aside` for long-lived streams. The caller closes the response."""
+        """POST a request; `long_lived` for streams. The caller closes the response."""
         # aiohttp sends a body of more than this in chunks
         data = body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
-        http = self.pool.streams if aside else self.pool.mcp
+        http = self.pool.streams if long_lived else self.pool.mcp
         return await http.post(self.url, data=data, headers=headers, allow_redirects=False)
 
     @asynccontextmanager
-    async def say(
+    async def notify(
         self, body: bytes, headers: Mapping[str, str], url: URL | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """POST a message that has no response. Uses no connection of a call, since the call may
@@ -158,7 +158,7 @@ class ServerEndpoint:
         if response.content.is_eof():
             response.release()
         else:
-            self.aside.run(read_on(), DRAIN_S)
+            self.tasks.run(read_on(), DRAIN_S)
 
     async def refusal(self, response: aiohttp.ClientResponse) -> HttpRefused | HttpFault:
         """The error for a response other than 2xx."""
@@ -186,7 +186,7 @@ class ServerEndpoint:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"
         if AUTHORIZATION in sent:
             if status == 401:
-                refuted(self.pool, None, sent)
+                invalidate_token(self.pool, None, sent)
             return f"{self.name} refused the token that it got (HTTP {status})"
         return (
             f"{self.name} wants a token where there is no caller (HTTP {status}): set "
@@ -197,7 +197,7 @@ class ServerEndpoint:
         self,
         response: aiohttp.ClientResponse,
         exchange: Exchange,
-        talk: Exchanges,
+        exchanges: Exchanges,
         events: EventStream,
     ) -> dict[str, Raw] | None:
         """The result in a 2xx answer; None for a stream of events that ended without one.
@@ -209,12 +209,12 @@ class ServerEndpoint:
             text = await _read(response, self.limit_bytes)
             if len(messages := wire.decode(text)) == 1 and messages[0].method is UNSET:
                 return _own(messages[0], exchange).members()
-            return await _heard(messages, exchange, talk)
+            return await _heard(messages, exchange, exchanges)
         if kind == SSE:
-            return await self._streamed(response, exchange, talk, events)
+            return await self._streamed(response, exchange, exchanges, events)
         if kind in (JSON, *LINES):
             members = await self._streamed(
-                response, exchange, talk, JsonTextParser(self.limit_bytes)
+                response, exchange, exchanges, JsonTextParser(self.limit_bytes)
             )
             if members is None:
                 raise MalformedMessage("ended its answer before it was complete")
@@ -227,20 +227,20 @@ class ServerEndpoint:
         self,
         response: aiohttp.ClientResponse,
         exchange: Exchange,
-        talk: Exchanges,
+        exchanges: Exchanges,
         events: EventStream | JsonTextParser,
     ) -> dict[str, Raw] | None:
         async for chunk in response.content.iter_any():
-            exchange.patience.heard()
+            exchange.idle_timeout.restart()
             exchange.read_bytes += len(chunk)
             if exchange.read_bytes > self.limit_bytes:
                 raise TooLarge(self.limit_bytes)
             for event in events.feed(chunk):
-                members = await _heard(wire.decode(event.data), exchange, talk)
+                members = await _heard(wire.decode(event.data), exchange, exchanges)
                 if members is not None:
                     return members
         for event in events.end():
-            members = await _heard(wire.decode(event.data), exchange, talk)
+            members = await _heard(wire.decode(event.data), exchange, exchanges)
             if members is not None:
                 return members
         return None
@@ -262,7 +262,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
 
 
 async def _heard(
-    messages: list[Message], exchange: Exchange, talk: Exchanges
+    messages: list[Message], exchange: Exchange, exchanges: Exchanges
 ) -> dict[str, Raw] | None:
     """Handle messages received for our request; returns its result, if that is among them."""
     members = None
@@ -270,7 +270,7 @@ async def _heard(
         if message.answers(exchange.id):
             members = message.members()
         else:
-            await talk.hear(message, exchange)
+            await exchanges.receive(message, exchange)
     return members
 
 

@@ -29,20 +29,20 @@ class IdleTimeout(Deadline):
     """Cancels the task that entered when the idle timeout or the deadline expires, and raises
     TimeoutError on exit."""
 
-    __slots__ = ("_end", "_heard", "_loop", "_still", "limit_s", "timeout")
+    __slots__ = ("_end", "_heard", "_loop", "_paused", "limit_s", "timeout")
 
     def __init__(self, timeout: Timeout) -> None:
-        super().__init__(min(timeout.idle_s, timeout.most_s))
+        super().__init__(min(timeout.idle_s, timeout.deadline_s))
         self.timeout = timeout
         self.limit_s = timeout.idle_s  # the limit that expired, once one has
-        self._still = 0
+        self._paused = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is entered
 
     def __enter__(self) -> None:
         super().__enter__()
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
-        self._end = self._heard + self.timeout.most_s
+        self._end = self._heard + self.timeout.deadline_s
 
     def __exit__(
         self,
@@ -52,21 +52,21 @@ class IdleTimeout(Deadline):
     ) -> None:
         super().__exit__(kind, error, traceback)
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         if self._loop is not None:  # a stream without an idle timeout is never entered
             self._heard = self._loop.time()
 
-    def stop(self) -> None:
-        """Pause the idle timeout until `go` was called as often: the gateway has to answer."""
-        self._still += 1
+    def pause(self) -> None:
+        """Pause the idle timeout until `resume` was called as often: the gateway has to answer."""
+        self._paused += 1
 
-    def go(self) -> None:
-        self._still -= 1
-        self.heard()
+    def resume(self) -> None:
+        self._paused -= 1
+        self.restart()
 
     def _expire(self) -> None:
         loop, due = asyncio.get_running_loop(), self._end
-        if not self._still:
+        if not self._paused:
             due = min(due, self._heard + self.timeout.idle_s)
         else:
             due = min(due, loop.time() + self.timeout.idle_s)
@@ -74,7 +74,7 @@ class IdleTimeout(Deadline):
             self._timer = loop.call_at(due, self._expire)
         else:
             if due == self._end:
-                self.limit_s = self.timeout.most_s
+                self.limit_s = self.timeout.deadline_s
             super()._expire()
 
 
@@ -97,7 +97,7 @@ class TimedTasks:
                     await work
             except (aiohttp.ClientError, OSError, ToolgateError) as error:
                 kind = type(error).__name__
-                log.info("mcp_aside_failed", extra={"source": self._name, "error": kind})
+                log.info("mcp_task_failed", extra={"source": self._name, "error": kind})
 
         def ended(task: asyncio.Task[None]) -> None:
             work.close()  # otherwise a coroutine that never started would warn
@@ -129,9 +129,9 @@ class Exchange:
         "asks",
         "body",
         "endless",
-        "hearer",
+        "handler",
         "id",
-        "patience",
+        "idle_timeout",
         "read_bytes",
         "token",
     )
@@ -141,12 +141,12 @@ class Exchange:
         id_: int,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
     ) -> None:
         self.id = id_
-        self.hearer = hearer
-        self.patience = IdleTimeout(timeout)
+        self.handler = handler
+        self.idle_timeout = IdleTimeout(timeout)
         self.token, params = _with_token(params, id_)  # UNSET: no progress is wanted
         self.body = wire.call(id_, method, params)
         self.asks: set[asyncio.Task[None]] = set()
@@ -167,14 +167,14 @@ class Exchanges:
     """The requests that run in one session, in both directions."""
 
     def __init__(
-        self, name: str, background: MessageHandler, send: Send | None, asks_limit: int
+        self, name: str, background: MessageHandler, send: Send | None, requests_limit: int
     ) -> None:
         """`send` takes our answers to the server; without it the server must not ask."""
         self.running: dict[int, Exchange] = {}
         self._name = name
         self._background = background
         self._send = send
-        self._asks_limit = asks_limit
+        self._requests_limit = requests_limit
         self._ids = itertools.count(1)
         self._asks: dict[RequestId, asyncio.Task[None]] = {}
         self._idle_asked = 0  # since the last call began, while none ran
@@ -183,12 +183,12 @@ class Exchanges:
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
     ) -> Exchange:
-        exchange = Exchange(next(self._ids), method, params, hearer, timeout)
+        exchange = Exchange(next(self._ids), method, params, handler, timeout)
         self.running[exchange.id] = exchange
-        if hearer is not None:
+        if handler is not None:
             self._idle_asked = 0
         return exchange
 
@@ -206,7 +206,7 @@ class Exchanges:
         token = (message.params or {}).get("progressToken")
         return self.running.get(token) if type(token) is int else None
 
-    async def hear(self, message: Message, exchange: Exchange | None) -> None:
+    async def receive(self, message: Message, exchange: Exchange | None) -> None:
         """Handle a request or notification; `exchange`: the request of its stream, or None."""
         params = message.params or {}
         if message.method is UNSET:
@@ -214,42 +214,42 @@ class Exchanges:
         if message.id is not UNSET:
             self._ask(message.id, message.method, params, exchange)
         elif message.method == CANCELLED:
-            self._withdraw(params.get("requestId"))
+            self._cancel_request(params.get("requestId"))
         elif message.method == PROGRESS:
             await self._progress(message, exchange)
         else:
-            hearer = self._background if exchange is None else exchange.hearer
-            await self._notify(hearer, message.method, params, exchange)
+            handler = self._background if exchange is None else exchange.handler
+            await self._notify(handler, message.method, params, exchange)
 
     async def _progress(self, message: Message, exchange: Exchange | None) -> None:
         owner = self.owner(message)
         if owner is None or exchange not in (None, owner) or owner.token is UNSET:
             return
-        owner.patience.heard()
+        owner.idle_timeout.restart()
         params = {**(message.params or {}), "progressToken": owner.token}
-        await self._notify(owner.hearer, PROGRESS, params, exchange)
+        await self._notify(owner.handler, PROGRESS, params, exchange)
 
     async def _notify(
         self,
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         method: str,
         params: dict[str, Any],
         exchange: Exchange | None,
     ) -> None:
         """Errors in a notification of no request are logged: the stream must be read on."""
-        if hearer is None:
+        if handler is None:
             return
         if exchange is None:
             try:
-                await hearer.notified(method, params)
+                await handler.on_notification(method, params)
             except Exception:
                 log.exception("mcp_background_failed", extra={"source": self._name})
             return
-        exchange.patience.stop()  # the client is slow, not the server
+        exchange.idle_timeout.pause()  # the client is slow, not the server
         try:
-            await hearer.notified(method, params)
+            await handler.on_notification(method, params)
         finally:
-            exchange.patience.go()
+            exchange.idle_timeout.resume()
 
     def _ask(
         self, id_: RequestId, method: str, params: dict[str, Any], exchange: Exchange | None
@@ -257,48 +257,48 @@ class Exchanges:
         if (
             self._send is None
             or id_ in self._asks
-            or len(self._asks) > REQUESTS_FACTOR * self._asks_limit
+            or len(self._asks) > REQUESTS_FACTOR * self._requests_limit
         ):
             log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
             return
         # a request outside all streams may be what any of ours waits for
         waiting = list(self.running.values()) if exchange is None else [exchange]
-        hearer = self._background if exchange is None else exchange.hearer
-        if method != "ping" and not self._charged(exchange):
-            hearer = None
-        self._asks[id_] = task = asyncio.create_task(self._answer(id_, method, params, hearer))
+        handler = self._background if exchange is None else exchange.handler
+        if method != "ping" and not self._within_limit(exchange):
+            handler = None
+        self._asks[id_] = task = asyncio.create_task(self._answer(id_, method, params, handler))
         for one in waiting:
-            one.patience.stop()
+            one.idle_timeout.pause()
         if exchange is not None:
             exchange.asks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._asks[id_]
             for one in waiting:
-                one.patience.go()
+                one.idle_timeout.resume()
                 one.asks.discard(task)
 
         task.add_done_callback(ended)
 
-    def _charged(self, exchange: Exchange | None) -> bool:
+    def _within_limit(self, exchange: Exchange | None) -> bool:
         """Whether the call that is charged may ask one more question.
 
         Outside all streams the call is unknown: the one with the fewest is charged, so that all
         together get no more than each for itself.
         """
-        calls = [one for one in self.running.values() if one.hearer is not None]
+        calls = [one for one in self.running.values() if one.handler is not None]
         payer = exchange or min(calls, key=lambda one: one.asked, default=None)
         if payer is None:
             self._idle_asked += 1
-            return self._idle_asked <= self._asks_limit
+            return self._idle_asked <= self._requests_limit
         payer.asked += 1
-        return payer.asked <= self._asks_limit
+        return payer.asked <= self._requests_limit
 
     async def _answer(
-        self, id_: RequestId, method: str, params: dict[str, Any], hearer: MessageHandler | None
+        self, id_: RequestId, method: str, params: dict[str, Any], handler: MessageHandler | None
     ) -> None:
         try:
-            answer = wire.answer(id_, await self._result(method, params, hearer))
+            answer = wire.answer(id_, await self._result(method, params, handler))
         except Fault as fault:
             answer = wire.refusal(id_, fault)
         except Exception:
@@ -312,15 +312,15 @@ class Exchanges:
             log.info("mcp_answer_lost", extra={"source": self._name, "error": str(error)})
 
     async def _result(
-        self, method: str, params: dict[str, Any], hearer: MessageHandler | None
+        self, method: str, params: dict[str, Any], handler: MessageHandler | None
     ) -> Any:
         if method == "ping":
             return {}
-        if hearer is None:
-            raise Unavailable(f"No more than {self._asks_limit} requests are answered in one call")
-        return await hearer.asked(method, params)
+        if handler is None:
+            raise Unavailable(f"At most {self._requests_limit} requests are answered in one call")
+        return await handler.on_request(method, params)
 
-    def _withdraw(self, id_: Any) -> None:
+    def _cancel_request(self, id_: Any) -> None:
         task = self._asks.get(id_) if isinstance(id_, int | str) else None
         if task is not None:
             task.cancel()

@@ -9,7 +9,7 @@ eras, and the probe of the revisions that a server speaks (2026-07-28, basic/ver
     401, 403, 429, 5xx, 3xx; timeout                         unknown: the probe fails
 
 `initialize` is sent in any case, since a server may have both eras; a server that is stateless and
-refuses it, in whatever way, has one. HTTP+SSE is tried last.
+refuses it, in whatever transport, has one. HTTP+SSE is tried last.
 
 A request without capabilities of its own declares that its client can be asked for no input.
 """
@@ -130,12 +130,12 @@ def read_facts(members: Mapping[str, Raw]) -> ServerDescription:
     return ServerDescription(revision, said.capabilities, said.server_info, said.instructions or "")
 
 
-async def notify_missed_changes(facts: ServerDescription, hearer: MessageHandler) -> None:
-    """Notify `hearer` that lists may have changed: the stream was interrupted for a while."""
+async def notify_missed_changes(facts: ServerDescription, handler: MessageHandler) -> None:
+    """Notify `handler` that lists may have changed: the stream was interrupted for a while."""
     for capability, method in LISTS.items():
         said = facts.capabilities.get(capability)
         if isinstance(said, Mapping) and said.get("listChanged"):
-            await hearer.notified(method, {})
+            await handler.on_notification(method, {})
 
 
 OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
@@ -149,13 +149,14 @@ ASKABLE: Mapping[
 }
 
 
-def era_for(spoken: Mapping[str, bool], eras: Eras, handshake_client: bool) -> str | None:
+def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -> str | None:
     """The era to ask a server in: the client's own where the server lists the item in it.
 
-    `spoken` maps "handshake" and "stateless" to whether the server speaks it. None: neither fits.
+    `supported` maps "handshake" and "stateless" to whether the server speaks it. None: neither
+    fits.
     """
     own, other = ("handshake", "stateless") if handshake_client else ("stateless", "handshake")
-    usable = [era for era in (own, other) if spoken[era] and eras in {"both", era}]
+    usable = [era for era in (own, other) if supported[era] and eras in {"both", era}]
     return usable[0] if usable else None
 
 

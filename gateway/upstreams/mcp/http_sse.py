@@ -72,7 +72,7 @@ class HttpSseCarrier:
         try:
             async with (
                 asyncio.timeout(self._endpoint.pool.timeout_s),
-                self._endpoint.say(
+                self._endpoint.notify(
                     body, await self._headers(HEADERS), await self._address
                 ) as response,
             ):

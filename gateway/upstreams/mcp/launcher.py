@@ -37,8 +37,8 @@ def main(memory_bytes: int, parent: int, command: list[str]) -> int:
 
 def _limit(what: int, wanted: int) -> None:
     """Set the limit to `wanted`, or to the hard limit if that is lower."""
-    _, most = resource.getrlimit(what)
-    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    _, hard = resource.getrlimit(what)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(what, (limit, limit))
 
 

@@ -30,10 +30,10 @@ from schemas.mcp.revisions import Revision
 class MessageHandler(Protocol):
     """Receives notifications and requests of a server while a request of ours runs."""
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """The server's next message is not read before this returns: backpressure."""
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         """The result of a request of the server's. A Fault becomes the error that it gets."""
 
 
@@ -42,7 +42,7 @@ class Timeout:
     """Time limits of an answer, in seconds."""
 
     idle_s: float  # restarted by every message of the request; paused while the server asks us
-    most_s: float  # deadline in any case
+    deadline_s: float  # deadline in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Link(Protocol):
         return self.facts.capabilities
 
     @property
-    def hears(self) -> bool:
+    def receives_messages(self) -> bool:
         """Whether messages other than answers to our requests can be received."""
         return True
 
@@ -89,7 +89,7 @@ class Link(Protocol):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
@@ -97,7 +97,7 @@ class Link(Protocol):
         SessionLost and UpstreamFailed.
 
         A progress token in `params._meta` is replaced by ours on the wire, and restored in what
-        `hearer` gets. Cancelling the task cancels the request at the server too.
+        `handler` gets. Cancelling the task cancels the request at the server too.
         """
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -111,12 +111,12 @@ class SubscribableLink(Link, Protocol):
     """Link to a server of 2026-07-28."""
 
     def listen(
-        self, wanted: Mapping[str, Any], hearer: MessageHandler
+        self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        """`subscriptions/listen` for the filter `wanted`. Inside, `hearer` is notified; the future
+        """`subscriptions/listen` for the filter `wanted`. Inside, `handler` is notified; the future
         is done when the server ends the stream, with UpstreamFailed if that was no regular end.
 
-        The block begins once the server has acknowledged the filter: `hearer` has received what it
+        The block begins once the server has acknowledged the filter: `handler` has received what it
         honours. Raises as `request` does.
         """
 
@@ -159,11 +159,11 @@ class Mailbox:
 class NullHandler:
     """A MessageHandler that drops notifications and rejects requests."""
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         pass
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
-        raise MethodNotFound(f"Nobody is here to be asked: {method[:100]}")
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
+        raise MethodNotFound(f"No client is here to answer: {method[:100]}")
 
 
 MESSAGE = "notifications/message"
@@ -177,18 +177,18 @@ SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
 class ClientHandler:
     """A MessageHandler that forwards to one client its messages, in the shape of its revision."""
 
-    def __init__(self, context: Context, news: OnChange) -> None:
-        """`news` gets changes of lists and resources, which concern more than this client."""
+    def __init__(self, context: Context, on_change: OnChange) -> None:
+        """`on_change` gets changes of lists and resources, which concern more than this client."""
         self._context = context
-        self._news = news
+        self._on_change = on_change
         self._level = wanted_level(context)
         self._elicits_urls = context.revision.handshake and context.revision.elicits_urls
         self._token = _meta(context).get("progressToken", UNSET)
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         peer = self._context.peer
         if method in CHANGES:
-            self._news(method, params)
+            self._on_change(method, params)
         elif peer is None:
             return
         elif method == PROGRESS and self._token is not UNSET:
@@ -198,7 +198,7 @@ class ClientHandler:
         elif self._concerns(method, params):
             await peer.notify(encode(Notification(method, params)))
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         context = self._context
         if context.session is None or context.peer is None:
             raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
@@ -235,17 +235,17 @@ class TranslatingHandler:
         self._server = server
         self.missing: dict[str, Any] = {}  # capabilities that the client would have needed
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
-        await self._inner.notified(method, params)
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        await self._inner.on_notification(method, params)
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         if method == "ping":
             return {}
         asked = for_client(method, params, self._revision, self._capabilities, self._asker)
         if isinstance(asked, Refused):
             self.missing |= asked.required
             raise MethodNotFound(asked.reason)
-        result = await self._inner.asked(method, asked)
+        result = await self._inner.on_request(method, asked)
         return for_server(method, params, result, self._server)
 
 

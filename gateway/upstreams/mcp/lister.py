@@ -78,19 +78,19 @@ class Lister:
     async def snapshot(self, server: McpServer) -> Snapshot:
         """Raises UpstreamFailed, also over the size limit, and RelayedFault when a list is
         refused."""
-        spoken = await server.spoken()
+        supported = await server.supported_eras()
         reading = _Reading(server.source.name, self._limits)
         stateless: Lists = {}
         handshake: Lists = {}
-        if spoken.eras["stateless"]:
+        if supported.eras["stateless"]:
             stateless = await self._lists(await server.stateless(), server, reading)
-        if spoken.eras["handshake"]:
+        if supported.eras["handshake"]:
             async with server.pool.lease(SHARED, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merged(method, stateless, handshake) for method in LISTS
         )
-        facts = _facts(spoken)
+        facts = _facts(supported)
         return Snapshot(facts, tools, prompts, resources, templates, reading.problems)
 
     async def _lists(self, link: Link, server: McpServer, reading: _Reading) -> Lists:
@@ -150,8 +150,8 @@ def source_of(spec: ImportSpec) -> Source:
     )
 
 
-def _facts(spoken: SupportedEras) -> ServerFacts:
-    handshake, stateless = spoken.handshake, spoken.stateless
+def _facts(supported: SupportedEras) -> ServerFacts:
+    handshake, stateless = supported.handshake, supported.stateless
     newest = stateless or handshake
     return ServerFacts(
         handshake=handshake.revision.name if handshake else None,

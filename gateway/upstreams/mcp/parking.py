@@ -54,11 +54,11 @@ class Questions(Struct, frozen=True):
 class ParkedCall:
     """One call at a server, and its open questions for the client. A MessageHandler."""
 
-    def __init__(self, owner: tuple[str, str], work: Work, hearer: MessageHandler) -> None:
-        """`hearer` belongs to the current request; the next request brings its own."""
+    def __init__(self, owner: tuple[str, str], work: Work, handler: MessageHandler) -> None:
+        """`handler` belongs to the current request; the next request brings its own."""
         self.id = secrets.token_urlsafe(12)
         self.owner = owner
-        self.hearer: MessageHandler | None = hearer
+        self.handler: MessageHandler | None = handler
         self.round = 0
         self._count = 0
         self._open: dict[str, tuple[Question, asyncio.Future[Any]]] = {}
@@ -66,11 +66,11 @@ class ParkedCall:
         self._task = asyncio.ensure_future(work(self))
         self._task.add_done_callback(self._ended)
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
-        if self.hearer is not None:
-            await self.hearer.notified(method, params)
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        if self.handler is not None:
+            await self.handler.on_notification(method, params)
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         self._count += 1
         key = f"{method.partition('/')[0]}_{self._count}"
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -145,8 +145,8 @@ class Parking:
         share = max(1, self._limit // 2)
         return sum(call.owner == owner for call in self._calls.values()) >= share
 
-    def start(self, owner: tuple[str, str], work: Work, hearer: MessageHandler) -> ParkedCall:
-        call = ParkedCall(owner, work, hearer)
+    def start(self, owner: tuple[str, str], work: Work, handler: MessageHandler) -> ParkedCall:
+        call = ParkedCall(owner, work, handler)
         self._calls[call.id] = call
         return call
 
@@ -155,15 +155,15 @@ class Parking:
         call_id: str,
         owner: tuple[str, str],
         responses: Mapping[str, Any],
-        hearer: MessageHandler,
+        handler: MessageHandler,
     ) -> ParkedCall:
         """Resume a parked call with the client's answers. Raises InvalidParams when it has ended,
         or belongs to another caller."""
         call = self._calls.get(call_id)
-        if call is None or call.owner != owner or call.hearer is not None:
+        if call is None or call.owner != owner or call.handler is not None:
             raise InvalidParams(GONE)
         self._timers.pop(call_id).cancel()
-        call.hearer = hearer
+        call.handler = handler
         call.answer(responses)
         return call
 
@@ -178,7 +178,7 @@ class Parking:
         if not isinstance(outcome, Questions):
             self._end(call)
             return outcome
-        call.hearer = None
+        call.handler = None
         timer = asyncio.get_running_loop().call_later(self._for_s, self._end, call)
         self._timers[call.id] = timer
         return {
@@ -264,7 +264,7 @@ class RemoteParking:
         call: str,
         answers: Mapping[str, Any],
         context: Context,
-        hearer: MessageHandler,
+        handler: MessageHandler,
     ) -> Members:
         """Resume a call of another node; the caller of this sets the requestState. Raises what the
         call raises, and Unreachable when that node is gone."""
@@ -275,7 +275,7 @@ class RemoteParking:
             await self._log.append(_answers(stream), encode(answers))
             owner = context.principal.key
             await self._bus.broadcast(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
-            members = await self._outcome(node, stream, hearer)
+            members = await self._outcome(node, stream, handler)
             ended = True
             return members
         except Fault:
@@ -285,7 +285,7 @@ class RemoteParking:
             if not ended:
                 await self._bus.broadcast(ABANDON, to=node, call=call, owner=context.principal.key)
 
-    async def _outcome(self, node: str, stream: str, hearer: MessageHandler) -> Members:
+    async def _outcome(self, node: str, stream: str, handler: MessageHandler) -> Members:
         wake, after = asyncio.Event(), ""
         taken_up_by = time.monotonic() + TAKEN_UP_S
         with self._log.watch(stream, wake.set):
@@ -300,7 +300,7 @@ class RemoteParking:
                     if said.error is not None:
                         raise RelayedFault(said.error.code, said.error.message, said.error.data)
                     if said.method:
-                        await hearer.notified(said.method, said.params)
+                        await handler.on_notification(said.method, said.params)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY_S):
                         await wake.wait()
@@ -350,10 +350,10 @@ class _RemoteHandler:
         self._log = log
         self._stream = stream
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         await self._log.append(self._stream, encode(_RemoteEvent(method, params)))
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         raise NotImplementedError  # questions of a parked call are returned in its result
 
 
@@ -394,12 +394,12 @@ class DeferredCalls:
         return "requestState" in asked.params or not self._parking.full(context.principal.key)
 
     async def run(
-        self, asked: RelayRequest, context: Context, news: OnChange, work: Work
+        self, asked: RelayRequest, context: Context, on_change: OnChange, work: Work
     ) -> Members:
         """The result of `work`, or an input_required result when its server asks the client."""
         bound = _bound(asked, context)
         sealer = await self._sealer()
-        hearer = ClientHandler(context, news)
+        handler = ClientHandler(context, on_change)
 
         def state(parked: ParkedState) -> str:
             return sealer.seal(PURPOSE, parked, bound, self._parked_s)
@@ -409,16 +409,16 @@ class DeferredCalls:
 
         owner = context.principal.key
         if (given := asked.params.get("requestState")) is None:
-            call = self._parking.start(owner, work, hearer)
+            call = self._parking.start(owner, work, handler)
             return await self._parking.run(call, own_state)
         if not isinstance(given, str):
             raise InvalidParams("requestState must be a string, as it was given")
         parked = sealer.unseal(PURPOSE, given, ParkedState, bound)
         answers = _answers_to(asked)
         if parked.node == self._node:
-            call = self._parking.take_up(parked.call, owner, answers, hearer)
+            call = self._parking.take_up(parked.call, owner, answers, handler)
             return await self._parking.run(call, own_state)
-        members = await self._remote.take_up(parked.node, parked.call, answers, context, hearer)
+        members = await self._remote.take_up(parked.node, parked.call, answers, context, handler)
         if members.get("resultType") == INPUT_REQUIRED:
             return {**members, "requestState": Raw(encode(state(parked)))}
         return members

@@ -1,7 +1,7 @@
 """Relays requests of our clients to other MCP servers, between any two eras.
 
 client      server      way
-handshake   handshake   passed on in a session on the client's terms
+handshake   handshake   passed on in a session on the client's key
 stateless   stateless   passed on; the client handles the server's requestState itself
 handshake   stateless   the server's input requests are sent to the client, then the call is retried
 stateless   handshake   the call is parked while the client answers (`parking`)
@@ -70,26 +70,26 @@ class _Asked(Struct):
 class McpRelay:
     """Implements `Relay`."""
 
-    def __init__(self, servers: Servers, deferred: DeferredCalls, asks_limit: int) -> None:
-        """A client is asked at most `asks_limit` times within one call."""
+    def __init__(self, servers: Servers, deferred: DeferredCalls, requests_limit: int) -> None:
+        """A client is asked at most `requests_limit` times within one call."""
         self._servers = servers
         self._deferred = deferred
-        self._asks_limit = asks_limit
+        self._requests_limit = requests_limit
 
     async def request(self, asked: RelayRequest, context: Context) -> Members:
         server = self._servers.of(asked.source)
         server.requests += 1
         server.calls += 1
         try:
-            spoken = await server.spoken()
-            era = era_for(spoken.eras, asked.eras, context.revision.handshake)
+            supported = await server.supported_eras()
+            era = era_for(supported.eras, asked.eras, context.revision.handshake)
             if era == "stateless":
                 return await self._stateless(server, asked, context)
             if era == "handshake":
                 return await self._handshake(server, asked, context)
         except UpstreamFailed as error:
             server.failures += 1
-            server.watcher.doubt()
+            server.watcher.check_soon()
             raise (SourceDown if error.down else Unreachable)(str(error)) from error
         finally:
             server.calls -= 1
@@ -107,43 +107,45 @@ class McpRelay:
     async def _stateless(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         params = stateless_params(asked.params, context, capabilities)
-        inner, revision = ClientHandler(context, server.news), context.revision
-        hearer = TranslatingHandler(inner, revision, capabilities, self._asker(server), V2026_07_28)
+        inner, revision = ClientHandler(context, server.on_change), context.revision
+        handler = TranslatingHandler(
+            inner, revision, capabilities, self._asker(server), V2026_07_28
+        )
         link, caller = await server.stateless(), server.caller(context)
 
         async def send(headers: Headers) -> Members:
             headers = {**asked.headers, **headers} if headers else asked.headers
-            return await link.request(asked.method, params, hearer, server.timeout, headers)
+            return await link.request(asked.method, params, handler, server.timeout, headers)
 
         if not context.revision.handshake and context.revision.mcp:
-            return _signed(await server.proved(caller, send), self._asker(server))
-        left = self._asks_limit
+            return _signed(await server.authenticated(caller, send), self._asker(server))
+        left = self._requests_limit
         while True:
-            members = await server.proved(caller, send)
+            members = await server.authenticated(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
                 return members
             wanted = _wanted(members, asked.source.name)
             left -= max(1, len(wanted.input_requests))
             if left < 0:
                 raise Unreachable(
-                    f"{asked.source.name} asks for more than {self._asks_limit} answers "
+                    f"{asked.source.name} asks for more than {self._requests_limit} answers "
                     "(upstream.mcp_asks)"
                 )
-            params = await _with_answers(params, wanted, hearer)
+            params = await _with_answers(params, wanted, handler)
 
     async def _handshake(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         if context.session is not None or not capabilities:
-            hearer = ClientHandler(context, server.news)
-            return await self._in_session(server, asked, context, capabilities, hearer)
+            handler = ClientHandler(context, server.on_change)
+            return await self._in_session(server, asked, context, capabilities, handler)
         if not self._deferred.possible(asked, context):  # try without questions
-            hearer = ClientHandler(context, server.news)
-            return await self._in_session(server, asked, context, {}, hearer)
+            handler = ClientHandler(context, server.on_change)
+            return await self._in_session(server, asked, context, {}, handler)
 
         async def work(asker: MessageHandler) -> Members:
             return await self._in_session(server, asked, context, capabilities, asker)
 
-        return await self._deferred.run(asked, context, server.news, work)
+        return await self._deferred.run(asked, context, server.on_change, work)
 
     async def _in_session(
         self,
@@ -156,15 +158,15 @@ class McpRelay:
         """Raises MissingClientCapability, which 2026-07-28 alone knows, for a call that failed
         after its server had asked for what the client cannot do."""
         asker = self._asker(server)
-        hearer = TranslatingHandler(inner, context.revision, capabilities, asker, server.revision)
+        handler = TranslatingHandler(inner, context.revision, capabilities, asker, server.revision)
         try:
-            members = await self._again_if_lost(server, asked, context, capabilities, hearer)
+            members = await self._again_if_lost(server, asked, context, capabilities, handler)
         except RelayedFault as fault:
-            if hearer.missing and context.revision.result_type:
-                raise _incapable(hearer) from fault
+            if handler.missing and context.revision.result_type:
+                raise _incapable(handler) from fault
             raise
-        if hearer.missing and context.revision.result_type and is_failure(members):
-            raise _incapable(hearer)
+        if handler.missing and context.revision.result_type and is_failure(members):
+            raise _incapable(handler)
         return members
 
     async def _again_if_lost(
@@ -173,30 +175,30 @@ class McpRelay:
         asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
-        hearer: MessageHandler,
+        handler: MessageHandler,
     ) -> Members:
         caller = server.caller(context)
-        terms = self._terms(server, asked, context, capabilities, caller)
+        key = self._session_key(server, asked, context, capabilities, caller)
         params = handshake_params(asked.params, context.revision.tasks)
 
         async def send(headers: Headers) -> Members:
-            async with server.pool.lease(terms, hearer, caller) as link:
+            async with server.pool.lease(key, handler, caller) as link:
                 await _set_level(link, server, context)
                 timeout = _patience(server, asked)
-                return await link.request(asked.method, params, hearer, timeout, headers)
+                return await link.request(asked.method, params, handler, timeout, headers)
 
         try:
-            return await server.proved(caller, send)
+            return await server.authenticated(caller, send)
         except SessionLost as lost:
             if lost.sent:
                 raise
-            return await server.proved(caller, send)
+            return await server.authenticated(caller, send)
 
     def _asker(self, server: McpServer) -> str:
         """The server's name where a client has several servers, else empty."""
         return server.source.name if len(self._servers) > 1 else ""
 
-    def _terms(
+    def _session_key(
         self,
         server: McpServer,
         asked: RelayRequest,
@@ -214,7 +216,7 @@ class McpRelay:
         who = "" if caller is None else caller.digest
         if not capabilities and not loud:
             return SessionKey(caller=who) if who else SHARED
-        return SessionKey(canonical(capabilities), alone_for=context.principal.key, caller=who)
+        return SessionKey(canonical(capabilities), exclusive_to=context.principal.key, caller=who)
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
@@ -241,35 +243,35 @@ def _wanted(members: Members, name: str) -> _InputRequired:
 
 
 async def _with_answers(
-    params: dict[str, Any], wanted: _InputRequired, hearer: MessageHandler
+    params: dict[str, Any], wanted: _InputRequired, handler: MessageHandler
 ) -> dict[str, Any]:
     """The request to send again, with the client's answers (MRTR)."""
     again = {name: value for name, value in params.items() if name not in RETRY_MEMBERS}
     if wanted.request_state is not UNSET:
         again["requestState"] = wanted.request_state
     again["inputResponses"] = {
-        key: await _answered(hearer, question) for key, question in wanted.input_requests.items()
+        key: await _answered(handler, question) for key, question in wanted.input_requests.items()
     }
     return again
 
 
-async def _answered(hearer: MessageHandler, question: _Asked) -> Any:
+async def _answered(handler: MessageHandler, question: _Asked) -> Any:
     try:
-        return await hearer.asked(question.method, question.params)
+        return await handler.on_request(question.method, question.params)
     except ClientRequestFailed as failed:
         return answer_of(question.method, failed)
 
 
-def _incapable(hearer: TranslatingHandler) -> MissingClientCapability:
-    named = ", ".join(sorted(hearer.missing))
-    data = {"requiredCapabilities": hearer.missing}
+def _incapable(handler: TranslatingHandler) -> MissingClientCapability:
+    named = ", ".join(sorted(handler.missing))
+    data = {"requiredCapabilities": handler.missing}
     return MissingClientCapability(f"This needs a client that can do {named}", data)
 
 
 def _patience(server: McpServer, asked: RelayRequest) -> Timeout:
     timeout = server.timeout
     if asked.method == "tasks/result":  # no message comes until the task has ended
-        return Timeout(timeout.most_s, timeout.most_s)
+        return Timeout(timeout.deadline_s, timeout.deadline_s)
     return timeout
 
 
@@ -286,7 +288,7 @@ def _asked_for_logs(context: Context) -> bool:
 
 async def _set_level(link: Link, server: McpServer, context: Context) -> None:
     """Lower the session's log level to what this client wants; other clients of the session are
-    protected by the filters of their own hearers."""
+    protected by the filters of their own handlers."""
     level = wanted_level(context)
     if level is None or not _asked_for_logs(context) or "logging" not in link.capabilities:
         return

@@ -16,7 +16,13 @@ from msgspec import Raw
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller, CallerHolder
-from gateway.upstreams.auth.delegation import NONE, Headers, on_behalf, proof, refuted
+from gateway.upstreams.auth.delegation import (
+    NONE,
+    Headers,
+    auth_headers,
+    invalidate_token,
+    on_behalf,
+)
 from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.backoff import RefreshBackoff
@@ -62,15 +68,15 @@ class Watcher:
         self._refresh_s = refresh_s
         self._uris: Counter[str] = Counter()
         self._link: Link | None = None  # of a handshake revision, while connected
-        self._calm = RefreshBackoff()
+        self._backoff = RefreshBackoff()
         self._dirty = asyncio.Event()  # lists may have changed
-        self._doubted = asyncio.Event()
+        self._check_requested = asyncio.Event()
         self._regroup = asyncio.Event()  # the set of watched resources has changed
         self.failure: str | None = (
             "not reached yet"  # why the server does not answer; None: it does
         )
 
-    def news(self, method: str, params: dict[str, Any]) -> None:
+    def on_change(self, method: str, params: dict[str, Any]) -> None:
         """Handle a change notification of the server."""
         if method in LIST_CHANGES:
             self._dirty.set()
@@ -79,16 +85,16 @@ class Watcher:
             if isinstance(uri, str) and uri in self._uris:
                 self._audience.resource_changed(self._server.source.name, uri)
 
-    def doubt(self) -> None:
+    def check_soon(self) -> None:
         """Check soon whether the server answers: a call failed."""
-        self._doubted.set()
+        self._check_requested.set()
 
     @property
-    def hears(self) -> bool:
+    def receives_messages(self) -> bool:
         """Whether change notifications can be received."""
-        return self._link is None or self._link.hears
+        return self._link is None or self._link.receives_messages
 
-    def go_on_for(self, before: "Watcher") -> None:
+    def take_over(self, before: "Watcher") -> None:
         """Take over the watched resources of `before`, whose server has a new transport."""
         self._uris.update(before._uris)  # noqa: SLF001
 
@@ -133,15 +139,15 @@ class Watcher:
                     log.exception("mcp_watch_failed", extra={"source": self._server.source.name})
                     self._turn("what it said could not be taken")
                 self._link = None
-                self._server.forget()
+                self._server.invalidate_probe()
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, RETRY_LONGEST_S)
 
     async def _follow(self) -> None:
         """Watch as long as the server answers."""
-        spoken = await self._server.spoken()
-        if spoken.stateless is not None:
-            await self._listen(spoken.stateless.capabilities)
+        supported = await self._server.supported_eras()
+        if supported.stateless is not None:
+            await self._listen(supported.stateless.capabilities)
         else:
             async with self._server.pool.lease(SHARED, None) as link:
                 await self._stay(link)
@@ -153,7 +159,7 @@ class Watcher:
         self._here()
         checked = time.monotonic()
         while link.alive:
-            doubted = await self._doubt_within(LOOK_EVERY_S)
+            doubted = await self._check_requested_within(LOOK_EVERY_S)
             if doubted or time.monotonic() - checked > CHECK_EVERY_S:
                 await self._check(link, "ping")
                 checked = time.monotonic()
@@ -163,20 +169,20 @@ class Watcher:
         with suppress(RelayedFault):
             await link.request(method, {}, None, self._server.timeout)
 
-    async def _doubt_within(self, seconds: float) -> bool:
+    async def _check_requested_within(self, seconds: float) -> bool:
         """Whether a call failed within `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._doubted.wait()
-        doubted = self._doubted.is_set()
-        self._doubted.clear()
+                await self._check_requested.wait()
+        doubted = self._check_requested.is_set()
+        self._check_requested.clear()
         return doubted
 
     async def _stand_by(self) -> None:
         """Poll a server without notifications, until some resource is to be watched."""
         self._here()
         while not self._uris:
-            await self._doubt_within(CHECK_EVERY_S)
+            await self._check_requested_within(CHECK_EVERY_S)
             await self._check(await self._server.stateless(), DISCOVER)
 
     async def _listen(self, capabilities: Mapping[str, Any]) -> None:
@@ -239,16 +245,18 @@ class Watcher:
         not announce changes."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._server.tells else self._refresh_s):
+                async with asyncio.timeout(
+                    None if self._server.announces_changes else self._refresh_s
+                ):
                     await self._dirty.wait()
-            wait_s = self._calm.wait_s(time.monotonic()) if self._dirty.is_set() else 0.0
+            wait_s = self._backoff.wait_s(time.monotonic()) if self._dirty.is_set() else 0.0
             await asyncio.sleep(max(GATHER_S, wait_s))
             self._dirty.clear()
             try:
                 await self._audience.lists_changed(self._server.source.name)
             except Exception:  # a faulty list must not end the watch for later changes
                 log.exception("mcp_refresh_failed", extra={"source": self._server.source.name})
-            self._calm.read(time.monotonic())
+            self._backoff.read(time.monotonic())
 
 
 def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,14 +293,14 @@ class Transport(Protocol):
 
     async def open(
         self,
-        spoken: SupportedEras,
+        supported: SupportedEras,
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,
     ) -> Link:
         """A session at a server of a handshake revision; `holder` is its owner."""
 
-    async def stateless(self, spoken: SupportedEras) -> SubscribableLink: ...
+    async def stateless(self, supported: SupportedEras) -> SubscribableLink: ...
 
     async def close(self) -> None: ...
 
@@ -301,7 +309,7 @@ class McpServer:
     """One server. A MessageHandler of messages that belong to no call."""
 
     def __init__(
-        self, source: Source, way: Transport, audience: ChangeSubscriber, limits: Limits
+        self, source: Source, transport: Transport, audience: ChangeSubscriber, limits: Limits
     ) -> None:
         self.source = source
         self.levels: WeakKeyDictionary[Link, int] = WeakKeyDictionary()
@@ -311,14 +319,14 @@ class McpServer:
             sessions = min(sessions, max(1, limits.stdio_processes - 1))
         self.pool = SessionPool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
-        self.news = self.watcher.news
+        self.on_change = self.watcher.on_change
         self.requests = 0  # passed on
         self.calls = 0  # running
         self.failures = 0  # requests without a usable answer
-        self._way = way
+        self._transport = transport
         self._limits = limits
         self._probing = asyncio.Lock()
-        self._spoken: SupportedEras | None = None
+        self._supported: SupportedEras | None = None
         self._until = 0.0
         self._failure: UpstreamFailed | None = None
         self._failed_at = 0.0
@@ -326,7 +334,7 @@ class McpServer:
 
     @property
     def timeout(self) -> Timeout:
-        return self._way.timeout
+        return self._transport.timeout
 
     @property
     def busy(self) -> bool:
@@ -335,105 +343,109 @@ class McpServer:
 
     @property
     def one_stream(self) -> bool:
-        return self._way.one_stream
+        return self._transport.one_stream
 
     @property
     def revision(self) -> Revision:
         """Of its sessions."""
-        facts = self._spoken.handshake if self._spoken else None
+        facts = self._supported.handshake if self._supported else None
         return facts.revision if facts else V2025_11_25
 
     @property
-    def tells(self) -> bool:
+    def announces_changes(self) -> bool:
         """Whether the server announces all changes of its lists, and can be heard."""
-        facts = self._spoken and (self._spoken.stateless or self._spoken.handshake)
+        facts = self._supported and (self._supported.stateless or self._supported.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
         there = [said for said in lists if isinstance(said, dict)]
         told = bool(there) and all(said.get("listChanged") for said in there)
-        return told and self.watcher.hears
+        return told and self.watcher.receives_messages
 
-    async def spoken(self) -> SupportedEras:
+    async def supported_eras(self) -> SupportedEras:
         """The eras that it speaks, cached for `mcp_probe_s`. Raises UpstreamFailed if unknown."""
         asked = time.monotonic()
-        if self._spoken is not None and asked < self._until:
-            return self._spoken
+        if self._supported is not None and asked < self._until:
+            return self._supported
         async with self._probing:
             fresh = time.monotonic() < self._until
             if self._failure is not None and (fresh or self._failed_at > asked):
                 raise UpstreamFailed(str(self._failure))
-            if self._spoken is not None and fresh:
-                return self._spoken
+            if self._supported is not None and fresh:
+                return self._supported
             return await self._probe()
 
     async def _probe(self) -> SupportedEras:
         began = time.monotonic()
         try:
-            spoken = await self._way.probe()
+            supported = await self._transport.probe()
         except UpstreamFailed as error:
-            self._spoken, self._failure = None, error
+            self._supported, self._failure = None, error
             self._failed_at = time.monotonic()
             slow = self._failed_at - began >= FAILED_FOR_S
             self._until = self._failed_at + FAILED_FOR_S if slow else 0.0
             raise
-        self._spoken, self._failure = spoken, None
+        self._supported, self._failure = supported, None
         self._until = time.monotonic() + self._limits.mcp_probe_s
-        return spoken
+        return supported
 
-    def forget(self) -> None:
+    def invalidate_probe(self) -> None:
         """Invalidate the cached probe: the server did not behave as probed."""
         self._until = 0.0
 
     async def stateless(self) -> SubscribableLink:
         """Raises UpstreamFailed."""
         if self._stateless is None or not self._stateless.alive:
-            await self._new_stateless(await self.spoken())
+            await self._new_stateless(await self.supported_eras())
         if self._stateless is None:
             raise UpstreamFailed(f"{self.source.name} does not speak 2026-07-28 any more")
         return self._stateless
 
-    async def _new_stateless(self, spoken: SupportedEras) -> None:
+    async def _new_stateless(self, supported: SupportedEras) -> None:
         before = self._stateless
-        if before is not None and before.alive and spoken.stateless:
+        if before is not None and before.alive and supported.stateless:
             return
-        self._stateless = await self._way.stateless(spoken) if spoken.stateless else None
+        self._stateless = (
+            await self._transport.stateless(supported) if supported.stateless else None
+        )
         if before is not None:
             await before.close()
 
     def caller(self, context: Context) -> Caller | None:
         """The caller to authenticate as, None if the server gets none. Raises UpstreamFailed."""
-        pool = self._way.pool
+        pool = self._transport.pool
         return None if pool is None else on_behalf(pool, context)
 
-    async def proved(
+    async def authenticated(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
     ) -> Members:
         """What `send` returns, given the caller's credentials as headers; retried once with new
         ones on a 401. Raises UpstreamFailed and what `send` raises."""
-        pool = self._way.pool
+        pool = self._transport.pool
         if caller is None or pool is None:
             return await send(NONE)
-        headers = await proof(pool, caller)
+        headers = await auth_headers(pool, caller)
         try:
             return await send(headers)
         except HttpRefused as refused:
-            if refused.http_status != 401 or not refuted(pool, caller, headers):
+            if refused.http_status != 401 or not invalidate_token(pool, caller, headers):
                 raise
-        return await send(await proof(pool, caller))
+        return await send(await auth_headers(pool, caller))
 
     async def _open(
-        self, terms: SessionKey, background: MessageHandler, holder: CallerHolder
+        self, key: SessionKey, background: MessageHandler, holder: CallerHolder
     ) -> Link:
-        capabilities = msgspec.json.decode(terms.capabilities)
-        return await self._way.open(await self.spoken(), capabilities, background, holder)
+        capabilities = msgspec.json.decode(key.capabilities)
+        return await self._transport.open(
+            await self.supported_eras(), capabilities, background, holder
+        )
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
-        self.news(method, params)
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.on_change(method, params)
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
-        raise MethodNotFound(f"Nobody is here to be asked: {method[:100]}")
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
+        raise MethodNotFound(f"No client is here to answer: {method[:100]}")
 
     async def close(self) -> None:
         await self.pool.close()
         if self._stateless is not None:
             await self._stateless.close()
-        await self._way.close()
+        await self._transport.close()

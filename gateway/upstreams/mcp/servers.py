@@ -21,10 +21,10 @@ LOOK_EVERY_S = 0.5
 
 class Servers:
     def __init__(
-        self, way: Callable[[Source], Transport], audience: ChangeSubscriber, limits: Limits
+        self, transport: Callable[[Source], Transport], audience: ChangeSubscriber, limits: Limits
     ) -> None:
-        """`way` returns the transport of a source."""
-        self._way = way
+        """`transport` returns the transport of a source."""
+        self._transport = transport
         self._audience = audience
         self._limits = limits
         self._servers: dict[str, McpServer] = {}
@@ -77,7 +77,7 @@ class Servers:
             for server in list(self._servers.values()):
                 await server.pool.reap()
 
-    def owner_left(self, owner: str) -> None:
+    def close_owner(self, owner: str) -> None:
         """Close the upstream sessions of the client session `owner`, which has ended."""
         for server in self._servers.values():
             if server.pool.owned_by(owner):
@@ -91,14 +91,14 @@ class Servers:
             await asyncio.wait(self._closing)
 
     def _server(self, source: Source) -> McpServer:
-        return McpServer(source, self._way(source), self._audience, self._limits)
+        return McpServer(source, self._transport(source), self._audience, self._limits)
 
     def _replaced(self, before: McpServer, source: Source) -> McpServer:
         """A new server in the place of `before`, with the same watched resources."""
         followed = before in self._following
         self._drop(before)
         server = self._servers[source.place] = self._server(source)
-        server.watcher.go_on_for(before.watcher)
+        server.watcher.take_over(before.watcher)
         if followed:
             self._follow(server)
         return server

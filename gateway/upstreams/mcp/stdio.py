@@ -270,11 +270,11 @@ async def open_stdio(
     background: MessageHandler,
     timeout: Timeout,
     *,
-    asks_limit: int,
+    requests_limit: int,
     revision: Revision = V2025_11_25,
 ) -> DuplexLink:
     """Start a process and begin its session. Raises RelayedFault and UpstreamFailed."""
-    link = DuplexLink(background, hello, command.name, asks_limit)
+    link = DuplexLink(background, hello, command.name, requests_limit)
     link.carrier = carrier = StdioCarrier(command, link, respawn)
     try:
         await carrier.start()

@@ -57,7 +57,7 @@ class HttpLink(Link):
     ) -> None:
         self._endpoint = ServerEndpoint(pool, holder)
         self._background = background
-        self._talk = Exchanges(pool.source, background, self._post, pool.limits.mcp_asks)
+        self._exchanges = Exchanges(pool.source, background, self._post, pool.limits.mcp_asks)
         self._headers: dict[str, str] = dict(HEADERS)
         self._session: str | None = None
         self._lost = False
@@ -89,7 +89,7 @@ class HttpLink(Link):
         return link
 
     @property
-    def hears(self) -> bool:
+    def receives_messages(self) -> bool:
         return self._listening is not None and not self._listening.done()
 
     @property
@@ -100,16 +100,16 @@ class HttpLink(Link):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         if self._lost:
             raise SessionLost(f"{self._endpoint.name} has ended the session", sent=False)
-        exchange = self._talk.begin(method, params, hearer, timeout)
+        exchange = self._exchanges.begin(method, params, handler, timeout)
         over = False
         try:
-            with exchange.patience:
+            with exchange.idle_timeout:
                 members = await self._asked(exchange, headers)
             over = True
             return members
@@ -120,11 +120,11 @@ class HttpLink(Link):
             over = True  # nothing was sent
             raise self._endpoint.failure(error) from error
         except TROUBLE as error:
-            raise self._endpoint.failure(error, exchange.patience) from error
+            raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
-            self._talk.end(exchange)
+            self._exchanges.end(exchange)
             if not over and not self._lost:
-                self._endpoint.aside.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+                self._endpoint.tasks.run(self.notify(CANCELLED, {"requestId": exchange.id}))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._post(wire.notice(method, params))
@@ -133,7 +133,7 @@ class HttpLink(Link):
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
-        self._talk.close()
+        self._exchanges.close()
         if self._session is not None and not self._lost:
             self._lost = True
             with suppress(UpstreamFailed):  # the owner's token may have expired
@@ -142,14 +142,14 @@ class HttpLink(Link):
         await self._endpoint.close()
 
     async def _begin(self, hello: ClientProfile, revision: Revision, timeout: Timeout) -> None:
-        exchange = self._talk.begin("initialize", initialize(hello, revision), None, timeout)
+        exchange = self._exchanges.begin("initialize", initialize(hello, revision), None, timeout)
         try:
-            with exchange.patience:
+            with exchange.idle_timeout:
                 self.facts = read_facts(await self._asked(exchange, {}))
         except TROUBLE as error:
-            raise self._endpoint.failure(error, exchange.patience) from error
+            raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
-            self._talk.end(exchange)
+            self._exchanges.end(exchange)
         self._headers["MCP-Protocol-Version"] = self.facts.revision.name
         await self.notify(INITIALIZED, {})
 
@@ -161,7 +161,7 @@ class HttpLink(Link):
             await self._check(response)
             if self._session is None:
                 self._take_session(response)
-            members = await self._endpoint.answer(response, exchange, self._talk, events)
+            members = await self._endpoint.answer(response, exchange, self._exchanges, events)
             self._endpoint.finish(response)
         except aiohttp.ClientPayloadError:
             response.close()
@@ -180,15 +180,17 @@ class HttpLink(Link):
             last_id = events.last_id
             if not last_id:
                 raise MalformedMessage("closed the stream before it answered")
-            exchange.patience.stop()  # the pause is the one that the server asked for
+            exchange.idle_timeout.pause()  # the pause is the one that the server asked for
             try:
                 await asyncio.sleep(events.pause_s(rounds))
             finally:
-                exchange.patience.go()
+                exchange.idle_timeout.resume()
             try:
                 async with self._endpoint.stream(await self._resuming(events)) as response:
                     await self._check(response)
-                    members = await self._endpoint.answer(response, exchange, self._talk, events)
+                    members = await self._endpoint.answer(
+                        response, exchange, self._exchanges, events
+                    )
             except aiohttp.ClientPayloadError:
                 members = None
             if members is not None:
@@ -204,7 +206,7 @@ class HttpLink(Link):
         try:
             async with asyncio.timeout(self._endpoint.pool.timeout_s):
                 headers = await self._endpoint.headers(self._headers, {})
-                async with self._endpoint.say(body, headers) as response:
+                async with self._endpoint.notify(body, headers) as response:
                     await self._check(response)
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
@@ -278,7 +280,7 @@ class HttpLink(Link):
             for event in events.feed(chunk):
                 came = True
                 for message in wire.decode(event.data):
-                    await self._talk.hear(message, None)
+                    await self._exchanges.receive(message, None)
         events.end()
         return came
 
@@ -291,7 +293,7 @@ class StatelessLink(SubscribableLink):
         self.facts = facts
         self._endpoint = ServerEndpoint(pool)
         self._hello = hello
-        self._talk = Exchanges(pool.source, NullHandler(), None, 0)
+        self._exchanges = Exchanges(pool.source, NullHandler(), None, 0)
         self._closed = False
 
     @property
@@ -302,22 +304,22 @@ class StatelessLink(SubscribableLink):
         self,
         method: str,
         params: Mapping[str, Any],
-        hearer: MessageHandler | None,
+        handler: MessageHandler | None,
         timeout: Timeout,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         if self._closed:
             raise SessionLost(f"The way to {self._endpoint.name} was closed", sent=False)
         params = with_envelope(params, self._hello.client)
-        exchange = self._talk.begin(method, params, hearer, timeout)
+        exchange = self._exchanges.begin(method, params, handler, timeout)
         sent = {**HEADERS, **routing_headers(method, params)}
         try:
-            with exchange.patience:
+            with exchange.idle_timeout:
                 return await self._asked(exchange, await self._endpoint.headers(sent, headers))
         except TROUBLE as error:
-            raise self._endpoint.failure(error, exchange.patience) from error
+            raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
-            self._talk.end(exchange)
+            self._exchanges.end(exchange)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """No-op: there are none over HTTP (2026-07-28, basic/transports)."""
@@ -329,12 +331,12 @@ class StatelessLink(SubscribableLink):
 
     @asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], hearer: MessageHandler
+        self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
         params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = AcknowledgementHandler(hearer)
+        told = AcknowledgementHandler(handler)
         limit_s = self._endpoint.pool.timeout_s
-        exchange = self._talk.begin(LISTEN, params, told, Timeout(limit_s, limit_s))
+        exchange = self._exchanges.begin(LISTEN, params, told, Timeout(limit_s, limit_s))
         async with listening(self._follow(exchange), told, self._endpoint.name, limit_s) as over:
             yield over
 
@@ -343,7 +345,7 @@ class StatelessLink(SubscribableLink):
         sent = {**HEADERS, **routing_headers(LISTEN, {})}
         try:
             headers = await self._endpoint.headers(sent, {})
-            response = await self._endpoint.post(exchange.body, headers, aside=True)
+            response = await self._endpoint.post(exchange.body, headers, long_lived=True)
             try:
                 await self._heard(response, exchange)
             finally:
@@ -351,7 +353,7 @@ class StatelessLink(SubscribableLink):
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
         finally:
-            self._talk.end(exchange)
+            self._exchanges.end(exchange)
 
     async def _heard(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         """Only the size of a single message is limited, not that of the stream."""
@@ -375,7 +377,7 @@ class StatelessLink(SubscribableLink):
             if message.answers(exchange.id):
                 message.members()
                 return True
-            await self._talk.hear(message, exchange)
+            await self._exchanges.receive(message, exchange)
         return False
 
     async def _asked(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
@@ -384,7 +386,7 @@ class StatelessLink(SubscribableLink):
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             events = EventStream(self._endpoint.limit_bytes)
-            members = await self._endpoint.answer(response, exchange, self._talk, events)
+            members = await self._endpoint.answer(response, exchange, self._exchanges, events)
             if members is None:
                 raise MalformedMessage("closed the stream before it answered")
         except BaseException:

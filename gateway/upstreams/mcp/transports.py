@@ -77,7 +77,7 @@ class HttpTransport:
 
     async def open(
         self,
-        spoken: SupportedEras,
+        supported: SupportedEras,
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,
@@ -85,14 +85,14 @@ class HttpTransport:
         """A session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
         hello, timeout = ClientProfile(self._client, capabilities), self._patience()
-        if spoken.transport == "sse":
+        if supported.transport == "sse":
             return await open_http_sse(self.pool, hello, background, timeout, holder=holder)
         return await HttpLink.open(
             self.pool, hello, background, timeout, listen=True, holder=holder
         )
 
-    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:
-        return StatelessLink(self.pool, ClientProfile(self._client), spoken.stateless or UNKNOWN)
+    async def stateless(self, supported: SupportedEras) -> SubscribableLink:
+        return StatelessLink(self.pool, ClientProfile(self._client), supported.stateless or UNKNOWN)
 
     async def close(self) -> None:
         """No-op: the connections belong to `Connections`."""
@@ -104,9 +104,9 @@ class HttpTransport:
     def _patience(self) -> Timeout:
         return Timeout(self.pool.timeout_s, self.pool.timeout_s)
 
-    def _found(self, spoken: SupportedEras) -> SupportedEras:
-        self.one_stream = spoken.transport == "sse"
-        return spoken
+    def _found(self, supported: SupportedEras) -> SupportedEras:
+        self.one_stream = supported.transport == "sse"
+        return supported
 
     async def _discovered(self) -> ServerDescription | None:
         link = StatelessLink(self.pool, ClientProfile(self._client), UNKNOWN)
@@ -164,7 +164,7 @@ class StdioTransport:
 
     async def open(
         self,
-        spoken: SupportedEras,  # noqa: ARG002
+        supported: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,  # noqa: ARG002 - a command has its credentials already
@@ -172,8 +172,8 @@ class StdioTransport:
         """Raises RelayedFault and UpstreamFailed, and Unavailable at the limit of processes."""
         return await self._session(ClientProfile(self._client, capabilities), background)
 
-    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:
-        return await self._process(spoken.stateless or UNKNOWN, self._respawn)
+    async def stateless(self, supported: SupportedEras) -> SubscribableLink:
+        return await self._process(supported.stateless or UNKNOWN, self._respawn)
 
     async def close(self) -> None:
         for link in list(self._links):
@@ -188,7 +188,7 @@ class StdioTransport:
                 hello,
                 background,
                 timeout,
-                asks_limit=self._limits.mcp_asks,
+                requests_limit=self._limits.mcp_asks,
             )
         )
 
@@ -275,14 +275,14 @@ class DisabledTransport:
 
     async def open(
         self,
-        spoken: SupportedEras,  # noqa: ARG002
+        supported: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],  # noqa: ARG002
         background: MessageHandler,  # noqa: ARG002
         holder: CallerHolder | None = None,  # noqa: ARG002
     ) -> Link:
         raise UpstreamFailed(self._why)
 
-    async def stateless(self, spoken: SupportedEras) -> SubscribableLink:  # noqa: ARG002
+    async def stateless(self, supported: SupportedEras) -> SubscribableLink:  # noqa: ARG002
         raise UpstreamFailed(self._why)
 
     async def close(self) -> None:

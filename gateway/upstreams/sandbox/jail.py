@@ -107,8 +107,8 @@ def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
 
 
 def _limit(number: int, value: int) -> None:
-    _, most = resource.getrlimit(number)
-    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    _, hard = resource.getrlimit(number)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(number, (value, value))
 
 

@@ -36,19 +36,19 @@ def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
     told = ruled(*asked, "--tool", "deletePet").json
     assert (told["effect"], told["rule"], told["reason"]) == ("deny", "no-deletes", "they learn")
     assert told["visible"] is False
-    said = {one["rule"]: (one["said"], one["why"]) for one in told["opinions"]}
+    said = {one["rule"]: (one["outcome"], one["why"]) for one in told["outcomes"]}
     assert said == {
         "no-deletes": ("speaks", "they learn"),
         "sums": ("silent", "tools: it is about others"),
     }
     told = ruled(*asked, "--tool", "createPet").json
     assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
-    assert told["opinions"][1]["said"] == "waits"
+    assert told["outcomes"][1]["outcome"] == "waits"
     told = ruled(*asked, "--tool", "createPet", "--arguments", '{"age": 30}').json
     assert (told["effect"], told["rule"]) == ("approve", "sums")
     told = ruled(*asked, "--tool", "createPet", "--arguments", "{}").json
-    assert (told["effect"], told["opinions"][1]["said"]) == ("approve", "failed")
-    assert told["opinions"][1]["why"] == "when: there is no member 'age'"
+    assert (told["effect"], told["outcomes"][1]["outcome"]) == ("approve", "failed")
+    assert told["outcomes"][1]["why"] == "when: there is no member 'age'"
     text = ruled(*asked[:-1], "--tool", "deletePet").out
     assert text.splitlines()[:2] == [
         "deny (no-deletes): they learn",

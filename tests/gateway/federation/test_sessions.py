@@ -86,7 +86,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(bare: Settings) ->
     async with gateway_to(bare, every="handshake") as client:
         who = await caller(client, "2025-11-25", {})
         assert "error" not in await who.result("tools/call", SAY)
-        [kept] = pool(client)._kept
+        [kept] = pool(client)._sessions
         with suppress(Exception):
             endpoint = kept.link._endpoint
             await endpoint.end(await endpoint.headers(kept.link._headers, {}))
@@ -113,7 +113,7 @@ async def test_a_session_whose_call_was_cut_off_is_not_used_again(bare: Settings
     async with gateway_to(bare, every="handshake") as client:
         who = await caller(client, "2025-11-25")
         await who.result("tools/call", SAY)
-        [alone] = [kept.link for kept in pool(client)._kept if kept.terms.alone_for]
+        [alone] = [kept.link for kept in pool(client)._sessions if kept.key.exclusive_to]
         async with who.sent("tools/call", ASKING) as stream:
             asked = await stream.next()
             assert who.session is not None
@@ -123,7 +123,7 @@ async def test_a_session_whose_call_was_cut_off_is_not_used_again(bare: Settings
             assert asked["method"] == "elicitation/create"
             await stream.all()
         await who.result("tools/call", SAY)
-        links = [kept.link for kept in pool(client)._kept if kept.terms.alone_for]
+        links = [kept.link for kept in pool(client)._sessions if kept.key.exclusive_to]
         assert links
         assert alone not in links
 

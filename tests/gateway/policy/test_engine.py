@@ -196,8 +196,8 @@ def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
         arguments={"l": [1] * 900},
         levels=50,
     )
-    [opinion] = [one for one in explained.opinions if one.rule == "bomb"]
-    assert (opinion.said, opinion.why.startswith("when: `when` cannot be evaluated")) == (
+    [opinion] = [one for one in explained.outcomes if one.rule == "bomb"]
+    assert (opinion.outcome, opinion.why.startswith("when: `when` cannot be evaluated")) == (
         "failed",
         True,
     )

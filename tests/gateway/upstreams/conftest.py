@@ -1,4 +1,4 @@
-"""A client with short patience, and sources for it."""
+"""A client with short idle_timeout, and sources for it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -97,7 +97,7 @@ async def test_no_certificate_of_ours_is_shown_to_a_token_url(authority):
     assert (shown, pets) == ([], [])
 
 
-def test_verification_cannot_be_switched_off_and_old_versions_are_not_spoken(authority):
+def test_verification_cannot_be_switched_off_and_old_versions_are_not_supported(authority):
     certificate, key = authority.sign("gateway")
     for tls in (Tls(), Tls(str(authority.file), str(certificate), str(key))):
         made = contexts({"pets": SourceSettings(tls=tls)})["pets"]

@@ -30,11 +30,11 @@ class Ears:
     answer: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def notified(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         self.heard.append((method, params))
         self._stirred.set()
 
-    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         self.asked_for.append((method, params))
         self._stirred.set()
         if self.answer is None:

@@ -136,13 +136,13 @@ def ways_to_prove(url: str) -> dict[str, SourceSettings]:
     }
 
 
-@pytest.mark.parametrize("way", ["exchange", "forward_token"])
-async def test_each_caller_has_a_session_of_their_own(serve, behind, way):
+@pytest.mark.parametrize("transport", ["exchange", "forward_token"])
+async def test_each_caller_has_a_session_of_their_own(serve, behind, transport):
     server, tokens = Server(), ExchangeServer()
-    settings = ways_to_prove(await serve(tokens))[way]
+    settings = ways_to_prove(await serve(tokens))[transport]
     there = await behind(server, settings)
     said = [await there.call(caller(who)) for who in ("ann", "bob", "ann", "bob")]
-    ann, bob = ("ann>1", "bob>2") if way == "exchange" else ("ann", "bob")
+    ann, bob = ("ann>1", "bob>2") if transport == "exchange" else ("ann", "bob")
     assert [text.split("Bearer ")[1].split('"')[0] for text in said] == [ann, bob, ann, bob]
     first, second = server.sessions()[:2]
     assert first != second
@@ -234,10 +234,10 @@ async def test_lists_are_read_with_a_token_of_the_gateways_own(serve, behind, st
     assert server.who("tools/list")[-1] == "Bearer own>2"
 
 
-@pytest.mark.parametrize("way", ["exchange", "forward_token"])
-async def test_lists_are_read_with_the_headers_where_there_is_no_caller(serve, behind, way):
+@pytest.mark.parametrize("transport", ["exchange", "forward_token"])
+async def test_lists_are_read_with_the_headers_where_there_is_no_caller(serve, behind, transport):
     server, tokens = Server(open_=False), ExchangeServer()
-    settings = ways_to_prove(await serve(tokens))[way]
+    settings = ways_to_prove(await serve(tokens))[transport]
     there = await behind(server, settings)
     with pytest.raises(ImportRejected) as caught:
         await there.lists()

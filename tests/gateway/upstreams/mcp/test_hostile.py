@@ -278,5 +278,5 @@ async def test_a_connection_is_used_again_after_a_stream_that_was_read(serve, st
     link = stateless(await serve(watched))
     for _ in range(5):
         assert await link.request("tools/call", CALL, None, PATIENT) == {"a": Raw(b"1")}
-        await asyncio.gather(*link._endpoint.aside._tasks)
+        await asyncio.gather(*link._endpoint.tasks._tasks)
     assert len(peers) == 1

@@ -451,9 +451,9 @@ async def test_a_client_that_is_slow_to_hear_does_not_make_the_server_late(serve
         await turn.end()
 
     class Slow(Ears):
-        async def notified(self, method: str, params: dict[str, Any]) -> None:
+        async def on_notification(self, method: str, params: dict[str, Any]) -> None:
             await asyncio.sleep(0.3)
-            await super().notified(method, params)
+            await super().on_notification(method, params)
 
     slow = Slow()
     link = await session(await serve(Scripted({"tools/call": play})))

@@ -162,8 +162,8 @@ async def test_a_slow_listener_holds_nobody_up(opened):
             await echo(server, message)
 
     class Slow(Ears):
-        async def notified(self, method: str, params: dict[str, Any]) -> None:
-            await super().notified(method, params)
+        async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+            await super().on_notification(method, params)
             await asyncio.Event().wait()
 
     link = await opened(TwoEndpoints(play))

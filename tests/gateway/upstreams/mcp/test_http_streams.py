@@ -141,8 +141,8 @@ async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session
         await turn.left()
 
     class Clumsy(Ears):
-        async def notified(self, method: str, params: dict[str, Any]) -> None:
-            await super().notified(method, params)
+        async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+            await super().on_notification(method, params)
             raise RuntimeError
 
     ears = Clumsy()

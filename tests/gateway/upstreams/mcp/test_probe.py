@@ -46,8 +46,8 @@ async def ways(anyio_backend: str) -> AsyncIterator[Any]:
         return way
 
     yield of
-    for way in opened:
-        await way.close()
+    for transport in opened:
+        await transport.close()
     for client in clients:
         await client.close()
 
@@ -76,13 +76,13 @@ def errs(status: int, code: int, data: Any = None) -> Any:
 
 async def test_a_server_of_both_eras_is_known_in_both(serve, ways):
     asked = server(server_discover=discover)
-    spoken = await ways()(mcp_source(await serve(asked))).probe()
-    assert spoken.eras == {"stateless": True, "handshake": True}
-    assert spoken.stateless.capabilities == {"tools": {}}
-    assert spoken.stateless.server_info == {"name": "scripted", "version": "1"}
-    assert spoken.stateless.instructions == "Ask."
-    assert spoken.handshake.revision.name == "2025-11-25"
-    assert spoken.transport == "streamable"
+    supported = await ways()(mcp_source(await serve(asked))).probe()
+    assert supported.eras == {"stateless": True, "handshake": True}
+    assert supported.stateless.capabilities == {"tools": {}}
+    assert supported.stateless.server_info == {"name": "scripted", "version": "1"}
+    assert supported.stateless.instructions == "Ask."
+    assert supported.handshake.revision.name == "2025-11-25"
+    assert supported.transport == "streamable"
     first = asked.turns[0]
     assert first.header("mcp-method") == "server/discover"
     assert first.header("mcp-protocol-version") == "2026-07-28"
@@ -109,8 +109,8 @@ LEGACY = [
 
 @pytest.mark.parametrize("answer", LEGACY)
 async def test_a_server_that_does_not_know_discover_has_sessions_only(serve, ways, answer):
-    spoken = await ways()(mcp_source(await serve(server(server_discover=answer)))).probe()
-    assert spoken.eras == {"stateless": False, "handshake": True}
+    supported = await ways()(mcp_source(await serve(server(server_discover=answer)))).probe()
+    assert supported.eras == {"stateless": False, "handshake": True}
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ async def test_a_server_that_does_not_know_discover_has_sessions_only(serve, way
 )
 async def test_errors_that_only_2026_07_28_has_give_it_away(serve, ways, answer):
     asked = server(server_discover=answer, initialize=errs(404, -32601))
-    spoken = await ways()(mcp_source(await serve(asked))).probe()
-    assert spoken.stateless == UNKNOWN
-    assert spoken.handshake is None
+    supported = await ways()(mcp_source(await serve(asked))).probe()
+    assert supported.stateless == UNKNOWN
+    assert supported.handshake is None
 
 
 @pytest.mark.parametrize("status", [307, 401, 403, 429, 500, 503])
@@ -155,21 +155,21 @@ async def test_a_server_that_cannot_be_reached_fails_as_that(ways):
 @pytest.mark.parametrize("answer", [says(400), says(404), says(500), says(403), errs(400, -32022)])
 async def test_a_stateless_server_may_refuse_sessions_as_it_likes(serve, ways, answer):
     asked = server(server_discover=discover, initialize=answer)
-    spoken = await ways()(mcp_source(await serve(asked))).probe()
-    assert spoken.eras == {"stateless": True, "handshake": False}
+    supported = await ways()(mcp_source(await serve(asked))).probe()
+    assert supported.eras == {"stateless": True, "handshake": False}
 
 
 async def test_a_server_with_two_endpoints_is_found_last(serve, ways):
     async def nothing(server: TwoEndpoints, message: Any) -> None:
         pass
 
-    way = ways()(mcp_source(await serve(TwoEndpoints(nothing))))
-    assert not way.one_stream
-    spoken = await way.probe()
-    assert spoken.eras == {"stateless": False, "handshake": True}
-    assert spoken.transport == "sse"
-    assert way.one_stream
-    link = await way.open(spoken, {}, NullHandler())
+    transport = ways()(mcp_source(await serve(TwoEndpoints(nothing))))
+    assert not transport.one_stream
+    supported = await transport.probe()
+    assert supported.eras == {"stateless": False, "handshake": True}
+    assert supported.transport == "sse"
+    assert transport.one_stream
+    link = await transport.open(supported, {}, NullHandler())
     assert link.revision.name == "2024-11-05"
     await link.close()
 
@@ -211,13 +211,13 @@ async def test_what_was_found_can_be_used(serve, ways):
         await turn.result(content=[])
 
     asked = server(server_discover=discover, tools_call=done)
-    way = ways()(mcp_source(await serve(asked)))
-    spoken = await way.probe()
-    session = await way.open(spoken, {"sampling": {}}, NullHandler())
-    link = await way.stateless(spoken)
+    transport = ways()(mcp_source(await serve(asked)))
+    supported = await transport.probe()
+    session = await transport.open(supported, {"sampling": {}}, NullHandler())
+    link = await transport.stateless(supported)
     for one in (session, link):
         assert one.alive
-        await one.request("tools/call", {"name": "x"}, None, way.timeout)
+        await one.request("tools/call", {"name": "x"}, None, transport.timeout)
         await one.close()
         assert not one.alive
     assert asked.all("initialize")[-1].params["capabilities"] == {"sampling": {}}
@@ -232,8 +232,8 @@ async def test_new_settings_retire_links_and_leave_their_calls_alone(serve):
         await turn.result()
 
     asked = server(tools_call=later)
-    way = Transports(connections, limits(), {}, CLIENT)(mcp_source(await serve(asked)))
-    link = await way.stateless(await way.probe())
+    transport = Transports(connections, limits(), {}, CLIENT)(mcp_source(await serve(asked)))
+    link = await transport.stateless(await transport.probe())
     async with anyio.create_task_group() as calls:
 
         async def call() -> None:
@@ -267,47 +267,47 @@ def of_command(habit: str, **options: Any) -> Source:
     ],
 )
 async def test_processes_are_asked_too(ways, habit, eras):
-    way = ways(timeout_s=20)(of_command(habit))
-    assert way.one_stream
-    spoken = await way.probe()
-    assert (spoken.eras["stateless"], spoken.eras["handshake"]) == eras
-    assert spoken.transport == "stdio"
+    transport = ways(timeout_s=20)(of_command(habit))
+    assert transport.one_stream
+    supported = await transport.probe()
+    assert (supported.eras["stateless"], supported.eras["handshake"]) == eras
+    assert supported.transport == "stdio"
 
 
 async def test_a_process_that_says_nothing_to_discover_is_an_old_one(ways, monkeypatch):
     monkeypatch.setattr("gateway.upstreams.mcp.transports.DISCOVER_S", 0.5)
-    spoken = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
-    assert spoken.eras == {"stateless": False, "handshake": True}
+    supported = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
+    assert supported.eras == {"stateless": False, "handshake": True}
 
 
 async def test_a_command_that_ends_at_once_fails_and_waits_before_the_next_time(ways):
-    way = ways(timeout_s=20)(of_command("exits"))
+    transport = ways(timeout_s=20)(of_command("exits"))
     with pytest.raises(UpstreamFailed, match="does not answer as an MCP server"):
-        await way.probe()
+        await transport.probe()
     with pytest.raises(UpstreamFailed, match="not started again for another"):
-        await way.probe()
+        await transport.probe()
 
 
 async def test_no_more_processes_than_allowed(ways, monkeypatch):
     monkeypatch.setattr(stdio, "GRACE_S", 0.2)
-    way = ways(timeout_s=20, stdio_processes=2)(of_command("handshake"))
-    spoken = await way.probe()
-    links: list[Link] = [await way.open(spoken, {}, NullHandler()) for _ in range(2)]
+    transport = ways(timeout_s=20, stdio_processes=2)(of_command("handshake"))
+    supported = await transport.probe()
+    links: list[Link] = [await transport.open(supported, {}, NullHandler()) for _ in range(2)]
     with pytest.raises(Unavailable, match="has 2 processes already"):
-        await way.open(spoken, {}, NullHandler())
+        await transport.open(supported, {}, NullHandler())
     await links[0].close()
-    await way.open(spoken, {}, NullHandler())
+    await transport.open(supported, {}, NullHandler())
 
 
 async def test_the_environment_that_is_configured_is_given(ways):
     sources = {"things": SourceSettings(env={"TOKEN": "t"})}
-    way = ways(sources, timeout_s=20)(of_command("handshake"))
-    link = await way.open(await way.probe(), {}, NullHandler())
-    members = await link.request("tools/call", {"name": "environment"}, None, way.timeout)
+    transport = ways(sources, timeout_s=20)(of_command("handshake"))
+    link = await transport.open(await transport.probe(), {}, NullHandler())
+    members = await link.request("tools/call", {"name": "environment"}, None, transport.timeout)
     assert b'"TOKEN": "t"' in bytes(members["environment"])
 
 
 async def test_commands_can_be_switched_off(ways):
-    way = ways(stdio=False)(of_command("handshake"))
+    transport = ways(stdio=False)(of_command("handshake"))
     with pytest.raises(UpstreamFailed, match=r"commands are off \(upstream\.stdio\)"):
-        await way.probe()
+        await transport.probe()

@@ -57,7 +57,7 @@ async def opened(anyio_backend: Any) -> AsyncIterator[Any]:
         timeout = options.pop("timeout", PATIENT)
         ears = background or Ears()
         link = await open_stdio(
-            started or command(), respawn, HELLO, ears, timeout, asks_limit=3, **options
+            started or command(), respawn, HELLO, ears, timeout, requests_limit=3, **options
         )
         links.append(link)
         return link
@@ -308,7 +308,7 @@ from gateway.upstreams.mcp.stdio import open_stdio
 
 async def main():
     respawn = RestartBackoff("t", 1)
-    link = await open_stdio(command("stubborn"), respawn, HELLO, Ears(), PATIENT, asks_limit=1)
+    link = await open_stdio(command("stubborn"), respawn, HELLO, Ears(), PATIENT, requests_limit=1)
     members = await link.request("tools/call", {"name": "environment"}, None, PATIENT)
     print(bytes(members["pid"]).decode(), flush=True)
     await asyncio.sleep(600)
