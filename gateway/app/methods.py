@@ -30,6 +30,7 @@ from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
 from gateway.methods.tasks import TaskMethods
 from gateway.methods.tools import Own, Passing, ToolMethods
+from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.sealed import Sealer
 from gateway.state.sessions import Sessions
@@ -124,19 +125,8 @@ def dispatchers(
     """Dispatchers of MCP and `/rpc`, and of the portal paths, whose tools/list differs. `upstreams`
     is keyed by the class of the bindings that it executes; `pool` returns the registry's
     connections, None until it has answered."""
-    mcp, verify_scope = settings.mcp, settings.auth.verify_scope
-    fail_closed = mcp.when_down == "fail_closed"
-    lists = Lists(
-        catalogs,
-        page_size=mcp.page_size,
-        ttl_ms=mcp.list_ttl_ms,
-        down=federation.down,
-        fail_closed=fail_closed,
-        verify_scope=verify_scope,
-        modes=_modes(settings),
-        agents=Agents(settings.skills.agent_claim),
-        policy_view=access.policy_view,
-    )
+    verify_scope = settings.auth.verify_scope
+    lists = _lists(settings, catalogs, federation, access.policy_view)
     skills = SkillParts(
         settings,
         lists,
@@ -146,26 +136,17 @@ def dispatchers(
         read_file=file_reader(pool),
     )
     usage = Usage(Feedback(pool).record) if settings.search.feedback else None
-    search = settings.search
-    finding = SearchTools(
-        lists,
-        find,
-        limits=SearchLimits(search.limit, search.limit_max, search.answer_tokens),
-        toolsets=settings.toolsets,
-        handles=skills.handles,
-        learn=None if usage is None else usage.found,
-    )
-    own = _own(settings, lists, finding, skills)
+    search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
+    own = _own(settings, lists, search_tools, skills)
     plans = CallPlans({**upstreams, GatewayBinding: own}, access.guards, access.policy_view)
-    passing = Passing(lists, skills.handles)
     tools = ToolMethods(
         lists,
         plans,
         verify_scope=verify_scope,
         answering=answering,
-        passing=passing,
+        passing=Passing(lists, skills.handles),
         usage=usage,
-        mean=finding.mean,
+        mean=search_tools.mean,
     )
     services = Services(lists, plans, verify_scope, tools.call_by_name)
     instructions = {name: one.instructions for name, one in settings.toolsets.items()}
@@ -174,14 +155,49 @@ def dispatchers(
         **_served(lists, federation, shared, skills.files),
         **tool_methods(lists, tools),
     }
-    on_portal = {
-        "tools/list": Method(services.list, lambda r: r is PORTAL, settings.portal.anonymous_list),
-        "tools/call": Method(services.call, lambda r: r is PORTAL, open_to_all=True),
-    }
+    on_portal = _portal_methods(services, anonymous_list=settings.portal.anonymous_list)
     return (
         Dispatcher(methods, services.call_by_id, middleware, rate_limit_result),
         Dispatcher(on_portal, services.call_by_id, middleware),
     )
+
+
+def _lists(
+    settings: Settings, catalogs: Catalogs, federation: Federation, policy_view: PolicyView
+) -> Lists:
+    mcp = settings.mcp
+    return Lists(
+        catalogs,
+        page_size=mcp.page_size,
+        ttl_ms=mcp.list_ttl_ms,
+        down=federation.down,
+        fail_closed=mcp.when_down == "fail_closed",
+        verify_scope=settings.auth.verify_scope,
+        modes=_modes(settings),
+        agents=Agents(settings.skills.agent_claim),
+        policy_view=policy_view,
+    )
+
+
+def _search_tools(
+    settings: Settings, lists: Lists, find: Find, *, handles: Handles, usage: Usage | None
+) -> SearchTools:
+    search = settings.search
+    return SearchTools(
+        lists,
+        find,
+        limits=SearchLimits(search.limit, search.limit_max, search.answer_tokens),
+        toolsets=settings.toolsets,
+        handles=handles,
+        learn=None if usage is None else usage.found,
+    )
+
+
+def _portal_methods(services: Services, *, anonymous_list: bool) -> Table:
+    return {
+        "tools/list": Method(services.list, lambda r: r is PORTAL, anonymous_list),
+        "tools/call": Method(services.call, lambda r: r is PORTAL, open_to_all=True),
+    }
 
 
 def _modes(settings: Settings) -> Modes:
@@ -189,11 +205,11 @@ def _modes(settings: Settings) -> Modes:
     return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
 
 
-def _own(settings: Settings, lists: Lists, finding: SearchTools, skills: SkillParts) -> Own:
+def _own(settings: Settings, lists: Lists, search_tools: SearchTools, skills: SkillParts) -> Own:
     return Own(
         {
             "describe": Describe(lists),
-            "search_tools": finding,
+            "search_tools": search_tools,
             "describe_tools": DescribeSeveral(lists, settings.search.answer_tokens),
             "list_skills": skills.listing,
             "use_skill": skills.using,

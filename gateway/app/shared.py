@@ -9,8 +9,8 @@ import anyio
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from config.access import LimitsSettings as LimitSettings
-from config.settings import Settings
+from config.access import LimitsSettings
+from config.settings import AnswersSettings, Settings
 from gateway.events import Events
 from gateway.methods.capabilities import announced
 from gateway.state.bus import Bus
@@ -41,47 +41,30 @@ class Shared:
     ) -> None:
         """`opened` returns the registry's database, None until it has answered; `rules` the version
         of a tenant's policy rules."""
-        mcp, answers, limits = settings.mcp, settings.answers, settings.limits
-        distinct_principals = self._distinct_principals = (
-            settings.auth.mode != "none"
-        )  # whether callers have distinct principals
+        mcp = settings.mcp
+        self._distinct_principals = settings.auth.mode != "none"
         self._catalogs = catalogs
         self._heartbeat_s = settings.state.heartbeat_s
         self._rules = rules
-        keep = Retention(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
-        self.stores = make_stores(settings.state, keep, opened)
+        self.stores = make_stores(settings.state, _retention(settings), opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
-        shares = answers.tenant_share < 1
-        of_tenant = max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0
-        kept = StoredAnswerLimits(
-            keep_s=answers.keep_s,
-            caller_bytes=answers.caller_bytes,
-            kept_bytes=answers.kept_bytes,
-            tenant_bytes=of_tenant,
-        )
-        self.kept = StoredAnswers(self.stores.answers, counter, kept)
+        limits = _stored_answer_limits(settings.answers)
+        self.kept = StoredAnswers(self.stores.answers, counter, limits)
         self.bus = Bus(log, sessions.shared)
         self.hub = Hub(
             mcp.stream_limit,
             mcp.debounce_ms / 1000,
             self._version,
-            owner_limit=limits.principal_streams,
-            distinct_principals=distinct_principals,
+            owner_limit=settings.limits.principal_streams,
+            distinct_principals=self._distinct_principals,
             events=events,
-        )
-        of_sessions = SessionLimits(
-            idle_s=mcp.session_idle_s,
-            sessions=mcp.session_limit,
-            calls=mcp.session_calls,
-            rate=mcp.session_rate,
-            per_principal=limits.principal_sessions if distinct_principals else 0,
         )
         self.sessions = Sessions(
             self.hub,
             self.bus,
             store=sessions,
             counter=counter,
-            limits=of_sessions,
+            limits=self._session_limits(settings),
             announces=self._announces,
             change_wait_s=settings.state.change_wait_s,
             events=events,
@@ -91,12 +74,10 @@ class Shared:
         said = RemoteAnswers(log, sessions.shared, later, replay_s)
         self.asks = ClientRequests(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
-    def reconfigure(self, limits: LimitSettings) -> None:
+    def reconfigure(self, limits: LimitsSettings) -> None:
         """Replace the limits of open resources per principal."""
         self.hub.set_owner_limit(limits.principal_streams)
-        self.sessions.set_principal_limit(
-            limits.principal_sessions if self._distinct_principals else 0
-        )
+        self.sessions.set_principal_limit(self._per_principal(limits))
 
     async def run(self) -> None:
         """Receive from other nodes, and send heartbeats, until cancelled."""
@@ -107,11 +88,40 @@ class Shared:
                 send_heartbeats, self.stores.sessions, self.bus.node, self._heartbeat_s
             )
 
+    def _session_limits(self, settings: Settings) -> SessionLimits:
+        mcp = settings.mcp
+        return SessionLimits(
+            idle_s=mcp.session_idle_s,
+            sessions=mcp.session_limit,
+            calls=mcp.session_calls,
+            rate=mcp.session_rate,
+            per_principal=self._per_principal(settings.limits),
+        )
+
+    def _per_principal(self, limits: LimitsSettings) -> int:
+        """Most sessions of one principal; 0: unlimited, as all callers are the same one."""
+        return limits.principal_sessions if self._distinct_principals else 0
+
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset), self._rules(tenant))
 
     def _announces(self, tenant: str, toolset: str | None) -> Sequence[ListKind]:
         return announced(self._catalogs.of(tenant, toolset))
+
+
+def _retention(settings: Settings) -> Retention:
+    mcp, answers = settings.mcp, settings.answers
+    return Retention(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
+
+
+def _stored_answer_limits(answers: AnswersSettings) -> StoredAnswerLimits:
+    shares = answers.tenant_share < 1
+    return StoredAnswerLimits(
+        keep_s=answers.keep_s,
+        caller_bytes=answers.caller_bytes,
+        kept_bytes=answers.kept_bytes,
+        tenant_bytes=max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0,
+    )
 
 
 log = logging.getLogger("toolgate.app")
