@@ -417,12 +417,12 @@ class ProtectedResource:
         if settings.auth.mode != "jwt" or not oauth.authorization_servers:
             return
         server = AuthorizationServer(oauth.authorization_servers[0], oauth)
-        told = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
+        well_known = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
         self.routes = [
             Route(path, serve)
             for root, serve in (
-                (WELL_KNOWN, told.resource),
-                (AUTHORIZATION_SERVER, told.authorization_server),
+                (WELL_KNOWN, well_known.resource),
+                (AUTHORIZATION_SERVER, well_known.authorization_server),
             )
             for path in (root, root + "/{path:path}")
         ]

@@ -71,8 +71,8 @@ class Shared:
         )
         later, replay_s = self.sessions.background, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._heartbeat_s)
-        said = RemoteAnswers(log, sessions.shared, later, replay_s)
-        self.asks = ClientRequests(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
+        answers = RemoteAnswers(log, sessions.shared, later, replay_s)
+        self.asks = ClientRequests(self.bus.node, answers, mcp.ask_timeout_s, mcp.asks)
 
     def reconfigure(self, limits: LimitsSettings) -> None:
         """Replace the limits of open resources per principal."""

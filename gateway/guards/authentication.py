@@ -166,8 +166,8 @@ class Authenticator:
         spoken = await self._read(scope_tokens, SCOPE_TOKEN, scope["path"])
         if isinstance(spoken, Token) and spoken.tenant != caller.principal.tenant:
             spoken = _refused(SCOPE_TOKEN, StatusFault(INVALID_SCOPE_TOKEN), "of another tenant")
-        said = spoken.scopes if isinstance(spoken, Token) else spoken
-        return replace(caller, scope_token=said)
+        scope_token = spoken.scopes if isinstance(spoken, Token) else spoken
+        return replace(caller, scope_token=scope_token)
 
     async def run(self) -> None:
         """Refresh the remote key sets until cancelled."""

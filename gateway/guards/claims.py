@@ -25,7 +25,7 @@ def claim(claims: Claims, path: str) -> Any:
     return found
 
 
-def moment(value: Any) -> float:
+def timestamp(value: Any) -> float:
     """A NumericDate, s since the epoch. Raises DecodeError for anything else."""
     if type(value) not in (int, float):
         raise DecodeError("a time that is no number")
@@ -56,10 +56,10 @@ def audiences(claims: Claims) -> frozenset[str]:
 
 def scopes(claims: Claims) -> frozenset[str]:
     """Scopes from `scope`, else from `scp`."""
-    return words(claims.get("scope", claims.get("scp")))
+    return strings(claims.get("scope", claims.get("scp")))
 
 
-def words(value: Any) -> frozenset[str]:
+def strings(value: Any) -> frozenset[str]:
     """Words of a list of texts, or of one space-separated text; other types give none."""
     texts = value if isinstance(value, list) else [value]
     return frozenset(word for text in texts if isinstance(text, str) for word in text.split())

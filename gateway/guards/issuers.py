@@ -17,7 +17,7 @@ from jwt.exceptions import (
 )
 
 from config.access import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
-from gateway.guards import claims as said
+from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
 from gateway.guards.keys import LocalKeys, RemoteKeys, file_keys, secret_keys
 
@@ -44,7 +44,7 @@ class Tenants:
         """The tenant id. Raises InvalidTokenError."""
         if not self.claim:
             return self.default
-        value = said.claim(claims, self.claim)
+        value = token_claims.claim(claims, self.claim)
         if not isinstance(value, str):
             raise MissingRequiredClaimError(self.claim)
         tenant = self.ids.get(value) if self.ids else value.lower()
@@ -71,21 +71,21 @@ class Issuer:
         if self.audiences and not any(plain(one) in self.audiences for one in audiences):
             raise InvalidAudienceError("its `aud` names something else")
         for path in self.required:
-            if said.claim(claims, path) is None:
+            if token_claims.claim(claims, path) is None:
                 raise MissingRequiredClaimError(path)
 
     def name(self, claims: Claims) -> str | None:
         """The id of the principal; None without a usable one."""
-        name = said.name(claims)
-        if name is None or len(name) + len(self.prefix) > said.NAME_LIMIT:
+        name = token_claims.name(claims)
+        if name is None or len(name) + len(self.prefix) > token_claims.NAME_LIMIT:
             return None
         if name.partition(":")[0] in self.reserved and ":" in name:
             return None
         return self.prefix + name
 
     def roles(self, claims: Claims) -> frozenset[str]:
-        found = said.claim(claims, self.roles_claim) if self.roles_claim else None
-        return said.words(found)
+        found = token_claims.claim(claims, self.roles_claim) if self.roles_claim else None
+        return token_claims.strings(found)
 
 
 def plain(audience: str) -> str:

@@ -253,11 +253,11 @@ class RemoteKeys:
     async def reload(self) -> bool:
         """Fetch because a token has an unknown key; False during the cooldown. Single-flight:
         concurrent callers share one request."""
-        asked, fetches = self._clock(), self._fetches
+        now, fetches = self._clock(), self._fetches
         async with self._turn:
             if self._fetches > fetches:
                 return True  # during our wait for the lock; perhaps begun before it
-            if asked - self._tried < self._pause_s():
+            if now - self._tried < self._pause_s():
                 return False
             await self._fetch()
             return True

@@ -143,8 +143,8 @@ class Challenges:
         scopes = dict.fromkeys([*self._required, *named.decode("latin-1").split()])
         if not scopes:
             return challenge
-        told = " ".join(scopes).encode("latin-1")
-        return before + given + told + end + rest if given else b'%b, scope="%b"' % (before, told)
+        scope = " ".join(scopes).encode("latin-1")
+        return before + given + scope + end + rest if given else b'%b, scope="%b"' % (before, scope)
 
 
 class WellKnown:
@@ -183,15 +183,15 @@ class WellKnown:
         return Response(body, headers=headers, media_type="application/json")
 
     async def _resource(self, scope: Scope, endpoint: str) -> bytes:
-        told = self._oauth
-        scopes = dict.fromkeys((*told.required_scopes, *told.scopes_supported))
+        oauth = self._oauth
+        scopes = dict.fromkeys((*oauth.required_scopes, *oauth.scopes_supported))
         document = {
             "resource": self._resources.identifier(scope, endpoint),
-            "authorization_servers": told.authorization_servers,
+            "authorization_servers": oauth.authorization_servers,
             "scopes_supported": list(scopes),
             "bearer_methods_supported": ["header"],
             "resource_name": f"{NAME} {endpoint}".strip(),
-            "resource_documentation": told.documentation,
+            "resource_documentation": oauth.documentation,
         }
         # RFC 9728, section 3.2: members without a value are omitted
         return encode({name: value for name, value in document.items() if value})

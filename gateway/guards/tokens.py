@@ -25,7 +25,7 @@ from jwt.exceptions import (
 
 from config.access import Auth
 from gateway.context import Identity, Principal
-from gateway.guards import claims as said
+from gateway.guards import claims as token_claims
 from gateway.guards.issuers import Issuer, plain
 from gateway.guards.keys import Key, KeyRing
 from registry.access.revocations import Revoked
@@ -129,9 +129,12 @@ class Tokens:
         key, ring = await _key(issuer, _jws.get_unverified_header(text))
         # the key's algorithms, never those of the token's header (RFC 8725, 3.1)
         claims = _object(_jws.decode(text, key.material, algorithms=list(key.algorithms)))
-        audiences = said.audiences(claims)
+        audiences = token_claims.audiences(claims)
         issuer.check(claims, audiences)
-        if "nbf" in claims and said.moment(claims["nbf"]) > self._clock() + self._auth.leeway_s:
+        if (
+            "nbf" in claims
+            and token_claims.timestamp(claims["nbf"]) > self._clock() + self._auth.leeway_s
+        ):
             raise ImmatureSignatureError("not valid yet")
         if "exp" not in claims:
             raise InvalidTokenError("it has no `exp`")
@@ -141,9 +144,9 @@ class Tokens:
             ring=ring,
             tenant=issuer.tenants.of(claims),
             claims=claims,
-            scopes=said.scopes(claims),
+            scopes=token_claims.scopes(claims),
             audiences=frozenset(plain(one) for one in audiences),
-            ends=said.moment(claims["exp"]) + self._auth.leeway_s,
+            ends=token_claims.timestamp(claims["exp"]) + self._auth.leeway_s,
             size=len(text),
         )
         self._name(token, digest.hex()[:MARK_LENGTH])

@@ -10,7 +10,7 @@ from gateway.context import Context
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import SERVER
 from registry.catalog.catalog import Catalog
-from registry.catalog.lists import said
+from registry.catalog.lists import searchable_text
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.messages import ToolListParams, read
 from schemas.tool import Tool
@@ -66,7 +66,9 @@ class Discovery:
 
 def _narrowed(catalog: Catalog, texts: Sequence[str]) -> Raw:
     wanted = [text.casefold() for text in texts]
-    tools = [tool for tool in catalog.tools if all(text in said(tool) for text in wanted)]
+    tools = [
+        tool for tool in catalog.tools if all(text in searchable_text(tool) for text in wanted)
+    ]
     return Raw(encode(openrpc(tools)))
 
 

@@ -22,7 +22,7 @@ from gateway.methods.skills.agents import Handles
 from gateway.protocol.shapes import Members, is_failure
 from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog
-from registry.catalog.lists import said
+from registry.catalog.lists import searchable_text
 from registry.catalog.lookup import by_words
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
@@ -177,7 +177,7 @@ class SearchTools:
         query = await self._query(asked, self._limits.usual, catalog, context)
         found, _ = await self._found(query, catalog, context)
         text = (params.query or "").strip().casefold()
-        return [tool.name for tool, _ in found if text in said(tool)]
+        return [tool.name for tool, _ in found if text in searchable_text(tool)]
 
     async def _query(
         self, arguments: Json, limit: int, catalog: Catalog, context: Context
@@ -226,8 +226,10 @@ def unsearched(fault: Unreachable) -> ToolResult:
 
 def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, float]]:
     by_name = {tool.name: tool for tool in tools}
-    said = {one.name: f"{one.title or ''}\n{one.description}\n{one.source}" for one in tools}
-    return [(by_name[name], score) for name, score in by_words(said, query, limit)]
+    searchable_text = {
+        one.name: f"{one.title or ''}\n{one.description}\n{one.source}" for one in tools
+    }
+    return [(by_name[name], score) for name, score in by_words(searchable_text, query, limit)]
 
 
 def _told(
@@ -246,9 +248,9 @@ def _told(
 
 def _advice(folded: int, left_out: int, schemas: bool, describer: str) -> str:
     """Text on what an answer omits, and how to get it."""
-    said = []
+    searchable_text = []
     if schemas and folded:
-        said.append(f"{folded} without input schema: {describer} tells it.")
+        searchable_text.append(f"{folded} without input schema: {describer} tells it.")
     if left_out:
-        said.append(f"{left_out} left out: ask for fewer (limit), or more precisely.")
-    return " ".join(said)
+        searchable_text.append(f"{left_out} left out: ask for fewer (limit), or more precisely.")
+    return " ".join(searchable_text)

@@ -41,17 +41,17 @@ class SingleFlight:
 
     def __init__(self) -> None:
         self._running = asyncio.Lock()
-        self._asked = 0
+        self._calls = 0
         self._served = 0  # number of the last call that is done
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Return when a run that began after this call is over."""
-        self._asked += 1
-        mine = self._asked
+        self._calls += 1
+        mine = self._calls
         async with self._running:
             if self._served >= mine:
                 return
-            began = self._asked
+            began = self._calls
             try:
                 await work()
             except Exception:  # waiters would only fail the same way

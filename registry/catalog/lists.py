@@ -224,8 +224,8 @@ class ToolList:
         """Like `page`, of the tools that contain all of `texts` in their name, title, description
         or source name, ignoring case."""
         wanted = [text.casefold() for text in texts]
-        told = enumerate(self._said)
-        places = [n for n, one in told if one and all(text in one for text in wanted)]
+        listed = enumerate(self._texts)
+        places = [n for n, one in listed if one and all(text in one for text in wanted)]
         return self._listing.some(places, revision, after, limit)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
@@ -233,9 +233,11 @@ class ToolList:
         return self._listing.these(names, revision)
 
     @cached_property
-    def _said(self) -> list[str]:
+    def _texts(self) -> list[str]:
         """Searchable text of each listed tool; empty for those of no source."""
-        whole = {tool.name: said(tool, self.names.get(tool.name, "")) for tool in self._tools}
+        whole = {
+            tool.name: searchable_text(tool, self.names.get(tool.name, "")) for tool in self._tools
+        }
         return [whole.get(one.name, "") for one in self._listed]
 
     def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
@@ -288,7 +290,7 @@ class ToolList:
             self._shaping.warn("tools_left_out", facts | more)
 
 
-def said(tool: Tool, shown: str = "") -> str:
+def searchable_text(tool: Tool, shown: str = "") -> str:
     """Searchable text of a tool, in lower case; `shown` is another name of it."""
     parts = (tool.name, shown, tool.title or "", tool.description, tool.source)
     return "\n".join(parts).casefold()

@@ -54,23 +54,25 @@ IN_NAME = 2.0  # weight of a word in the name, against 1 elsewhere
 _WORD = re.compile(rf"\w{{{SHORTEST},}}")
 
 
-def by_words(said: Mapping[str, str], query: str, limit: int) -> list[tuple[str, float]]:
+def by_words(texts: Mapping[str, str], query: str, limit: int) -> list[tuple[str, float]]:
     """Keyword search: names of the best matches for `query`, best first, with scores from 0 to 1.
-    `said`: searchable text by name."""
+    `texts`: searchable text by name."""
     words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:WORDS]
-    lower = [name.casefold() for name in said]
-    texts = [text.casefold() for text in said.values()]
-    scores = dict.fromkeys(said, 0.0)
+    lower_names = [name.casefold() for name in texts]
+    lower_texts = [text.casefold() for text in texts.values()]
+    scores = dict.fromkeys(texts, 0.0)
     most = 0.0
     for word in words:
-        named = [word in name for name in lower]
-        having = [is_named or word in text for is_named, text in zip(named, texts, strict=True)]
-        rarity = math.log(1 + len(said) / (1 + sum(having)))
+        named = [word in name for name in lower_names]
+        having = [
+            is_named or word in text for is_named, text in zip(named, lower_texts, strict=True)
+        ]
+        rarity = math.log(1 + len(texts) / (1 + sum(having)))
         most += IN_NAME * rarity
-        for name, has, is_named in zip(said, having, named, strict=True):
+        for name, has, is_named in zip(texts, having, named, strict=True):
             if has:
                 scores[name] += rarity * (IN_NAME if is_named else 1.0)
-    best = sorted(said, key=lambda name: (-scores[name], name))
+    best = sorted(texts, key=lambda name: (-scores[name], name))
     return [(name, scores[name] / most) for name in best[:limit] if scores[name] > 0]
 
 
