@@ -22,6 +22,7 @@ from gateway.protocol.sealed import Sealer
 from gateway.state.hub import LIST_NOTIFICATIONS, Hub
 from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
+from registry.embedding.kinds import SKILL
 from registry.search import Filters, Hit, SearchQuery, SearchResult
 from registry.skills.document import Access, compose
 from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
@@ -255,7 +256,7 @@ async def test_a_query_asks_for_the_skills_of_the_agent_alone() -> None:
     }
     ids = ["id-trade", "id-care", "id-care-fish"]
     filters = Filters(PRINCIPAL.tenant, ids=ids)
-    assert rig.sought == [SearchQuery("how to feed", 5, "hybrid", filters, "skill")]
+    assert rig.sought == [SearchQuery("how to feed", 5, "hybrid", filters, SKILL)]
 
 
 async def test_where_meaning_or_nothing_is_wanted_the_model_hears_that_there_is_none() -> None:
