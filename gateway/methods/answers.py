@@ -108,7 +108,7 @@ def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
             node = node.setdefault(step, {})
         node.clear()  # a shorter path includes all longer ones below it
     met: set[tuple[str, ...]] = set()
-    kept = _kept(value, wanted, (), met, 0)
+    kept = _kept(value, wanted, (), met)
     whole = met.intersection(paths)
     missing = [".".join(path) for path in paths if not _is_met(path, whole)]
     return value if kept is None else kept, missing
@@ -119,9 +119,14 @@ def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
 
 
 def _kept(
-    value: Raw, wanted: _Wanted, at: tuple[str, ...], met: set[tuple[str, ...]], arrays: int
+    value: Raw,
+    wanted: _Wanted,
+    at: tuple[str, ...],
+    met: set[tuple[str, ...]],
+    *,
+    arrays: int = 0,
 ) -> Raw | None:
-    """The projection of `value`; None for a value without members."""
+    """The projection of `value`, which is in so many `arrays`; None for a value without members."""
     if not wanted:
         return value
     match bytes(memoryview(value)[:1]):
@@ -133,12 +138,12 @@ def _kept(
                     continue
                 place = (*at, name)
                 met.add(place)
-                kept = _kept(member, wanted[name], place, met, 0)
+                kept = _kept(member, wanted[name], place, met)
                 if kept is not None:
                     out[name] = kept
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
-            found = [_kept(one, wanted, at, met, arrays + 1) for one in _array(value)]
+            found = [_kept(one, wanted, at, met, arrays=arrays + 1) for one in _array(value)]
             return Raw(encode([one for one in found if one is not None]))
     return None
 
@@ -220,6 +225,7 @@ class Answering:
         tool: Tool,
         asked: ReservedArguments,
         context: Context,
+        *,
         checker: Checker,
     ) -> ToolResult:
         """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
@@ -229,12 +235,12 @@ class Answering:
             # in a thread: ten megabytes take half a second
             told = context.revision.mcp
             result = await to_thread.run_sync(_projected, result, asked.fields, told)
-        result = _with_next(result, tool, asked, context, checker)
+        result = _with_next(result, tool, asked, context, checker=checker)
         advice = "" if asked.fields or FIELDS in _own_arguments(tool) else _LESS
-        return await self.fitted(result, asked.called or tool.name, tool.id, context, advice)
+        return await self.fitted(result, asked.called or tool.name, tool.id, context, advice=advice)
 
     async def fitted(
-        self, result: ToolResult, name: str, tool_id: str, context: Context, advice: str = ""
+        self, result: ToolResult, name: str, tool_id: str, context: Context, *, advice: str = ""
     ) -> ToolResult:
         """Truncate the text of `result` to one part, if the caller is a model."""
         if not self._limit or not context.revision.mcp or not result.content:
@@ -249,7 +255,7 @@ class Answering:
         where = f"{handle}.{len(text[:at].encode())}" if handle else None
         share = f"{at:,} of {len(text):,} characters"
         advice = advice if is_json else ""
-        notice = TextContent(self._notice(share, name, where, reason, advice))
+        notice = TextContent(self._notice(share, name, where, reason=reason, advice=advice))
         meta = {**(result.meta or {}), **_continues(where)}
         return replace(
             result,
@@ -304,7 +310,7 @@ class Answering:
             return "", fault.message
 
     def _notice(
-        self, share: str, name: str, where: str | None, reason: str = "", advice: str = ""
+        self, share: str, name: str, where: str | None, *, reason: str = "", advice: str = ""
     ) -> str:
         if where is None:
             return (
@@ -401,7 +407,12 @@ def _unprojected(result: ToolResult, why: str, told: bool) -> ToolResult:
 
 
 def _with_next(
-    result: ToolResult, tool: Tool, asked: ReservedArguments, context: Context, checker: Checker
+    result: ToolResult,
+    tool: Tool,
+    asked: ReservedArguments,
+    context: Context,
+    *,
+    checker: Checker,
 ) -> ToolResult:
     """Add the arguments of the next page, if the tool takes them, also as text."""
     meta = result.meta or {}

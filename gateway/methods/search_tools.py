@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -168,7 +169,10 @@ class SearchTools:
         schemas = arguments.get("detail") != "names"
         # in a thread: a schema of megabytes takes long to fold, the first time
         nothing = NOTHING if catalog.tools else NO_TOOLS
-        return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note, nothing))
+        found_tools = partial(
+            _found_tools, entries, ceiling, schemas=schemas, note=note, nothing=nothing
+        )
+        return answer(await to_thread.run_sync(found_tools))
 
     async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
         """Names of tools by semantic search for `intent`, filtered by the words of `query`. Raises
@@ -232,8 +236,13 @@ def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, f
     return [(by_name[name], score) for name, score in by_words(searchable_text, query, limit)]
 
 
-def _told(
-    entries: Sequence[ListedTool], ceiling: Ceiling, schemas: bool, note: str | None, nothing: str
+def _found_tools(
+    entries: Sequence[ListedTool],
+    ceiling: Ceiling,
+    *,
+    schemas: bool,
+    note: str | None,
+    nothing: str,
 ) -> Json:
     """`nothing`: the text for an empty result."""
     if not entries:

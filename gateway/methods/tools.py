@@ -255,7 +255,7 @@ class ToolMethods:
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
-            return await self._answering.finished(result, tool, asked, context, checker)
+            return await self._answering.finished(result, tool, asked, context, checker=checker)
         return result
 
     async def _relayed(

@@ -112,7 +112,8 @@ class AuditTrail:
                 if not note.subject and outcome not in {"ok", "cancelled"}:
                     self._blame(context, request, note)
                 if not refused:  # else recorded at authentication
-                    self._add(context, request, note, outcome, time.perf_counter() - began)
+                    seconds = time.perf_counter() - began
+                    self._add(context, request, note, outcome, seconds=seconds)
 
         return recorded
 
@@ -159,7 +160,7 @@ class AuditTrail:
             note.decision, note.rule, note.subject = decision.effect, decision.rule, name
 
     def _add(
-        self, context: Context, request: Request, note: AuditDraft, outcome: str, seconds: float
+        self, context: Context, request: Request, note: AuditDraft, outcome: str, *, seconds: float
     ) -> None:
         principal, session = context.principal, context.session
         sent = note.arguments or _sent(request)
@@ -224,16 +225,19 @@ class AuditTrail:
             self._sums[key if known else key._replace(client="")] += 1
             return
         method = printable(str(scope.get("method", "")), METHOD_LIMIT)
-        self._add_refusal(tenant, code, client, method, printable(str(scope.get("path", ""))))
+        subject = printable(str(scope.get("path", "")))
+        self._add_refusal(tenant, code, client, method=method, subject=subject)
 
     def sum_up(self) -> None:
         """Record the number of refusals per address since the last run that have no record of
         their own: brute-force guessing must show at any rate."""
         sums, self._sums = self._sums, Counter()
         for (tenant, code, client), count in sums.items():
-            self._add_refusal(tenant, code, client, SUM, f"{count} requests")
+            self._add_refusal(tenant, code, client, method=SUM, subject=f"{count} requests")
 
-    def _add_refusal(self, tenant: str, code: str, client: str, method: str, subject: str) -> None:
+    def _add_refusal(
+        self, tenant: str, code: str, client: str, *, method: str, subject: str
+    ) -> None:
         self._writer.add(
             AuditEntry(
                 tenant,

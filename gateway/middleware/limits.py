@@ -179,7 +179,9 @@ class Limiting:
         async def limited(call: ToolCall) -> ToolResult | RelayedResult:
             tool = call.tool
             tenant = call.context.principal.tenant
-            of = self._of_call(tenant, tool.name, tool.source, tool.tags, tool.domain)
+            of = self._of_call(
+                tenant, tool.name, source=tool.source, tags=tool.tags, domain=tool.domain
+            )
             if not of.at_a_time:
                 await self._count(of.bounds)
                 return await execute(call)
@@ -192,7 +194,7 @@ class Limiting:
         return limited
 
     def _share(
-        self, tenant: str, name: str, source: str, tags: tuple[str, ...], domain: str | None
+        self, tenant: str, name: str, *, source: str, tags: tuple[str, ...], domain: str | None
     ) -> "_Share":
         rates = {
             ("tools", tenant, name): self._rate(name, tags, domain),

@@ -27,7 +27,7 @@ class Refused:
 
 
 def for_client(
-    method: str, params: Json, revision: Revision, capabilities: Json, asker: str = ""
+    method: str, params: Json, revision: Revision, capabilities: Json, *, asker: str = ""
 ) -> Json | Refused:
     """`params` adapted to a client of `revision` with these capabilities, or Refused; `asker` is
     the server's name, for requests that show it to people."""

@@ -127,10 +127,10 @@ class PostPeer:
     silence, before intermediaries time out. While it is in the pulse, keep-alives are sent during
     silence."""
 
-    __slots__ = ("_beating", "_done", "_pulse", "_responder", "_turn")
+    __slots__ = ("_beating", "_done", "_pulse", "_turn", "responder")
 
     def __init__(self, responder: Responder, pulse: Pulse) -> None:
-        self._responder = responder
+        self.responder = responder
         self._pulse = pulse
         self._turn = asyncio.Lock()  # members of a batch, and the keep-alive, send concurrently
         self._beating: asyncio.Task[None] | None = None
@@ -152,11 +152,11 @@ class PostPeer:
         async with self._turn:
             if not self._done:
                 await self._begin()
-                await self._responder.chunk(sse.KEEP_ALIVE)
+                await self.responder.chunk(sse.KEEP_ALIVE)
 
     def is_silent(self) -> bool:
         """Whether no stream was begun; then none will be: the answer need not be a stream."""
-        if self._responder.started or self._turn.locked():
+        if self.responder.started or self._turn.locked():
             return False
         self._done = True
         return True
@@ -165,18 +165,18 @@ class PostPeer:
         """End the stream with the answer, None for none; False when no stream was begun."""
         async with self._turn:
             self._done = True
-            if self._responder.started:
+            if self.responder.started:
                 encoded = answer if isinstance(answer, bytes | None) else encode(answer)
-                await self._responder.chunk(await self._last(encoded), more=False)
-            return self._responder.started
+                await self.responder.chunk(await self._last(encoded), more=False)
+            return self.responder.started
 
     async def _begin(self) -> None:
-        if not self._responder.started:
-            await self._responder.stream()
+        if not self.responder.started:
+            await self.responder.stream()
 
     async def _say(self, message: bytes) -> None:
         await self._begin()
-        await self._responder.chunk(sse.event(message))
+        await self.responder.chunk(sse.event(message))
 
     async def _last(self, answer: bytes | None) -> bytes:
         return b"" if answer is None else sse.event(answer)
@@ -189,7 +189,13 @@ class SessionPeer(PostPeer):
     __slots__ = ("_front", "_ids", "_recording", "_session")
 
     def __init__(
-        self, responder: Responder, pulse: Pulse, front: McpFront, session: Session, ids: Ids
+        self,
+        responder: Responder,
+        pulse: Pulse,
+        *,
+        front: McpFront,
+        session: Session,
+        ids: Ids,
     ) -> None:
         super().__init__(responder, pulse)
         self._front = front
@@ -207,15 +213,15 @@ class SessionPeer(PostPeer):
     async def _say(self, message: bytes) -> None:
         recording = await self._recorded()
         id_ = await recording.add(b"+", message)
-        await self._responder.chunk(sse.event(message, id_=id_))
+        await self.responder.chunk(sse.event(message, id_=id_))
 
     async def _recorded(self) -> StreamRecorder:
         if self._recording is None:
             recording = self._recording = self._front.streams.record(self._session, self._ids)
             id_ = await recording.add(b"!")
-            await self._responder.stream()
+            await self.responder.stream()
             if self._session.revision.priming and id_:
-                await self._responder.chunk(sse.priming(id_, self._front.retry_ms))
+                await self.responder.chunk(sse.priming(id_, self._front.retry_ms))
         return self._recording
 
     async def _last(self, answer: bytes | None) -> bytes:

@@ -104,18 +104,26 @@ class Posting:
         if session is None:
             peer = PostPeer(responder, self._pulse)
         else:
-            peer = SessionPeer(responder, self._pulse, front, session, _ids_of(message))
-        request_id = responder.request_id
+            peer = SessionPeer(
+                responder, self._pulse, front=front, session=session, ids=_ids_of(message)
+            )
         context = Context(
-            identity, admitted.revision, request_id, session, peer, carried, toolset, wishes
+            identity,
+            admitted.revision,
+            responder.request_id,
+            session,
+            peer=peer,
+            letter=carried,
+            toolset=toolset,
+            wishes=wishes,
         )
         self._pulse.enter(peer)
         try:
             match message:
                 case Request():
-                    await self._answer(context, peer, message, receive, responder)
+                    await self._answer(context, peer, message, receive)
                 case list():
-                    await self._answer_batch(context, peer, message, responder)
+                    await self._answer_batch(context, peer, message)
                 case Response():
                     await self._take(session, message)
                     await responder.empty(202)
@@ -138,24 +146,23 @@ class Posting:
         peer: PostPeer,
         request: Request,
         receive: Receive,
-        responder: Responder,
     ) -> None:
         dispatcher, session = self._front.dispatcher, context.session
         if request.id is UNSET:
             await dispatcher.dispatch(context, request)
-            await responder.empty(202)
+            await peer.responder.empty(202)
         elif request.method == "initialize" and session is not None:
-            await self._answer_initialize(context, peer, session, request, responder)
+            await self._answer_initialize(context, peer, session, request)
         elif session is not None:  # disconnecting does not cancel: there is a message for it
             reply = await run_cancellable(dispatcher, context, session, request)
-            await _finish(peer, responder, reply, context)
+            await _finish(peer, reply, context)
         elif context.revision.handshake:  # sessionless: there is no cancellation
             reply = await dispatcher.dispatch(context, request)
-            await _finish(peer, responder, reply, context)
+            await _finish(peer, reply, context)
         else:
             with Watch(receive):  # 2026-07-28: disconnecting is cancellation
                 reply = await dispatcher.dispatch(context, request)
-                await _finish(peer, responder, reply, context)
+                await _finish(peer, reply, context)
 
     async def _answer_initialize(
         self,
@@ -163,7 +170,6 @@ class Posting:
         peer: PostPeer,
         session: Session,
         request: Request,
-        responder: Responder,
     ) -> None:
         reply = await self._front.dispatcher.dispatch(context, request)
         headers = []
@@ -171,11 +177,10 @@ class Posting:
             self._front.sessions.close(session)
         else:
             headers = [(b"mcp-session-id", session.id.encode())]
-        await _finish(peer, responder, reply, context, headers)
+        await _finish(peer, reply, context, headers)
 
-    async def _answer_batch(
-        self, context: Context, peer: PostPeer, batch: list[Message], responder: Responder
-    ) -> None:
+    async def _answer_batch(self, context: Context, peer: PostPeer, batch: list[Message]) -> None:
+        responder = peer.responder
         for member in batch:
             if isinstance(member, Response):
                 await self._take(context.session, member)
@@ -190,11 +195,11 @@ class Posting:
 
 async def _finish(
     peer: PostPeer,
-    responder: Responder,
     reply: Reply | ErrorReply | None,
     context: Context,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> None:
+    responder = peer.responder
     if not peer.is_silent() and await peer.finish(reply):
         return
     fault = context.failed
@@ -272,9 +277,13 @@ class StreamableHTTP:
         last = header(scope, b"last-event-id")
         position = read_position(last) if last else None
         if position is None or position.stream == STANDALONE:
-            await self._event_streams.standalone(session, position, identity, receive, responder)
+            await self._event_streams.standalone(
+                session, position, identity=identity, receive=receive, responder=responder
+            )
         else:
-            await self._event_streams.replay(session, position, identity, receive, responder)
+            await self._event_streams.replay(
+                session, position, identity=identity, receive=receive, responder=responder
+            )
 
     async def _delete(
         self, scope: Scope, _receive: Receive, responder: Responder, identity: Identity

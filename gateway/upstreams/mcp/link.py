@@ -241,7 +241,7 @@ class TranslatingHandler:
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         if method == "ping":
             return {}
-        asked = for_client(method, params, self._revision, self._capabilities, self._asker)
+        asked = for_client(method, params, self._revision, self._capabilities, asker=self._asker)
         if isinstance(asked, Refused):
             self.missing |= asked.required
             raise MethodNotFound(asked.reason)

@@ -132,9 +132,9 @@ def test_who_opens_addresses_only_gets_no_form(revision):
 
 @pytest.mark.parametrize("params", [FORM, ADDRESS])
 def test_people_are_told_which_server_it_is(params):
-    asked = for_client(ELICIT, params, V2025_11_25, ABLE, "petshop")
+    asked = for_client(ELICIT, params, V2025_11_25, ABLE, asker="petshop")
     assert asked["message"] == f"petshop: {params['message']}"
-    assert "message" not in for_client(ELICIT, {"mode": "form"}, V2025_11_25, ABLE, "petshop")
+    assert "message" not in for_client(ELICIT, {"mode": "form"}, V2025_11_25, ABLE, asker="petshop")
 
 
 @pytest.mark.parametrize(
