@@ -4,6 +4,8 @@ Imported only where a wing is switched on.
 """
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -174,7 +176,7 @@ class ServedWing:
             await self._begun.wait()
             pause_s = FIRST_RETRY_S
             while not self._stopping.is_set():
-                if await self._opened():
+                if await self._opened() > LONGEST_RETRY_S:
                     pause_s = FIRST_RETRY_S
                 self.attempted.set()
                 with anyio.move_on_after(pause_s):
@@ -207,14 +209,14 @@ class ServedWing:
         spec = ImportSpec(self.name, location, kind="wing", options=options, origin="wing")
         await sources.import_changed(spec)
 
-    async def _opened(self) -> bool:
-        """Keep it open until it is stopped or fails; whether it was open at all."""
-        was_open = False
+    async def _opened(self) -> float:
+        """Keep it open until it is stopped or fails; returns for how many seconds it was open."""
+        since = math.inf
         try:
             async with self._wing.open(await self._parts()) as offer:
                 with self._serving(offer):
                     await self._offer_tools()
-                    was_open, self.state = True, "ok"
+                    since, self.state = time.monotonic(), "ok"
                     log.info("wing_open", extra={"wing": self.name})
                     self.attempted.set()
                     await self._work(offer)
@@ -224,7 +226,7 @@ class ServedWing:
         except Exception:
             self.state = "failed"
             log.exception("wing_failed", extra={"wing": self.name})
-        return was_open
+        return max(0.0, time.monotonic() - since)
 
     async def _work(self, offer: Offer) -> None:
         async with anyio.create_task_group() as tasks:

@@ -320,7 +320,7 @@ async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) ->
     outcomes = tuple(Outcome(one.key, one.key, one.name, "imported") for one in drafts)
     imported = Imported(spec.name, None, (), drafts, outcomes)
     digest = _digest("".join(storable(draft)[1] for draft in drafts).encode())
-    return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
+    return FoundSource(spec.location, None, digest, lambda: imported)
 
 
 def _digest(document: bytes) -> str:

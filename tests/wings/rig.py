@@ -1,5 +1,5 @@
 """What the product would have for the toy wing: its row of the table, and its section of the
-settings."""
+settings. There is another section for a second wing."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from tests.wings.toy.wing import LIFE, ToySettings
 ROWS = {"toy": WingRow("tests.wings.toy.wing:WING", "Notes of a toy.")}
 WithToy = msgspec.defstruct(
     "WithToy",
-    [("toy", ToySettings, ToySettings())],
+    [("toy", ToySettings, ToySettings()), ("second", ToySettings, ToySettings(enabled=True))],
     bases=(Settings,),
     frozen=True,
     kw_only=True,

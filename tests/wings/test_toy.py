@@ -12,8 +12,11 @@ from mcp.client.sse import sse_client
 from msgspec.structs import replace
 
 from config.access import Rule
+from config.load import load
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
+from gateway.wings import table
+from gateway.wings.table import WingRow
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
@@ -31,7 +34,8 @@ pytestmark = pytest.mark.anyio
 
 OTHER = "00000000-0000-4000-8000-00000000beef"
 ADD = {"name": "toy_add", "arguments": {"text": "milk"}}
-NAMES = {"toy_add", "toy_list", "toy_get", "toy_call"}
+PATHS = {"/notes", "/notes/{number}", "/search", "/calls"}
+NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call"}
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +114,7 @@ async def test_rest_serves_it_with_statuses_conditions_and_a_description(client:
     assert (await got(client, "/toy/v1/else"))[0] == 404
     status, document, _ = await got(client, "/toy/v1/openapi.json")
     assert (status, document["info"]["title"]) == (200, "Toy notes")
-    assert document["paths"].keys() == {"/notes", "/notes/{number}", "/calls", "/openapi.json"}
+    assert document["paths"].keys() == {*PATHS, "/openapi.json"}
 
 
 async def test_a_repeated_post_is_done_once(client: Client) -> None:
@@ -127,6 +131,24 @@ async def test_a_repeated_post_is_done_once(client: Client) -> None:
 async def test_a_search_finds_it(client: Client) -> None:
     found = await told(client, "search_tools", query="write a note down")
     assert "toy_add" in json.dumps(found)
+
+
+async def test_its_kind_of_search_finds_what_the_caller_owns(client: Client) -> None:
+    for text in ("the milk is in the fridge", "the tea is on the shelf"):
+        await client.post("/toy/v1/notes", {"text": text})
+    status, found, _ = await got(client, "/toy/v1/search?text=fridge")
+    assert (status, found) == (200, {"notes": [{"number": 1, "text": "the milk is in the fridge"}]})
+
+
+async def test_its_texts_are_embedded_by_the_workers_of_the_gateway(toyed: Settings) -> None:
+    settings = replace(toyed, embedding=load(None, {}).embedding)
+    async with running(settings) as client:
+        await client.post("/toy/v1/notes", {"text": "The invoice goes to the office in Bern."})
+        found: list[Any] = []
+        with anyio.fail_after(DEADLINE_S):
+            while not found:
+                found = (await got(client, "/toy/v1/search?text=bill"))[1]["notes"]
+    assert found[0]["number"] == 1
 
 
 async def test_policy_and_audit_know_it_on_every_front(toyed: Settings, tmp_path: Path) -> None:
@@ -164,7 +186,11 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
         assert (status, problem["detail"]) == (403, "This takes the scope toy:write.")
         assert (await client.post("/toy/v1/notes", {"text": "milk"}, writer))[0] == 201
         _, listed, _ = await client.post("/rpc", rpc("tools/list", {}), reader)
-        assert {one["name"] for one in listed["result"]["tools"]} & NAMES == {"toy_list", "toy_get"}
+        assert {one["name"] for one in listed["result"]["tools"]} & NAMES == {
+            "toy_list",
+            "toy_get",
+            "toy_search",
+        }
         _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), reader)
         assert "toy:write" in answer["error"]["message"]
 
@@ -231,18 +257,19 @@ async def test_it_mounts_applications_and_shows_metrics(client: Client) -> None:
 
 
 async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> None:
-    settings = replace(toyed, toy=replace(toyed.toy, fails=1))  # type: ignore[attr-defined]
+    settings = replace(toyed, toy=replace(toyed.toy, fails=True))  # type: ignore[attr-defined]
     async with running(settings) as client:
         _, ready, _ = await got(client, "/ready")
         assert (ready["status"], ready["wing toy"]) == ("degraded", "failed")
         status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"})
         assert (status, problem["detail"]) == (503, "The wing toy is not open; try again later.")
         assert (await got(client, "/toy-app"))[0] == 503
+        LIFE.append("repaired")
         with anyio.fail_after(DEADLINE_S):
             while client.gateway.wings.states != {"wing toy": "ok"}:  # type: ignore[union-attr]
                 await anyio.wait_all_tasks_blocked()
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
-    assert LIFE == ["failed", "open", "closed"]
+    assert LIFE == ["repaired", "open", "closed"]
 
 
 async def test_switched_off_its_tools_go_and_its_table_stays(
@@ -258,3 +285,23 @@ async def test_switched_off_its_tools_go_and_its_table_stays(
         found = await connection.execute("SELECT text FROM toy_note_t")
         assert await found.fetchall() == [("milk",)]
     assert set(ROWS) == {"toy"}
+
+
+async def test_wings_fail_apart(
+    toyed: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second wing offers what it may not, and then has a task that fails."""
+    for name, reason in (("BAD_NAME", "'list'"), ("BAD_PATH", "/else"), ("BAD_TASK", "gave up")):
+        caplog.clear()
+        rows = {**ROWS, "second": WingRow(f"tests.wings.toy.others:{name}", "Another.")}
+        monkeypatch.setattr(table, "WINGS", rows)
+        async with running(toyed) as client:
+            assert client.gateway.wings is not None
+            with anyio.fail_after(DEADLINE_S):
+                while client.gateway.wings.states["wing second"] != "failed":
+                    await anyio.wait_all_tasks_blocked()
+            assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
+            assert (await client.post("/second/v1/notes", {"text": "milk"}))[0] == 503
+        [failed, *_] = [one for one in caplog.records if one.message == "wing_failed"]
+        told_of = failed.exc_info[1].exceptions[0] if failed.exc_info else failed.__dict__["reason"]
+        assert reason in str(told_of)

@@ -27,6 +27,10 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     contains: Line | None = None
 
 
+class Sought(Struct, frozen=True, forbid_unknown_fields=True):
+    text: Line
+
+
 class Call(Struct, frozen=True, forbid_unknown_fields=True):
     tool: str
     arguments: dict[str, Any] = {}
@@ -82,6 +86,16 @@ class NoteOperations:
                 types=number,
             ),
             Operation(
+                "toy_search",
+                "GET",
+                "/search",
+                "Find notes of the caller by words and meaning.",
+                "toy:read",
+                self.search,
+                NoteList,
+                query=Sought,
+            ),
+            Operation(
                 "toy_call",
                 "POST",
                 "/calls",
@@ -102,6 +116,10 @@ class NoteOperations:
         contains = asked.query.contains or ""
         found = await self._notes.of(asked.tenant, asked.principal.id)
         return NoteList(tuple(Note(*one) for one in found if contains in one[1]))
+
+    async def search(self, asked: OperationInput) -> NoteList:
+        found = await self._notes.find(asked.tenant, asked.principal.id, asked.query.text)
+        return NoteList(tuple(Note(*one) for one in found))
 
     async def get(self, asked: OperationInput) -> Note:
         wanted = asked.names["number"]

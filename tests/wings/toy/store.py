@@ -1,11 +1,20 @@
 """The notes in the database."""
 
+from collections.abc import Awaitable, Callable
+
 from registry.database.postgres import Pool, borrowed
+from registry.embedding.kinds import SearchKind
+from registry.search import Filters, SearchQuery
+from registry.search.query import SearchResult
+
+KIND = SearchKind("toy", owned=True)
+Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 
 
 class Notes:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, find: Find) -> None:
         self._pool = pool
+        self._find = find
 
     async def add(self, host_id: str, owner: str, text: str) -> int:
         """The number of the new note."""
@@ -29,3 +38,9 @@ class Notes:
                 [host_id, owner],
             )
             return await found.fetchall()
+
+    async def find(self, host_id: str, owner: str, text: str) -> list[tuple[int, str]]:
+        """Number and text of those that match best."""
+        filters = Filters(host_id, owners=(owner,))
+        found = await self._find(SearchQuery(text, 10, "hybrid", filters, KIND))
+        return [(int(hit.name), hit.description) for hit in found.hits]

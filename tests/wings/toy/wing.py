@@ -13,7 +13,7 @@ from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrowed
 from tests.wings.toy.operations import NoteOperations
-from tests.wings.toy.store import Notes
+from tests.wings.toy.store import KIND, Notes
 
 FILES = importlib.resources.files("tests.wings.toy")
 
@@ -21,17 +21,16 @@ FILES = importlib.resources.files("tests.wings.toy")
 class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = False
     limit: int = 10
-    fails: int = 0  # attempts to open it that fail
+    fails: bool = False  # until it is repaired
 
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     settings: ToySettings = parts.settings
-    if len(LIFE) < settings.fails:
-        LIFE.append("failed")
+    if settings.fails and "repaired" not in LIFE:
         raise ValueError("the toy is broken")
     LIFE.append("open")
-    notes = NoteOperations(Notes(parts.pool), parts.call, settings.limit)
+    notes = NoteOperations(Notes(parts.pool, parts.search), parts.call, settings.limit)
     swept = Gauge("toy_sweeps", "Sweeps of the toy.", registry=CollectorRegistry())
 
     async def sweep() -> None:
@@ -65,6 +64,7 @@ WING = Wing(
     title="Toy notes",
     open=opened,
     migrations=Component("toy", FILES.joinpath("sql")),
+    kinds=(KIND,),
     mounts=("/toy-app",),
     checks=checks,
     commands={"sweep": ("tests.wings.toy.commands:sweep", "Sweep the notes.")},
