@@ -34,6 +34,7 @@ from gateway.operations.serving import Repeats
 from gateway.policy.engine import Engine
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
+from gateway.wings.table import wing_kinds
 from registry.access.secrets import Keys
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
@@ -140,7 +141,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         tools,
         ManualToolOperations(ground, tools, secrets, makings),
         SearchOperations(parts.find),
-        EmbeddingOperations(ground),
+        EmbeddingOperations(ground, wing_kinds(settings)),
         SkillOperations(ground, settings.skills),
         AgentOperations(ground),
         KeyOperations(ground),

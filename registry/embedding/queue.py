@@ -6,6 +6,7 @@ that it would have to wait for. A skipped task has a newer text by then, or is d
 lease expires.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ CAREFULLY = (
     b" SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
     b" SET LOCAL enable_mergejoin = off"
 )
+# Without statistics it would sort all tasks of a kind instead of reading the first by their index.
+_IN_ORDER = CAREFULLY + b"; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,17 @@ class Queue:
         }
 
     async def claim(self, most: int, lease_s: float) -> list[Task]:
-        """Claim up to `most` of the due tasks, oldest first, with a lease of `lease_s`."""
+        """Claim up to `most` of the due tasks, and one of each kind, with a lease of `lease_s`.
+
+        Kinds share it equally, each oldest first: a long queue of one kind delays no other. The
+        kind with the fewest comes first.
+        """
         async with (
-            self._transaction() as connection,
+            self._transaction(_IN_ORDER) as connection,
             connection.cursor(row_factory=class_row(Task)) as cursor,
         ):
             await cursor.execute(_CLAIM, {**self._given, "most": most, "lease": lease_s})
-            return await cursor.fetchall()
+            return _fewest_first(await cursor.fetchall())
 
     async def finish(self, tasks: Sequence[Task], vectors: Vectors) -> int:
         """Store the vectors of those tasks that are still this worker's, and delete them; returns
@@ -124,20 +131,32 @@ class Queue:
             return cursor.rowcount
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(self, planner: bytes = CAREFULLY) -> AsyncIterator[AsyncConnection]:
         async with borrowed(self._pool) as connection:
-            await connection.execute(CAREFULLY)
+            await connection.execute(planner)
             yield connection
 
 
-# A CTE, which is run once, regardless of joins: it locks as many rows as it returns.
+def _fewest_first(tasks: Sequence[Task]) -> list[Task]:
+    counts = Counter(task.entity_type for task in tasks)
+    return sorted(tasks, key=lambda task: (counts[task.entity_type], task.entity_type))
+
+
+# CTEs, which are run once, regardless of joins: they lock as many rows as they return.
 _CLAIM = b"""
-WITH due AS MATERIALIZED (
-    SELECT host_id, task_id, status FROM embedding_task_t
-    WHERE next_attempt_ts <= current_timestamp AND model = %(model)s
-        AND entity_type = ANY(%(kinds)s)
-    ORDER BY next_attempt_ts, task_id LIMIT %(most)s
-    FOR UPDATE SKIP LOCKED
+WITH lane AS MATERIALIZED (
+    SELECT kind FROM unnest(%(kinds)s::text[]) AS kind
+    WHERE EXISTS (SELECT FROM embedding_task_t
+        WHERE entity_type = kind AND model = %(model)s AND next_attempt_ts <= current_timestamp)
+), due AS MATERIALIZED (
+    SELECT task.* FROM lane CROSS JOIN LATERAL (
+        SELECT host_id, task_id, status FROM embedding_task_t
+        WHERE entity_type = lane.kind AND model = %(model)s
+            AND next_attempt_ts <= current_timestamp
+        ORDER BY next_attempt_ts, task_id
+        LIMIT greatest(%(most)s::bigint / (SELECT count(*) FROM lane), 1)
+        FOR UPDATE SKIP LOCKED
+    ) AS task
 )
 UPDATE embedding_task_t AS task SET status = 'running', worker = %(worker)s,
     attempt_count = attempt_count + 1, update_ts = current_timestamp,

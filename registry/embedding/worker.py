@@ -28,7 +28,8 @@ log = logging.getLogger("toolgate.embedding")
 
 BATCHES = 4  # batches of the model claimed at first
 BATCHES_MOST = 16  # more texts per statement, which also group better by length
-QUICK_S, SLOW_S = 1.0, 10.0  # a fast worker claims more, a slow one fewer
+QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what is queued meanwhile
+# waits for the claims in hand
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
 AGAIN_S = 3600.0  # retry of transient failures that count as failed after too many attempts
 RELEASE_S = 5.0  # an unreachable database must not delay shutdown
@@ -122,13 +123,13 @@ class Worker:
             with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
                 await self._release(list(open_tasks))
             raise
-        if len(tasks) == self._most:
+        if 2 * len(tasks) > self._most:
             self._adapt(anyio.current_time() - began)
         return len(tasks)
 
     def _adapt(self, seconds: float) -> None:
-        """Adapt the size of the next claim, so that leases last; `seconds`: the time that this one
-        took."""
+        """Adapt the size of the next claim, so that other work need not wait and leases last;
+        `seconds`: the time that this one took."""
         if seconds < QUICK_S:
             self._most = min(2 * self._most, self._batch * BATCHES_MOST)
         elif seconds > min(SLOW_S, self._lease_s / 4):
@@ -261,10 +262,13 @@ class Worker:
 
 
 def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Batches; a task that workers have died with goes alone, so that it takes no other text with
-    it."""
-    together = [task for task in tasks if not task.abandoned]
-    return [*([task] for task in tasks if task.abandoned), *([together] if together else [])]
+    """Batches of one kind each, in the order of the tasks. A task that workers have died with goes
+    alone, so that it takes no other text with it."""
+    together: defaultdict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        if not task.abandoned:
+            together[task.entity_type].append(task)
+    return [*([task] for task in tasks if task.abandoned), *together.values()]
 
 
 def _again(tasks: Mapping[Task, str]) -> bool:

@@ -87,7 +87,7 @@ CREATE TABLE embedding_task_t (
     UNIQUE (host_id, entity_type, entity_id, model)
 );
 -- Without a condition on the status: any row that is due is work for the next worker.
-CREATE INDEX embedding_task_due_ix ON embedding_task_t (next_attempt_ts, task_id);
+CREATE INDEX embedding_task_due_ix ON embedding_task_t (entity_type, next_attempt_ts, task_id);
 COMMENT ON TABLE embedding_task_t IS
     'Texts that are to be embedded. A newer text replaces the older one in its row; finished tasks '
     'are deleted.';

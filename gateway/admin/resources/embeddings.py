@@ -14,6 +14,7 @@ from gateway.operations.operation import (
     not_found,
 )
 from registry.embedding import population
+from registry.embedding.kinds import Kinds
 from registry.embedding.status import EmbeddingStatus, status
 from registry.sources.store import ToolStore
 
@@ -42,8 +43,9 @@ class Queued(Struct, frozen=True):
 
 
 class EmbeddingOperations:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, kinds: Kinds) -> None:
         self._ground = ground
+        self._kinds = kinds
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -85,7 +87,7 @@ class EmbeddingOperations:
         if not self._ground.is_operator(asked):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
-        return Queued(await population.backfill(self._ground.pool))
+        return Queued(await population.backfill(self._ground.pool, self._kinds))
 
     async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""

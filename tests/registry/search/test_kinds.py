@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from registry.embedding.models import Models, check_kinds, models, purge, regist
 from registry.embedding.population import backfill, queue_missing
 from registry.embedding.providers import ServingEmbedder
 from registry.embedding.status import status
-from registry.embedding.worker import Worker
+from registry.embedding.worker import BATCHES_MOST, Worker
 from registry.search import Filters, Mode, Search, SearchQuery
 from registry.sources.plan import SourceDraft
 from registry.sources.store import ToolStore
@@ -321,3 +322,37 @@ async def test_crews_of_two_purposes_work_side_by_side(notes: Notes) -> None:
         for crew in crews:
             crew.stop()
     assert await notes.find("cat", "ann") == ["Feed the cat."]
+
+
+LONG_QUEUE = """
+SET LOCAL session_replication_role = replica;
+INSERT INTO note_t (host_id, owner, content)
+SELECT '{host}', 'ann', 'Note number ' || n FROM generate_series(1, 100000) AS n;
+INSERT INTO entity_embedding_t (host_id, entity_type, entity_id, model, source_hash, status)
+SELECT host_id, 'note', note_id, '{model}', source_hash(content), 'pending' FROM note_t;
+INSERT INTO embedding_task_t (host_id, entity_type, entity_id, model, source_hash)
+SELECT host_id, entity_type, entity_id, model, source_hash FROM entity_embedding_t;
+"""
+
+
+async def test_a_long_queue_of_one_kind_delays_no_other(notes: Notes) -> None:
+    """Of one model and purpose; with two, their workers have nothing to do with each other."""
+    pool, fake = notes.database.pool, HashEmbedder()
+    for purpose in ("tools", "passages"):
+        await register(pool, fake, purpose)
+    async with pool.connection() as connection:
+        await connection.execute(LONG_QUEUE.format(host=HOST, model=fake.model).encode())
+    worker = Worker(pool, fake, EMBEDDING, KINDS)
+    await worker.step()
+
+    async def edit() -> None:
+        await ToolStore(pool).save(HOST, SourceDraft("pets", "openapi", "x"), [draft("getPet")])
+        fake.batches.clear()
+
+    fake.meanwhile = edit  # while a claim of notes is in hand
+    claimed = await worker.step()
+    assert claimed <= EMBEDDING.batch_size * BATCHES_MOST
+    await worker.step()
+    before = list(takewhile(lambda texts: "get pet" not in texts[0], fake.batches))
+    assert (before, len(fake.batches[0])) == ([], 1), "texts between the claim in hand and the tool"
+    assert await notes.rows("SELECT count(*) > 99000 FROM embedding_task_t") == [(True,)]
