@@ -26,6 +26,9 @@ _CHAINS = """
 SELECT chain_id::text, header::text, last_sequence, last_hash, removed_sequence, removed_hash, seal
   FROM audit_chain_t WHERE host_id = %s ORDER BY header ->> 'started_ts', chain_id
 """
+_TOTAL = """
+SELECT coalesce(sum(last_sequence - removed_sequence), 0) FROM audit_chain_t WHERE host_id = %s
+"""
 _RECORDS = sql.SQL("SELECT {} FROM audit_t WHERE chain_id = %(chain)s ORDER BY sequence").format(
     COLUMNS
 )
@@ -91,30 +94,46 @@ class _Chain:
 
 
 async def verify(
-    pool: Pool, host_id: str, key: bytes, progress: Callable[[int], None] = lambda _count: None
+    pool: Pool,
+    host_id: str,
+    key: bytes,
+    progress: Callable[[int, int], None] = lambda _count, _total: None,
 ) -> ChainReport:
-    """Verify all chains of a tenant's gateways in one snapshot. `progress` is called with the count
-    of records checked."""
+    """Verify all chains of a tenant's gateways in one snapshot. `progress` is called with the
+    number of records checked, and that of all."""
     found = _Found()
     chains: list[_Chain] = []
     async with borrowed(pool) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        total = await _total(connection, host_id)
+
+        def look_on(count: int) -> None:
+            progress(count, total)
+
         async for chain in _chains(connection, host_id, key):
             if isinstance(chain, ChainProblem):
                 found.add(chain)
                 continue
             chains.append(chain)
-            await _look(connection, chain, key=key, found=found, progress=progress)
+            await _look(connection, chain, key=key, found=found, progress=look_on)
         for problem in await _unseen(connection, chains):
             found.add(problem)
         rows = await connection.execute(_UNKNOWN)
         async for (chain_id,) in rows:
             text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
             found.add(ChainProblem(chain_id, None, "chain_unknown", text))
+        look_on(found.good + found.bad)
     heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
     return ChainReport(
         heads, records=found.good, problems=found.problems, bad=found.bad, missing=found.missing
     )
+
+
+async def _total(connection: AsyncConnection, host_id: str) -> int:
+    """Number of records that the chains say they have."""
+    rows = await connection.execute(_TOTAL, [host_id])
+    (total,) = await rows.fetchone() or (0,)
+    return int(total)
 
 
 async def _chains(

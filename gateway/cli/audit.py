@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import click
 import msgspec
-from rich.progress import Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, RecordedEntry, ends, export, follow, search
@@ -194,14 +194,14 @@ async def _search(
 
 async def _verify(settings: Settings) -> ChainReport:
     async with open_registry(settings) as registry:
-        bar = Progress(TextColumn("{task.completed} records"), console=err)
+        bar = Progress(BarColumn(), MofNCompleteColumn(), TextColumn("records"), console=err)
         with bar if err.is_terminal else nullcontext():
             task = bar.add_task("", total=None)
             return await verify(
                 registry.database.pool,
                 registry.host_id,
                 settings.audit.key.encode(),
-                lambda count: bar.update(task, completed=count),
+                lambda count, total: bar.update(task, completed=count, total=total),
             )
 
 

@@ -4,7 +4,7 @@ The planner may have no statistics of the tables yet. Row lookups are therefore 
 which cannot become a join that compares all pairs.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from psycopg import AsyncConnection
@@ -29,19 +29,31 @@ async def queue_missing(pool: Pool, kinds: Kinds = KINDS) -> int:
     return count
 
 
-async def backfill(pool: Pool, kinds: Kinds = KINDS) -> int:
+async def backfill(
+    pool: Pool,
+    kinds: Kinds = KINDS,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> int:
     """Queue every entity without a vector of its current text or a task for one; returns their
     number.
 
     Like `queue_missing`, but compares every text: changes that bypassed the queue are found too.
+    `progress` is called with the number of texts compared, and that of all.
     """
-    count = 0
-    embedded = await _embedded(pool, kinds)
-    for host_id in await _hosts(pool):
+    count = done = 0
+    embedded, hosts = await _embedded(pool, kinds), await _hosts(pool)
+    total = await _total(pool, hosts, embedded)
+
+    def look_on(compared: int) -> None:
+        nonlocal done
+        done += compared
+        progress(done, max(done, total))
+
+    for host_id in hosts:
         async with _locked(pool, host_id) as connection:
             await connection.execute(_UNSTICK, {"host": host_id})
         for kind in embedded:
-            count += await _queue_all(pool, host_id, kind, _ALL)
+            count += await _queue_all(pool, host_id, kind, _ALL, look_on=look_on)
     return count
 
 
@@ -116,7 +128,26 @@ async def _embedded(pool: Pool, kinds: Kinds) -> list[str]:
         return [name async for (name,) in rows]
 
 
-async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> int:
+async def _total(pool: Pool, hosts: Sequence[str], kinds: Sequence[str]) -> int:
+    """Number of the active entities of these tenants and kinds."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute(
+            "SELECT count(*) FROM entity_source_v"
+            " WHERE host_id = ANY(%s::uuid[]) AND entity_type = ANY(%s) AND active",
+            [list(hosts), list(kinds)],
+        )
+        (total,) = await rows.fetchone() or (0,)
+        return int(total)
+
+
+async def _queue_all(
+    pool: Pool,
+    host_id: str,
+    kind: str,
+    statement: bytes,
+    *,
+    look_on: Callable[[int], None] = lambda _compared: None,
+) -> int:
     count, after = 0, _START
     while True:
         async with _locked(pool, host_id) as connection:
@@ -126,6 +157,7 @@ async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> i
             found = await connection.execute(statement, given)
             seen, last, queued = await found.fetchone() or (0, None, 0)
         count += queued or 0
+        look_on(seen)
         if seen < BATCH:
             return count
         after = last

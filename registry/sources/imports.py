@@ -206,19 +206,26 @@ class Sources:
             raise LookupError(name)
         return await self.import_(spec_of(source), progress, force=True)
 
-    async def create(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
+    async def create(
+        self, spec: ImportSpec, document: bytes | None = None, progress: Progress | None = None
+    ) -> ImportReport:
         """Import a new source; `document` was uploaded instead of read from a location. Raises
         SourceExists, and ImportRejected."""
         if await self._store.source(self._host_id, spec.name) is not None:
             raise SourceExists(spec.name)
         if document is None:
-            return await self._save(spec, await self._find(spec), check=_check_absent(spec.name))
-        return await self._save(
-            *_uploaded(spec, document, self._limits), check=_check_absent(spec.name)
-        )
+            return await self._save(
+                spec, await self._find(spec), progress, _check_absent(spec.name)
+            )
+        uploaded = _uploaded(spec, document, self._limits)
+        return await self._save(*uploaded, progress, _check_absent(spec.name))
 
     async def upload(
-        self, name: str, document: bytes, expected_number: int | None = None
+        self,
+        name: str,
+        document: bytes,
+        expected_number: int | None = None,
+        progress: Progress | None = None,
     ) -> ImportReport:
         """Re-import an uploaded source from `document`; `expected_number` is that of the version
         that is served. Raises LookupError, and ImportRejected."""
@@ -227,10 +234,8 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        check = _check_version(name, expected_number)
-        return await self._save(
-            *_uploaded(as_imported(source), document, self._limits), check=check
-        )
+        uploaded = _uploaded(as_imported(source), document, self._limits)
+        return await self._save(*uploaded, progress, _check_version(name, expected_number))
 
     async def _known(self, spec: ImportSpec) -> Source | None:
         """The source of this name. Raises SourceExists if either is a part of the gateway itself,
