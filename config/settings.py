@@ -311,6 +311,16 @@ class Disclosure(Struct, frozen=True, forbid_unknown_fields=True):
     when_down: Literal["lexical", "fail_closed"]
 
 
+class JobsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    concurrency: Amount
+    poll_s: Seconds
+    grace_s: Seconds
+    stalled_s: Seconds
+    retry_s: Seconds
+    keep_days: Count
+
+
 class SkillsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     listed: bool
     instructions_tokens: ToolTokens
@@ -365,6 +375,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     breaker: BreakerSettings
     audit: Audit
     admin: Admin
+    jobs: JobsSettings
     secrets: SecretsSettings
     upstream: UpstreamSettings
     answers: AnswersSettings

@@ -19,7 +19,9 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import Embedded
+from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database
+from registry.jobs.store import JOBS
 from registry.sources.store import ToolStore
 from tests.recycling import Recycling
 
@@ -121,5 +123,6 @@ def own_database(cluster: Cluster, template: str) -> Iterator[Settings]:
 
 
 async def _migrate(settings: Settings) -> None:
-    async with Database.open(settings, wait=False):
+    """With the tables of all components, so that gateways of tests need not make them."""
+    async with Database.open(settings, wait=False, components=(REGISTRY, JOBS)):
         pass

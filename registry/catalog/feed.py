@@ -7,7 +7,7 @@ the others in the background.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.events import CatalogEvents
 from registry.database.embedded import DatabaseError
+from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
 from registry.sources.imports import Sources
 from registry.sources.source_reader import (
@@ -101,11 +102,13 @@ class Feed:
         handle: DatabaseHandle | None = None,
         events: CatalogEvents | None = None,
         wings: Collection[str] = (),
+        components: Sequence[Component] = (REGISTRY,),
     ) -> None:
         """`services`: the actions of each source that is written in Python. `lister` lists the
-        tools of other MCP servers. `handle` gets the database once it responds. `wings`:
-        the names of those that are switched on."""
+        tools of other MCP servers. `handle` gets the database once it responds, with the tables of
+        `components`. `wings`: the names of those that are switched on."""
         self._database = database
+        self._components = components
         self._imports = imports
         self._wanted = sources
         self._host_id = host_id
@@ -127,7 +130,7 @@ class Feed:
     async def run(self) -> None:
         """Follow the database until cancelled. A permanent failure ends it."""
         try:
-            async with Database.open(self._database) as database:
+            async with Database.open(self._database, components=self._components) as database:
                 await self._follow(database)
         except DatabaseError as error:
             log.error("database_unusable", extra={"reason": str(error)})

@@ -1,0 +1,1 @@
+"""Jobs: their table, and the queue that starts them."""

@@ -1,0 +1,232 @@
+"""The queue of jobs: its entries, each with the id of a job alone, and the worker that runs them.
+
+The only module that imports procrastinate; docs/decisions/0001-jobs-on-procrastinate.md has the
+reasons for how it is used.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import procrastinate
+from anyio import CancelScope
+from procrastinate import BaseRetryStrategy, RetryDecision
+from procrastinate.exceptions import ConnectorException
+from procrastinate.jobs import Job as Entry
+from procrastinate.manager import JobManager
+from procrastinate.worker import Worker
+from psycopg import AsyncConnection, OperationalError
+from psycopg_pool import PoolTimeout
+
+from config.settings import JobsSettings
+from registry.database.postgres import Pool, borrowed
+from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over
+
+log = logging.getLogger("toolgate.jobs")
+
+JOB, TICK = "toolgate:job", "toolgate:tick"
+RESTART_S = 1.0  # after the database was away
+TAKE_OVER_S = 10.0  # interval of looking for stalled jobs
+
+Perform = Callable[[str], Awaitable[float | None]]
+"""Runs the job with this id. Seconds until it is to be started again; None: it has ended."""
+
+
+class JobQueue:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+
+    async def put(self, draft: JobDraft) -> str:
+        """Store a job and queue it, both or neither; the id of the job."""
+        async with borrowed(self._pool) as connection:
+            job_id, new = await add(connection, draft)
+            if new:
+                await self._enqueue(connection, draft.host_id, job_id, draft.lock)
+        return job_id
+
+    async def take_over(self, after_s: float) -> int:
+        """Queue again what no worker runs any longer; the number of these jobs."""
+        async with borrowed(self._pool) as connection:
+            stalled = await take_over(connection, after_s)
+            for one in stalled:
+                # Its old worker may live, and end the entry that it knows.
+                await connection.execute(
+                    "DELETE FROM procrastinate_jobs WHERE id = %s", [one.queue_id]
+                )
+                if one.waiting:
+                    await self._enqueue(connection, one.host_id, one.job_id, one.lock)
+        return len(stalled)
+
+    async def health(self, after_s: float) -> JobHealth:
+        async with borrowed(self._pool) as connection:
+            return await health(connection, after_s)
+
+    async def _enqueue(
+        self, connection: AsyncConnection, host_id: str, job_id: str, lock: str
+    ) -> None:
+        within_tenant = f"{host_id}:{lock}" if lock else None
+        entry = self._app.configure_task(JOB, lock=within_tenant, connection=connection)
+        await queued(connection, host_id, job_id, await entry.defer_async(job=job_id))
+
+
+class _Entries(JobManager):
+    """The entries of the queue. One may be gone when its job ends: it was taken over, by a worker
+    that goes by the table of jobs. If the database is away, that happens later."""
+
+    async def finish_job_by_id_async(self, *args: Any, **kwargs: Any) -> None:
+        with _told("job_entry_not_removed"):
+            await super().finish_job_by_id_async(*args, **kwargs)
+
+    async def retry_job_by_id_async(self, *args: Any, **kwargs: Any) -> None:
+        with _told("job_entry_not_retried"):
+            await super().retry_job_by_id_async(*args, **kwargs)
+
+
+@contextmanager
+def _told(event: str) -> Iterator[None]:
+    try:
+        yield
+    except ConnectorException:
+        log.warning(event)
+
+
+class _Again(Exception):
+    """The job is to be started again, after `delay_s`."""
+
+    def __init__(self, delay_s: float) -> None:
+        super().__init__(f"again in {delay_s:g} s")
+        self.delay_s = delay_s
+
+
+class _Retries(BaseRetryStrategy):
+    """At once for jobs that a shutdown ended; else as they say."""
+
+    def get_retry_decision(
+        self,
+        *,
+        exception: BaseException,
+        job: Entry,  # noqa: ARG002 - the signature is theirs
+    ) -> RetryDecision | None:
+        if isinstance(exception, asyncio.CancelledError):
+            return RetryDecision()
+        if isinstance(exception, _Again):
+            return RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=exception.delay_s))
+        return None
+
+
+class JobWorker:
+    """Runs jobs in this process, `settings.concurrency` at a time."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        settings: JobsSettings,
+        perform: Perform,
+        schedules: Mapping[str, str],
+        tick: Callable[[str], Awaitable[object]],
+    ) -> None:
+        """`schedules` are crons by the name that `tick` is called with, at one of all workers."""
+        self._settings = settings
+        self._queue = JobQueue(pool)
+        self._pool = pool
+        self._perform = perform
+        self._tick = tick
+        self._app = self._made(schedules)
+        self._stopping = asyncio.Event()
+        self._worker: Any = None  # its methods have no types
+        self._task: asyncio.Task[None] | None = None
+        self.health = JobHealth(0, 0, 0, 0)
+
+    async def run(self) -> None:
+        """Run jobs until stopped or cancelled; then those that run have ended, or wait again."""
+        # Not in the task group of the caller, whose cancellation procrastinate does not take: its
+        # jobs would go on without an owner.
+        self._task = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait([self._task])
+        finally:
+            await self.settle()
+
+    def stop(self) -> None:
+        """Start no more jobs. Those that run have `grace_s`."""
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def settle(self) -> None:
+        """Stop, and wait until the jobs that run have ended."""
+        self.stop()
+        if self._task is not None:
+            with CancelScope(shield=True):
+                await asyncio.wait([self._task])
+
+    async def _work(self) -> None:
+        beside = asyncio.create_task(self._look_after())
+        while not self._stopping.is_set():
+            await self._work_once()
+            await self._pause(RESTART_S)
+        await beside
+
+    async def _work_once(self) -> None:
+        """Run jobs until stopped, or the database is away."""
+        settings = self._settings
+        try:
+            await self._app.open_async(self._pool)
+            self._worker = Worker(
+                self._app,
+                concurrency=settings.concurrency,
+                # It misses notices, of new jobs as of the end of a lock.
+                fetch_job_polling_interval=settings.poll_s,
+                abort_job_polling_interval=settings.poll_s,
+                shutdown_graceful_timeout=settings.grace_s,
+                update_heartbeat_interval=settings.stalled_s / 3,
+                stalled_worker_timeout=settings.stalled_s,
+                delete_jobs="always",
+                install_signal_handlers=False,
+            )
+            await self._worker.run()
+        except (ConnectorException, OperationalError, PoolTimeout) as error:
+            log.warning("jobs_interrupted", extra={"reason": type(error).__name__})
+        except Exception:
+            log.exception("job_worker_crashed")
+
+    async def _look_after(self) -> None:
+        """Take over stalled jobs, until stopped."""
+        after_s = self._settings.stalled_s
+        while not self._stopping.is_set():
+            try:
+                if count := await self._queue.take_over(after_s):
+                    log.warning("jobs_taken_over", extra={"jobs": count})
+                for entry in await self._app.job_manager.get_stalled_jobs(
+                    task_name=TICK, seconds_since_heartbeat=after_s
+                ):
+                    await self._app.job_manager.retry_job(entry)
+                self.health = await self._queue.health(after_s)
+            except (ConnectorException, OperationalError, PoolTimeout):
+                pass  # `_work_once` has logged it
+            await self._pause(min(TAKE_OVER_S, after_s))
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    def _made(self, schedules: Mapping[str, str]) -> procrastinate.App:
+        app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+        app.job_manager = _Entries(app.connector)
+
+        async def run(job: str) -> None:
+            if (delay_s := await self._perform(job)) is not None:
+                raise _Again(delay_s)
+
+        async def tick(timestamp: int, name: str) -> None:  # noqa: ARG001 - of the schedule
+            await self._tick(name)
+
+        app.task(name=JOB, retry=_Retries())(run)
+        ticking = app.task(name=TICK)(tick)
+        for name, cron in schedules.items():
+            app.periodic(cron=cron, periodic_id=name, task_kwargs={"name": name})(ticking)
+        return app

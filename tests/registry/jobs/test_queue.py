@@ -1,0 +1,338 @@
+"""The queue of jobs: what starts, when, how often, and what a stop or a crash leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from config.load import load
+from registry.database.postgres import Database, borrowed
+from registry.jobs.queue import JobQueue, JobWorker
+from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, JobStore
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
+
+pytestmark = pytest.mark.anyio
+
+JOBS = replace(load(None, {}).jobs, poll_s=0.02, grace_s=5, stalled_s=60, concurrency=4)
+DONE = JobEnd("succeeded", b'"done"')
+
+
+def draft(lock: str = "", once: bytes | None = None, operation: str = "work") -> JobDraft:
+    key = None if once is None else once * 32
+    return JobDraft(HOST, operation, "ada", b"{}", b"{}", lock, key)
+
+
+async def nothing(_name: str) -> None:
+    pass
+
+
+@dataclass
+class Hands:
+    """Claims each job, holds it until released, and ends it."""
+
+    store: JobStore
+    release: anyio.Event = field(default_factory=anyio.Event)
+    running: set[str] = field(default_factory=set)
+    most: int = 0
+    starts: list[Claim] = field(default_factory=list)
+    ends: list[bool] = field(default_factory=list)
+
+    async def perform(self, job_id: str) -> float | None:
+        claim = await self.store.claim(job_id)
+        if claim is None:
+            return None
+        self.starts.append(claim)
+        self.running.add(job_id)
+        self.most = max(self.most, len(self.running))
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            await self.store.wait_again(claim, failed=False)
+            raise
+        finally:
+            self.running.discard(job_id)
+        self.ends.append(await self.store.end(claim, DONE, JobProgress()))
+        return None
+
+
+@pytest.fixture
+def hands(database: Database) -> Hands:
+    return Hands(JobStore(database.pool))
+
+
+@pytest.fixture
+def queue(database: Database) -> JobQueue:
+    return JobQueue(database.pool)
+
+
+@asynccontextmanager
+async def working(
+    database: Database,
+    perform: Callable[[str], Awaitable[float | None]],
+    settings: object = JOBS,
+    schedules: Mapping[str, str] | None = None,
+    tick: Callable[[str], Awaitable[object]] = nothing,
+) -> AsyncIterator[JobWorker]:
+    worker = JobWorker(database.pool, settings, perform, schedules or {}, tick)  # type: ignore[arg-type]
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run)
+        yield worker
+        with anyio.fail_after(DEADLINE_S):
+            await worker.settle()
+        group.cancel_scope.cancel()
+
+
+async def until(ask: Callable[[], Awaitable[object] | object]) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            found = ask()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await anyio.sleep(0.01)
+
+
+async def job(database: Database, job_id: str) -> JobRow:
+    row = await JobStore(database.pool).get(HOST, job_id)
+    assert row is not None
+    return row
+
+
+async def entries(database: Database) -> int:
+    async with borrowed(database.pool) as connection:
+        found = await connection.execute("SELECT FROM procrastinate_jobs")
+        return found.rowcount
+
+
+def test_the_migration_is_the_schema_of_the_installed_package() -> None:
+    ours = files("registry.jobs") / "migrations" / "0001_procrastinate.sql"
+    theirs = files("procrastinate.sql") / "schema.sql"
+    assert ours.read_text() == theirs.read_text(), (
+        "procrastinate has another schema now: add its migrations as files of our own"
+    )
+
+
+async def test_a_job_is_run_and_leaves_no_entry(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    hands.release.set()
+    job_id = await queue.put(draft())
+    assert (await job(database, job_id)).state == "waiting"
+    async with working(database, hands.perform):
+        await until(lambda: hands.ends)
+    row = await job(database, job_id)
+    assert (row.state, row.result, row.attempt, row.note) == ("succeeded", '"done"', 1, "")
+    assert await entries(database) == 0
+
+
+async def test_an_equal_job_is_not_queued_twice_while_it_waits(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    first = await queue.put(draft(once=b"x"))
+    assert await queue.put(draft(once=b"x")) == first
+    assert await queue.put(draft(once=b"y")) != first
+    assert await hands.store.claim(first) is not None
+    assert await queue.put(draft(once=b"x")) != first
+    assert await entries(database) == 3
+
+
+async def test_jobs_of_one_lock_run_one_at_a_time(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    jobs = [await queue.put(draft(lock="one")) for _ in range(3)]
+    other = await queue.put(replace_host(draft(lock="one")))
+    async with working(database, hands.perform):
+        await until(lambda: len(hands.running) == 2)
+        assert hands.running == {jobs[0], other}  # locks are those of a tenant
+        hands.release.set()
+        await until(lambda: len(hands.ends) == 4)
+    assert hands.most == 2
+    assert [one.job_id for one in hands.starts if one.host_id == HOST] == jobs
+
+
+def replace_host(one: JobDraft) -> JobDraft:
+    return JobDraft("00000000-0000-4000-8000-00000000beef", one.operation, "eve", b"{}", b"{}",
+                    one.lock)  # fmt: skip
+
+
+async def test_a_cancelled_job_is_not_started(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    cancelled, other = await queue.put(draft()), await queue.put(draft())
+    await hands.store.cancel(HOST, cancelled)
+    await hands.store.cancel("00000000-0000-4000-8000-00000000beef", other)  # another tenant's
+    hands.release.set()
+    async with working(database, hands.perform):
+        await until(lambda: hands.ends)
+    assert [one.job_id for one in hands.starts] == [other]
+    row = await job(database, cancelled)
+    assert (row.state, row.attempt, row.cancelling) == ("cancelled", 0, False)
+    await hands.store.cancel(HOST, other)  # it has ended
+    assert (await job(database, other)).state == "succeeded"
+
+
+async def test_a_job_is_started_again_after_its_delay(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    hands.release.set()
+
+    async def twice(job_id: str) -> float | None:
+        if hands.starts:
+            return await hands.perform(job_id)
+        claim = await hands.store.claim(job_id)
+        assert claim is not None
+        hands.starts.append(claim)
+        await hands.store.wait_again(claim, failed=True)
+        return 0.01
+
+    job_id = await queue.put(draft())
+    async with working(database, twice):
+        await until(lambda: hands.ends)
+    assert [(one.attempt, one.failures) for one in hands.starts] == [(1, 0), (2, 1)]
+    assert (await job(database, job_id)).state == "succeeded"
+
+
+async def test_a_stop_lets_jobs_end(database: Database, queue: JobQueue, hands: Hands) -> None:
+    job_id = await queue.put(draft())
+    async with working(database, hands.perform) as worker:
+        await until(lambda: hands.running)
+        worker.stop()
+        await checkpoint()
+        hands.release.set()
+    assert (await job(database, job_id)).state == "succeeded"
+
+
+async def test_a_job_that_outlives_the_grace_waits_for_another_worker(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    job_id = await queue.put(draft())
+    async with working(database, hands.perform, replace(JOBS, grace_s=0.05)):
+        await until(lambda: hands.running)
+    row = await job(database, job_id)
+    assert (row.state, row.attempt) == ("waiting", 1)
+    hands.release.set()
+    async with working(database, hands.perform):
+        await until(lambda: hands.ends)
+    assert [(one.attempt, one.failures) for one in hands.starts] == [(1, 0), (2, 0)]
+
+
+async def test_cancelling_the_scope_of_a_worker_leaves_no_job_behind(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    job_id = await queue.put(draft())
+    worker = JobWorker(database.pool, replace(JOBS, grace_s=0.05), hands.perform, {}, nothing)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.run)
+            await until(lambda: hands.running)
+            group.cancel_scope.cancel()
+    assert (await job(database, job_id)).state == "waiting"
+    assert not hands.running
+
+
+async def test_a_worker_that_was_stopped_before_it_began_ends(
+    database: Database, hands: Hands
+) -> None:
+    worker = JobWorker(database.pool, JOBS, hands.perform, {}, nothing)
+    worker.stop()
+    with anyio.fail_after(DEADLINE_S):
+        await worker.run()
+
+
+async def test_a_job_without_a_sign_of_life_is_taken_over_and_its_old_worker_fenced_off(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    job_id = await queue.put(draft())
+    async with working(database, hands.perform):
+        await until(lambda: hands.running)
+        assert await queue.take_over(60) == 0
+        await age(database, job_id)
+        assert await queue.take_over(60) == 1
+        assert await queue.take_over(60) == 0
+        await until(lambda: len(hands.starts) == 2)  # the same process may take it, as any other
+        old, new = hands.starts
+        assert (new.attempt, new.failures) == (2, 1)
+        assert not await hands.store.advance(old, JobProgress(5, 10))
+        assert not await hands.store.goes_on(old)
+        assert not await hands.store.end(old, JobEnd("failed"), JobProgress())
+        assert not await hands.store.wait_again(old, failed=True)
+        assert await hands.store.advance(new, JobProgress(1, 10, "tools"))
+        row = await job(database, job_id)
+        assert (row.state, row.done, row.total, row.note) == ("running", 1, 10, "tools")
+        hands.release.set()
+        await until(lambda: len(hands.ends) == 2)
+    assert sorted(hands.ends) == [False, True]
+    assert (await job(database, job_id)).state == "succeeded"
+    assert await entries(database) == 0
+
+
+async def test_a_job_whose_entry_is_gone_is_queued_again(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    job_id = await queue.put(draft())
+    await age(database, job_id)
+    assert await queue.take_over(60) == 0  # its entry waits
+    async with borrowed(database.pool) as connection:
+        await connection.execute("DELETE FROM procrastinate_jobs")
+    hands.release.set()
+    async with working(database, hands.perform):
+        await until(lambda: hands.ends)
+    assert [one.failures for one in hands.starts] == [0]
+
+
+async def test_a_running_job_that_was_cancelled_is_not_taken_over(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    job_id = await queue.put(draft())
+    assert await hands.store.claim(job_id) is not None
+    await hands.store.cancel(HOST, job_id)
+    assert (await job(database, job_id)).cancelling
+    await age(database, job_id)
+    async with borrowed(database.pool) as connection:
+        await connection.execute("UPDATE procrastinate_jobs SET status = 'doing'")
+    assert await queue.take_over(60) == 1
+    assert (await job(database, job_id)).state == "cancelled"
+    assert await entries(database) == 0
+
+
+async def test_a_schedule_ticks_at_one_of_two_workers(database: Database, hands: Hands) -> None:
+    ticks: list[str] = []
+
+    async def tick(name: str) -> None:
+        ticks.append(name)
+
+    each_second = {"removal": "* * * * * *"}
+    async with (
+        working(database, hands.perform, JOBS, each_second, tick),
+        working(database, hands.perform, JOBS, each_second, tick),
+    ):
+        await until(lambda: len(ticks) >= 2)
+    assert set(ticks) == {"removal"}
+
+
+async def test_ended_jobs_are_removed_after_their_time(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    old, new, waiting = [await queue.put(draft()) for _ in range(3)]
+    await hands.store.cancel(HOST, old)
+    await hands.store.cancel(HOST, new)
+    async with borrowed(database.pool) as connection:
+        await connection.execute(
+            "UPDATE job_t SET ended_ts = ended_ts - interval '31 days' WHERE job_id = %s", [old]
+        )
+    assert await hands.store.remove_ended(30) == 1
+    found = await hands.store.page(HOST, ["work"], None, "", 10)
+    assert [one.job_id for one in found] == [waiting, new]
+
+
+async def age(database: Database, job_id: str) -> None:
+    async with borrowed(database.pool) as connection:
+        await connection.execute(
+            "UPDATE job_t SET beat_ts = beat_ts - interval '1 hour' WHERE job_id = %s", [job_id]
+        )
