@@ -8,6 +8,7 @@ from msgspec import Raw, field
 from msgspec.structs import replace
 
 from gateway.context import Context
+from gateway.operations.jobs import RESPOND_ASYNC
 from gateway.operations.operation import (
     Operation,
     OperationInput,
@@ -17,7 +18,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
-from gateway.operations.tools import BODY, IF_MATCH, IF_NONE_MATCH, members_of
+from gateway.operations.tools import AS_JOB, BODY, IF_MATCH, IF_NONE_MATCH, members_of
 from schemas.binding import OperationBinding
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import decode_json, encode
@@ -146,6 +147,7 @@ def _conditions(arguments: Json, context: Context) -> dict[str, str]:
     said = {
         "if-match": arguments.get(IF_MATCH),
         "if-none-match": arguments.get(IF_NONE_MATCH),
+        "prefer": RESPOND_ASYNC if arguments.get(AS_JOB) else None,
         "idempotency-key": context.letter.idempotency_key,
     }
     return {name: value for name, value in said.items() if value is not None}

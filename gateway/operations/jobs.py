@@ -3,10 +3,13 @@
 Knows no queue and no database: see `gateway.operations.job_runner`.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Raw, Struct
+
+from gateway.context import Principal
 
 RESPOND_ASYNC = "respond-async"  # RFC 7240, 4.1
 
@@ -42,6 +45,29 @@ class NoJob:
 
 
 NO_JOB: Job = NoJob()
+
+JobEvent = Literal["started", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobAct:
+    """A start or an end of a job, for the audit log."""
+
+    principal: Principal
+    operation: str
+    names: tuple[str, ...]  # values of the path parameters
+    job_id: str
+    event: JobEvent
+    status: int = 0  # of the answer; 0: there is none
+
+
+Heard = Callable[[JobAct], None]
+
+
+def prefers_async(headers: Mapping[str, str]) -> bool:
+    """Whether Prefer names `respond-async` (RFC 7240)."""
+    preferences = headers.get("prefer", "").lower().split(",")
+    return any(one.split(";")[0].strip() == RESPOND_ASYNC for one in preferences)
 
 
 class JobView(Struct, frozen=True, omit_defaults=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.operations.jobs import RESPOND_ASYNC, JobView
 from gateway.operations.operation import MEDIA_TYPE, Operation, Paging, ProblemDocument
 
 Json = dict[str, Any]
@@ -66,9 +67,10 @@ class _Schemas:
     """The JSON Schemas of all types that operations name, each made once."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        types = [ProblemDocument]
+        types: list[Any] = [ProblemDocument]
         for one in operations:
             types += [kind for kind in (one.gives, one.body) if kind is not None]
+            types += [JobView] if one.job else []
         found, self.components = msgspec.json.schema_components(types, ref_template=REFS)
         self._found = {repr(kind): schema for kind, schema in zip(types, found, strict=True)}
 
@@ -106,6 +108,10 @@ def _parameters(one: Operation) -> Iterator[Json]:
         schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
         text = "The same request with the same key is done once."
         yield {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": text}
+    if one.job is not None and not one.job.always:
+        text = f"{RESPOND_ASYNC}: as a job, which is answered at once (RFC 7240)."
+        schema = {"type": "string"}
+        yield {"name": "Prefer", "in": "header", "schema": schema, "description": text}
     if one.match or one.method == "GET":
         tag = {"type": "string"}
         for name in ("If-Match", "If-None-Match") if one.match else ("If-None-Match",):
@@ -131,13 +137,22 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
         done["headers"] |= _headers("ETag")
     if one.status == 201:
         done["headers"] |= _headers("Location")
-    yield str(one.status), done
+    if one.job is not None:
+        yield "202", _accepted(schemas)
+    if one.job is None or not one.job.always:
+        yield str(one.status), done
     if one.creates:
         yield "201", {**done, "description": TITLES[201]}
     if one.method == "GET":
         yield "304", {"description": "As it was.", "headers": _headers("X-Request-Id", "ETag")}
     for status in sorted({*_statuses(one), *one.problems}):
         yield str(status), {"$ref": f"#/components/responses/{status}"}
+
+
+def _accepted(schemas: _Schemas) -> Json:
+    headers = _headers("X-Request-Id", "Location", "Preference-Applied")
+    content = {"application/json": {"schema": schemas.of(JobView)}}
+    return {"description": "It runs as this job.", "headers": headers, "content": content}
 
 
 def _statuses(one: Operation) -> Iterator[int]:

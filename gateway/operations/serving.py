@@ -15,6 +15,7 @@ from psycopg_pool import PoolTimeout
 
 from gateway.context import Principal
 from gateway.operations.answering import answering, value_of
+from gateway.operations.jobs import RESPOND_ASYNC, JobView, prefers_async
 from gateway.operations.operation import (
     MEDIA_TYPE,
     Mistake,
@@ -76,6 +77,8 @@ class _Kept(Struct):
 _kept = msgspec.json.Decoder(_Kept)
 
 Done = tuple[OperationResponse, OperationResponse]  # the response, and the one for repetitions
+Defer = Callable[[Operation, OperationInput, Headers], Awaitable[JobView]]
+"""Stores the request as a job."""
 
 
 class Repeats:
@@ -149,9 +152,17 @@ def _restored(data: bytes) -> OperationResponse:
 class OperationServer:
     """The table of operations, by id and by path, and how one is answered."""
 
-    def __init__(self, operations: Sequence[Operation], repeats: Repeats, root: str) -> None:
-        """`root` is the path below which the operations are served over HTTP."""
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        repeats: Repeats,
+        root: str,
+        defer: Defer | None = None,
+    ) -> None:
+        """`root` is the path below which the operations are served over HTTP. Without `defer` all
+        answer at once."""
         self._repeats = repeats
+        self._defer = defer
         self._root = root
         self.by_id: Mapping[str, Operation] = {one.id: one for one in operations}
         self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
@@ -177,17 +188,41 @@ class OperationServer:
 
         async def work() -> Done:
             try:
-                present = await self._present(operation, asked, headers)
-                given = await answering(operation, replace(asked, present=present))
+                return await self._done(operation, asked, headers)
             except ProblemDetails as problem:
                 refused = problem_response(problem, request_id)
                 return refused, refused
-            return self._told(operation, given, headers)
 
         if operation.method != "POST" or key is None:
             return (await work())[0]
         what = f"{operation.id} {'/'.join(asked.names.values())}"
         return await self._repeats.run(key, asked.principal, what=what, request=body, work=work)
+
+    async def perform(
+        self, operation: Operation, asked: OperationInput, headers: Headers
+    ) -> OperationResponse:
+        """The response of an operation that runs as a job, without secrets. Raises
+        ProblemDetails."""
+        return (await self._answered(operation, asked, headers))[1]
+
+    async def _done(self, operation: Operation, asked: OperationInput, headers: Headers) -> Done:
+        as_job = operation.job
+        if self._defer is None or as_job is None:
+            return await self._answered(operation, asked, headers)
+        if not as_job.always and not prefers_async(headers):
+            return await self._answered(operation, asked, headers)
+        await self._present(operation, asked, headers)
+        view = await self._defer(operation, asked, headers)
+        also = {"Location": f"{self._root}/jobs/{view.job}", "Preference-Applied": RESPOND_ASYNC}
+        accepted = OperationResponse(202, msgspec.json.encode(view), also)
+        return accepted, accepted
+
+    async def _answered(
+        self, operation: Operation, asked: OperationInput, headers: Headers
+    ) -> Done:
+        present = await self._present(operation, asked, headers)
+        given = await answering(operation, replace(asked, present=present))
+        return self._told(operation, given, headers)
 
     async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
         """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,

@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from msgspec import Raw, Struct
 
+from gateway.operations.jobs import JobView
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 
 SOURCE = "toolgate"  # their source in rules and in the audit log
 BODY, IF_MATCH, IF_NONE_MATCH = "body", "if_match", "if_none_match"
+AS_JOB = "as_job"
 REFS = "#/$defs/"
 VIEWS = 64  # cached catalogs, by the scopes of callers
 
@@ -45,18 +47,29 @@ _IF_NONE_MATCH = {
 }
 
 
+_AS_JOB = {
+    "type": "boolean",
+    "description": "Answer at once with a job that does it, for what takes long: getJob shows how "
+    "far it is, and its result.",
+}
+
+
 class OperationCatalogs:
     """The tools of some operations: all of them, and those that a caller's scopes allow."""
 
     def __init__(self, operations: Iterable[Operation], shaping: Shaping) -> None:
-        self._opened_by = {one.id: scopes_of(one.scope) for one in operations if not one.no_tool}
+        tools = [one for one in operations if not one.no_tool]
+        self._opened_by = {one.id: scopes_of(one.scope) for one in tools}
         self._telling = frozenset().union(*self._opened_by.values())
+        changing = (self._opened_by[one.id] for one in tools if one.effect != "read")
+        self._changing = frozenset().union(*changing)
         self._shaping = shaping
-        self.whole = self._catalog(tool_of(one) for one in operations if not one.no_tool)
+        self.whole = self._catalog(tool_of(one) for one in tools)
         self._views: Memo[frozenset[str], Catalog] = Memo(VIEWS)
 
     def of(self, scopes: frozenset[str]) -> Catalog:
-        """The tools that a caller with these scopes sees and may call."""
+        """The tools that a caller with these scopes sees and may call. Those that take no scope are
+        shown with others of their effect only."""
         telling = scopes & self._telling
         view = self._views.use(telling)
         if view is None:
@@ -65,7 +78,10 @@ class OperationCatalogs:
         return view
 
     def _opens(self, scopes: frozenset[str], tool: Tool) -> bool:
-        return not scopes.isdisjoint(self._opened_by[tool.name])
+        opened_by = self._opened_by[tool.name]
+        if "" in opened_by:
+            return bool(scopes if tool.annotations is HINTS["read"] else scopes & self._changing)
+        return not scopes.isdisjoint(opened_by)
 
     def _catalog(self, tools: Iterable[Tool]) -> Catalog:
         return Catalog(tools, shaping=self._shaping, searchable=False)  # lists are complete
@@ -128,6 +144,8 @@ def input_schema(operation: Operation) -> Json:
         properties[IF_MATCH] = _IF_MATCH
     if operation.creates:
         properties[IF_NONE_MATCH] = _IF_NONE_MATCH
+    if operation.job is not None and not operation.job.always:
+        properties[AS_JOB] = _AS_JOB
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return _closed(schema | ({"required": required} if required else {}), definitions)
 
@@ -135,13 +153,22 @@ def input_schema(operation: Operation) -> Json:
 def output_schema(operation: Operation) -> Json | None:
     """JSON Schema of an object; None for an operation without a body in its response, or with
     another type."""
-    if operation.gives is None:
+    kinds = _answers(operation)
+    made, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
+    schemas = [_resolved(one, definitions) for one in made]
+    if not schemas or any(one.get("type") != "object" for one in schemas):
         return None
-    (made,), definitions = msgspec.json.schema_components(
-        [operation.gives], ref_template=REFS + "{name}"
-    )
-    schema = _resolved(made, definitions)
-    return _closed(schema, definitions) if schema.get("type") == "object" else None
+    schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(made)}
+    return _closed(schema, definitions)
+
+
+def _answers(operation: Operation) -> list[Any]:
+    """The types that an operation may answer with."""
+    if operation.gives is None:
+        return []
+    if operation.job is None:
+        return [operation.gives]
+    return [JobView] if operation.job.always else [operation.gives, JobView]
 
 
 def members_of(operation: Operation) -> tuple[str, ...]:
@@ -150,7 +177,7 @@ def members_of(operation: Operation) -> tuple[str, ...]:
         return ()
     found = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
     others = {field.encode_name for field in msgspec.structs.fields(operation.query)}
-    taken = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH}
+    taken = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
     return () if taken & set(found) else found
 
 

@@ -1,0 +1,86 @@
+"""Requests of operations as jobs: how they are stored, read again, and shown."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.context import Principal
+from gateway.operations.jobs import AsJob, Job, JobView
+from gateway.operations.operation import Operation, OperationInput, ProblemDetails
+from gateway.operations.requests import Headers, converted
+from registry.jobs.store import Claim, JobDraft, JobRow
+
+CONDITIONS = ("if-match", "if-none-match")  # checked again when the job starts
+
+
+class _Request(Struct, frozen=True):
+    names: Mapping[str, str]
+    query: Any
+    body: Any
+    conditions: Mapping[str, str]
+
+
+_principals = msgspec.json.Decoder(Principal)
+_requests = msgspec.json.Decoder(_Request)
+
+
+def draft_of(operation: Operation, asked: OperationInput, headers: Headers) -> JobDraft:
+    """The job that carries out the request."""
+    as_job = operation.job or AsJob()
+    conditions = {name: headers[name] for name in CONDITIONS if name in headers}
+    request = msgspec.json.encode(_Request(asked.names, asked.query, asked.body, conditions))
+    principal = msgspec.json.encode(replace(asked.principal, claims={}), order="sorted")
+    said = b"\0".join((operation.id.encode(), principal, request))
+    return JobDraft(
+        asked.tenant,
+        operation.id,
+        asked.principal.id,
+        principal,
+        request,
+        as_job.lock.format(**asked.names, body=asked.body),
+        hashlib.sha256(said).digest() if as_job.once else None,
+    )
+
+
+def asked_of(operation: Operation, claim: Claim, job: Job) -> tuple[OperationInput, Headers]:
+    """The request of a job, and its preconditions as headers; `job` takes its progress. Raises
+    ProblemDetails if this release does not take it."""
+    stored = _requests.decode(claim.request)
+    principal = _principals.decode(claim.principal)
+    query = converted(stored.query, operation.query)
+    body = None if stored.body is None else converted(stored.body, operation.body)
+    asked = OperationInput(principal, stored.names, query=query, body=body, job=job)
+    return asked, stored.conditions
+
+
+def view_of(row: JobRow) -> JobView:
+    return JobView(
+        row.job_id,
+        row.operation,
+        row.state,  # type: ignore[arg-type]  # as the table checks
+        row.principal_id,
+        row.created,
+        started=row.started,
+        ended=row.ended,
+        attempt=row.attempt,
+        done=row.done,
+        total=row.total,
+        note=row.note,
+        cancelling=row.cancelling,
+        result=_raw(row.result),
+        problem=_raw(row.problem),
+        location=row.location,
+    )
+
+
+def unknown_operation(name: str) -> ProblemDetails:
+    """503: another gateway, of another release or with other wings, may know it."""
+    return ProblemDetails(503, "unavailable", f"There is no operation {name} here.")
+
+
+def _raw(value: str | None) -> Raw | None:
+    return None if value is None else Raw(value.encode())

@@ -1,0 +1,202 @@
+"""Runs jobs: the operation of each, under the identity of its caller, with progress, cancellation
+and retries.
+
+Knows no queue: `JobRunner.perform` is called with the id of a job, by whatever starts it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import TypeVar
+
+import anyio
+import psycopg
+from anyio import CancelScope
+from psycopg_pool import PoolTimeout
+
+from config.settings import JobsSettings
+from gateway.context import Principal
+from gateway.operations.job_requests import asked_of, unknown_operation
+from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
+from gateway.operations.operation import Operation, ProblemDetails, allows
+from gateway.operations.serving import OperationResponse, OperationServer, problem_response
+from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
+
+log = logging.getLogger("toolgate.jobs")
+
+AWAY = (psycopg.OperationalError, PoolTimeout)
+DIED = "The process that ran it ended each time."
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """The job is to be started again."""
+
+    delay_s: float
+    failed: bool  # this start counts
+
+
+class _Watched:
+    """Implements `Job`. Stores the progress of a running job, and ends it once it was cancelled or
+    another worker has taken it over."""
+
+    def __init__(self, store: JobStore, claim: Claim, settings: JobsSettings) -> None:
+        self._store = store
+        self._claim = claim
+        self._settings = settings
+        self.now = JobProgress()
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        self.now = JobProgress(done, total, note)
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """The result of the work; None if it was ended."""
+        result: T | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch, group.cancel_scope)
+            result = await work()
+            group.cancel_scope.cancel()
+        return result
+
+    async def _watch(self, scope: CancelScope) -> None:
+        stored, beat = JobProgress(), monotonic()  # as `claim` stores it
+        while True:
+            await anyio.sleep(self._settings.poll_s)
+            now, due = self.now, monotonic() - beat > self._settings.stalled_s / 3
+            try:
+                if now == stored and not due:
+                    goes_on = await self._store.goes_on(self._claim)
+                else:
+                    goes_on = await self._store.advance(self._claim, now)
+                    stored, beat = now, monotonic()
+            except AWAY:
+                continue
+            if not goes_on:
+                scope.cancel()
+                return
+
+
+class JobRunner:
+    def __init__(
+        self,
+        store: JobStore,
+        server: Callable[[], OperationServer],
+        settings: JobsSettings,
+        heard: Heard,
+    ) -> None:
+        """`server` has the operations; `heard` is called with every start and end."""
+        self._store = store
+        self._server = server
+        self._settings = settings
+        self._heard = heard
+
+    async def perform(self, job_id: str) -> float | None:
+        """Run the job. Seconds until it is to be started again; None: it has ended, or is another
+        worker's."""
+        claim = await self._store.claim(job_id)
+        if claim is None:
+            return None
+        watched = _Watched(self._store, claim, self._settings)
+        try:
+            return await self._settled(claim, watched)
+        except asyncio.CancelledError:  # the worker stops
+            with CancelScope(shield=True), anyio.move_on_after(self._settings.grace_s):
+                await self._stored(lambda: self._store.wait_again(claim, failed=False))
+            raise
+
+    async def _settled(self, claim: Claim, watched: _Watched) -> float | None:
+        run = _Run(claim, self._server(), watched, self._settings, self._heard)
+        found = await watched.run(run.outcome)
+        if isinstance(found, _Pause):
+            held = await self._stored(lambda: self._store.wait_again(claim, failed=found.failed))
+            return found.delay_s if held else None
+        end = found or JobEnd("cancelled")
+        if await self._stored(lambda: self._store.end(claim, end, watched.now)):
+            run.tell(end)
+        return None
+
+    async def _stored(self, write: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether it was stored. Tried until another worker takes the job over."""
+        with anyio.move_on_after(self._settings.stalled_s):
+            while True:
+                try:
+                    return await write()
+                except AWAY:
+                    await anyio.sleep(self._settings.poll_s)
+        return False
+
+
+class _Run:
+    """One start of a job."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        server: OperationServer,
+        watched: _Watched,
+        settings: JobsSettings,
+        heard: Heard,
+    ) -> None:
+        self._claim = claim
+        self._server = server
+        self._watched = watched
+        self._settings = settings
+        self._heard = heard
+        self._principal = Principal("", claim.host_id)
+        self._names: tuple[str, ...] = ()
+        self._status = 0
+
+    async def outcome(self) -> JobEnd | _Pause:
+        operation = self._server.by_id.get(self._claim.operation)
+        as_job = operation.job if operation is not None else None
+        try:
+            response = await self._response(operation, as_job)
+        except ProblemDetails as problem:
+            response = problem_response(problem, self._claim.job_id)
+        except Exception:
+            log.exception("job_crashed", extra={"job": self._claim.job_id})
+            crash = ProblemDetails(500, "internal", "Internal error; the log has the story.")
+            response = problem_response(crash, self._claim.job_id)
+        self._status = response.status
+        if response.status < 400:
+            location = response.headers.get("Location", "")
+            return JobEnd("succeeded", response.body or None, location=location)
+        return self._pause(response, as_job or AsJob()) or JobEnd("failed", problem=response.body)
+
+    async def _response(
+        self, operation: Operation | None, as_job: AsJob | None
+    ) -> OperationResponse:
+        """Raises ProblemDetails."""
+        if operation is None or as_job is None:
+            raise unknown_operation(self._claim.operation)
+        if self._claim.failures >= as_job.attempts:
+            raise ProblemDetails(500, "internal", DIED)
+        asked, headers = asked_of(operation, self._claim, self._watched)
+        self._principal, self._names = asked.principal, tuple(asked.names.values())
+        self._tell("started")
+        if not allows(asked.principal, operation.scope):
+            text = f"This takes the scope {operation.scope}."
+            raise ProblemDetails(403, "insufficient-scope", text)
+        return await self._server.perform(operation, asked, headers)
+
+    def _pause(self, response: OperationResponse, as_job: AsJob) -> _Pause | None:
+        """Until the next start; None if the failure is final."""
+        if response.status == 429:  # others run; nothing has failed
+            return _Pause(float(response.headers.get("Retry-After", "1")), failed=False)
+        failures = self._claim.failures + 1
+        if response.status != 503 or failures >= as_job.attempts:
+            return None
+        return _Pause(self._settings.retry_s * 2 ** (failures - 1), failed=True)
+
+    def tell(self, end: JobEnd) -> None:
+        """Report the end."""
+        self._tell(end.state, self._status)
+
+    def _tell(self, event: JobEvent, status: int = 0) -> None:
+        claim = self._claim
+        self._heard(
+            JobAct(self._principal, claim.operation, self._names, claim.job_id, event, status)
+        )

@@ -1,0 +1,295 @@
+"""Operations as jobs: under whose identity they run, what they store, and when they start again."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.load import load
+from gateway.context import Principal
+from gateway.operations.job_requests import draft_of
+from gateway.operations.job_runner import JobRunner
+from gateway.operations.jobs import AsJob, JobAct
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    changed,
+    invalid,
+    unavailable,
+)
+from gateway.operations.serving import OperationServer, Repeats
+from gateway.state.idempotency import IdempotencyKeys
+from registry.database.postgres import Database
+from registry.jobs.queue import JobQueue
+from registry.jobs.store import JobRow, JobStore
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
+
+pytestmark = pytest.mark.anyio
+
+JOBS = replace(load(None, {}).jobs, poll_s=0.01, retry_s=3)
+ADA = Principal("ada", HOST, frozenset({"toys:write"}), {"email": "ada@example.com"}, mark="ab")
+
+
+class Toy(Struct, frozen=True, forbid_unknown_fields=True):
+    size: int
+    name: str = "\0\ud83d"[:1]  # json takes what jsonb refuses
+
+
+class Made(Struct, frozen=True):
+    name: str
+    by: str
+
+
+@dataclass
+class Toys:
+    """Operations of a toy wing. `next` is what the handler does."""
+
+    next: Callable[[OperationInput], Awaitable[Any]]
+    asked: list[OperationInput] = field(default_factory=list)
+    running: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        job = AsJob(lock="toy:{source}:{body.size}", attempts=2)
+        return (
+            Operation(
+                "makeToy", "POST", "/toys/{source}", "Make a toy.", "toys:write", self.make, Made,
+                201, body=Toy, job=job,
+            ),
+            Operation(
+                "changeToy", "PUT", "/toys/{source}", "Change a toy.", "toys:write", self.make,
+                Made, body=Toy, match="optional", job=job,
+            ),
+            Operation("getToy", "GET", "/toys/{source}", "Show it.", "toys:write", self.get, Made),
+        )  # fmt: skip
+
+    async def make(self, asked: OperationInput) -> Any:
+        self.asked.append(asked)
+        self.running.set()
+        return await self.next(asked)
+
+    async def get(self, asked: OperationInput) -> Made:
+        return Made("old", "ada")
+
+
+async def made(asked: OperationInput) -> OperationOutput:
+    asked.job.progress(1, 2, "parts")
+    value = Made(f"{asked.names['source']}-{asked.body.size}", asked.principal.id)
+    return OperationOutput(value, location="/toys/bear", untold=Made("***", "ada"))
+
+
+@dataclass
+class Bench:
+    database: Database
+    toys: Toys
+    acts: list[JobAct]
+    runner: JobRunner
+
+    @property
+    def store(self) -> JobStore:
+        return JobStore(self.database.pool)
+
+    async def put(
+        self, operation: str = "makeToy", size: int = 3, who: Principal = ADA, **headers: str
+    ) -> str:
+        (one,) = [each for each in self.toys.operations if each.id == operation]
+        asked = OperationInput(who, {"source": "bear"}, query=one.query(), body=Toy(size))
+        return await JobQueue(self.database.pool).put(draft_of(one, asked, headers))
+
+    async def row(self, job_id: str) -> JobRow:
+        row = await self.store.get(HOST, job_id)
+        assert row is not None
+        return row
+
+    @property
+    def events(self) -> list[tuple[str, int]]:
+        return [(one.event, one.status) for one in self.acts]
+
+
+@pytest.fixture
+async def bench(database: Database) -> AsyncIterator[Bench]:
+    toys, acts = Toys(made), []  # type: ignore[var-annotated]
+    repeats = Repeats(IdempotencyKeys(lambda: database.pool, 60))
+    server = OperationServer(toys.operations, repeats, "/toys/v1")
+    runner = JobRunner(JobStore(database.pool), lambda: server, JOBS, acts.append)
+    with anyio.fail_after(DEADLINE_S):
+        yield Bench(database, toys, acts, runner)
+
+
+async def test_an_operation_runs_as_its_caller_and_its_answer_is_kept(bench: Bench) -> None:
+    job = await bench.put()
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert (row.state, row.result) == ("succeeded", '{"name":"***","by":"ada"}')  # without secrets
+    assert (row.location, row.done, row.total, row.note) == ("/toys/v1/toys/bear", 1, 2, "parts")
+    (asked,) = bench.toys.asked
+    assert asked.principal == Principal("ada", HOST, frozenset({"toys:write"}), mark="ab")
+    assert (asked.names, asked.body) == ({"source": "bear"}, Toy(3))
+    assert bench.events == [("started", 0), ("succeeded", 201)]
+    assert {(one.principal.id, one.operation, one.names) for one in bench.acts} == {
+        ("ada", "makeToy", ("bear",))
+    }
+    assert await bench.runner.perform(job) is None  # it has ended
+    assert len(bench.toys.asked) == 1
+
+
+async def test_a_refusal_is_final_and_told_as_by_the_operation(bench: Bench) -> None:
+    async def refuse(_asked: OperationInput) -> None:
+        raise invalid("No such toy.")
+
+    bench.toys.next = refuse
+    job = await bench.put()
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert (row.state, row.result) == ("failed", None)
+    assert '"status":422,"detail":"No such toy."' in (row.problem or "")
+    assert bench.events == [("started", 0), ("failed", 422)]
+
+
+async def test_preconditions_are_checked_when_the_job_starts(bench: Bench) -> None:
+    job = await bench.put("changeToy", **{"if-match": '"other"'})
+    assert await bench.runner.perform(job) is None
+    assert '"status":412' in ((await bench.row(job)).problem or "")
+    assert changed().status == 412
+    assert not bench.toys.asked
+
+
+async def test_what_is_away_is_tried_again_up_to_its_attempts(bench: Bench) -> None:
+    async def away(_asked: OperationInput) -> None:
+        raise unavailable("It does not answer.")
+
+    bench.toys.next = away
+    job = await bench.put()
+    assert await bench.runner.perform(job) == JOBS.retry_s
+    assert (await bench.row(job)).state == "waiting"
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert (row.state, row.attempt) == ("failed", 2)
+    assert [event for event, _ in bench.events] == ["started", "started", "failed"]
+
+
+async def test_waiting_for_others_is_no_failure(bench: Bench) -> None:
+    async def crowded(_asked: OperationInput) -> None:
+        raise ProblemDetails(429, "too-many-requests", "Others run.", headers={"Retry-After": "7"})
+
+    bench.toys.next = crowded
+    job = await bench.put()
+    for _ in range(5):
+        assert await bench.runner.perform(job) == 7
+    bench.toys.next = made
+    assert await bench.runner.perform(job) is None
+    assert (await bench.row(job)).state == "succeeded"
+
+
+async def test_a_crash_fails_the_job_without_its_message(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def crash(_asked: OperationInput) -> None:
+        raise RuntimeError("the secret of the crash")
+
+    bench.toys.next = crash
+    job = await bench.put()
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert row.state == "failed"
+    assert '"status":500' in (row.problem or "")
+    assert "secret" not in (row.problem or "")
+    assert "job_crashed" in caplog.text
+
+
+async def test_a_job_that_kills_its_process_each_time_has_failed(bench: Bench) -> None:
+    job = await bench.put()
+    for _ in range(2):
+        claim = await bench.store.claim(job)
+        assert claim is not None
+        await bench.store.wait_again(claim, failed=True)
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert (row.state, bench.toys.asked) == ("failed", [])
+    assert "process" in (row.problem or "")
+
+
+@pytest.mark.parametrize("change", ["scope", "operation", "body"])
+async def test_a_job_that_is_not_to_run_here_does_not(bench: Bench, change: str) -> None:
+    who = Principal("eve", HOST) if change == "scope" else ADA
+    job = await bench.put(who=who)
+    async with bench.database.connect() as connection:
+        if change == "operation":
+            await connection.execute("UPDATE job_t SET operation = 'other'")
+        if change == "body":
+            await connection.execute(
+                "UPDATE job_t SET request = replace(request::text, '3', '[]')::json"
+            )
+    delay_s = await bench.runner.perform(job)
+    row = await bench.row(job)
+    assert not bench.toys.asked
+    if change == "operation":  # another process may know it
+        assert (delay_s, row.state) == (JOBS.retry_s, "waiting")
+    else:
+        assert row.state == "failed"
+        assert f'"status":{403 if change == "scope" else 422}' in (row.problem or "")
+
+
+async def test_cancelling_ends_a_running_job(bench: Bench) -> None:
+    bench.toys.next = sleeping
+    job = await bench.put()
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.runner.perform, job)
+        await bench.toys.running.wait()
+        await bench.store.cancel(HOST, job)
+        assert (await bench.row(job)).cancelling
+    row = await bench.row(job)
+    assert (row.state, row.result, row.problem, row.cancelling) == ("cancelled", None, None, False)
+    assert bench.events == [("started", 0), ("cancelled", 0)]
+
+
+async def test_progress_is_stored_while_it_runs(bench: Bench) -> None:
+    async def slow(asked: OperationInput) -> None:
+        asked.job.progress(4, 9, "tools")
+        await sleeping(asked)
+
+    bench.toys.next = slow
+    job = await bench.put()
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.runner.perform, job)
+        while (row := await bench.row(job)).done != 4:
+            await checkpoint()
+        assert (row.state, row.total, row.note) == ("running", 9, "tools")
+        await bench.store.cancel(HOST, job)
+    assert (await bench.row(job)).done == 4
+
+
+async def test_an_overtaken_worker_stops_and_changes_nothing(bench: Bench) -> None:
+    bench.toys.next = sleeping
+    job = await bench.put()
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.runner.perform, job)
+        await bench.toys.running.wait()
+        async with bench.database.connect() as connection:
+            await connection.execute("UPDATE job_t SET state = 'waiting'")
+        claim = await bench.store.claim(job)
+        assert claim is not None
+    row = await bench.row(job)
+    assert (row.state, row.attempt) == ("running", 2)
+    assert bench.events == [("started", 0)]
+
+
+async def sleeping(_asked: OperationInput) -> None:
+    await anyio.sleep_forever()
+
+
+def test_secrets_and_parameters_do_not_go_with_jobs() -> None:
+    async def handle(asked: OperationInput) -> None: ...
+
+    with pytest.raises(ValueError, match="secret"):
+        Operation("a", "POST", "/a", "A.", "", handle, body=Toy, secret=True, job=AsJob())
+    with pytest.raises(ValueError, match="schedule"):
+        Operation("a", "POST", "/a", "A.", "", handle, body=Toy, job=AsJob(schedule="* * * * *"))
