@@ -12,7 +12,7 @@ from config.access import Admin as Settings
 from gateway.context import Identify, Identity, Principal
 from gateway.operations.http import OperationApi, Received, Routes, check_scope
 from gateway.operations.operation import Operation, ProblemDetails
-from gateway.operations.serving import OperationResponse, OperationServer, Repeats
+from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
 from gateway.state.rates import LocalRates, network_of
 from schemas.errors import TooManyRequests, whole_seconds
 
@@ -68,19 +68,22 @@ class AdminApi(OperationApi):
         repeats: Repeats,
         record: Record,
         refusal: ProblemDetails | None = None,
+        defer: Defer | None = None,
     ) -> None:
-        """`refusal`: fault returned to every request. `record` is called with every action."""
+        """`refusal`: fault returned to every request. `record` is called with every action. `defer`
+        stores jobs; without it all operations answer at once."""
         limit = "admin.body_limit_bytes"
         super().__init__(settings.path, settings.body_limit_bytes, limit, identify)
         self.rates = RequestRates(settings)
         self._repeats = repeats
+        self._defer = defer
         self._record = record
         self._refusal = refusal
         self.serve(operations)
 
     def serve(self, operations: Sequence[Operation]) -> None:
         """Replace the operations."""
-        self.operations = OperationServer(operations, self._repeats, self._root)
+        self.operations = OperationServer(operations, self._repeats, self._root, self._defer)
 
     def routes(self) -> Routes:
         return self.operations.routes

@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.limits import Limiting, RefusalCounts
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.middleware.telemetry import Metrics
+from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView, Refusals
 from gateway.state.rates import LeasedRates, LocalRates
@@ -274,6 +276,10 @@ class Access:
         """Record an action of the admin API in the audit log."""
         self.auditing.remember(action)
 
+    def remember_job(self, act: JobAct) -> None:
+        """Record a start or an end of a job in the audit log."""
+        self.auditing.remember_job(act)
+
     async def run(self) -> None:
         """Background tasks until cancelled."""
         async with anyio.create_task_group() as tasks:
@@ -294,6 +300,24 @@ class Access:
     async def close(self) -> None:
         """Release resources after the last call."""
         await self.auditing.close()
+
+
+def job_entry(act: JobAct, now: datetime) -> AuditEntry:
+    """The record of a start or an end of a job, whose id stands for that of a request."""
+    principal = act.principal
+    outcomes = {"succeeded": "ok", "failed": str(act.status)}
+    return AuditEntry(
+        principal.tenant,
+        now,
+        printable(principal.id),
+        principal.mark,
+        "job",
+        method=act.operation,
+        subject=printable("/".join(act.names)),
+        decision="deny" if act.status == 403 else "allow",
+        outcome=outcomes.get(act.event, act.event),
+        request_id=act.job_id,
+    )
 
 
 class Auditing(Collector):
@@ -341,6 +365,11 @@ class Auditing(Collector):
                 client=action.client,
             )
         )
+
+    def remember_job(self, act: JobAct) -> None:
+        """Record a start or an end of a job."""
+        if self.enabled:
+            self._writer.add(job_entry(act, self._writer.now()))
 
     async def begin(self, pool: Pool) -> None:
         """Open the chain, before the first request. Raises psycopg.Error and PoolTimeout."""

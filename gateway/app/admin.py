@@ -1,7 +1,7 @@
 """Wiring of the admin API."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from gateway.admin.health import Health
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
+from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.keys import KeyOperations
 from gateway.admin.resources.manual_tools import Makings, ManualToolOperations
 from gateway.admin.resources.policy import PolicyOperations
@@ -30,7 +31,7 @@ from gateway.functions import Function
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
-from gateway.operations.serving import Repeats
+from gateway.operations.serving import Defer, Repeats
 from gateway.policy.engine import Engine
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
@@ -66,6 +67,7 @@ class AdminParts:
     find: Find
     functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
     scripts: Callable[[], Scripts]
+    defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
 
 class PathPrefix(BaseRoute):
@@ -92,6 +94,7 @@ def admin_api(parts: AdminParts) -> AdminApi:
         repeats=Repeats(IdempotencyKeys(parts.pool, settings.idempotency_ttl_s)),
         record=parts.record,
         refusal=OPEN if parts.settings.auth.mode == "none" else None,
+        defer=parts.defer,
     )
 
 
@@ -109,15 +112,64 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
     describes = Operation(
         "describe", "GET", "/openapi.json", text, "", description, kind, no_tool=why
     )
-    all_ = (*_operations(parts), describes)
+    all_ = (*_with_jobs(parts, _operations(parts)), describes)
     return all_
+
+
+def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[Operation]:
+    """The operations, and those on their jobs; or all of them without jobs."""
+    if parts.defer is None:
+        return [replace(one, job=None) for one in operations]
+    return with_jobs(parts.settings, _ground(parts.settings, parts.pool), operations)
+
+
+def with_jobs(
+    settings: Settings, ground: Ground, operations: Sequence[Operation]
+) -> Sequence[Operation]:
+    """The operations, and those on their jobs."""
+
+    def known() -> Sequence[Operation]:
+        return all_
+
+    jobs = JobOperations(ground, settings.jobs.keep_days, known)
+    all_ = (*operations, *jobs.operations)
+    return all_
+
+
+def operations_as_jobs(
+    settings: Settings, pool: Callable[[], Pool | None], lister: Lister
+) -> Sequence[Operation]:
+    """The operations that run as jobs, for processes that serve none."""
+    ground = _ground(settings, pool)
+    resources = _long_running(settings, ground, lambda: settings.sources, lister)
+    operations = [one for each in resources for one in each.operations]
+    return with_jobs(settings, ground, operations)
+
+
+def _ground(settings: Settings, pool: Callable[[], Pool | None]) -> Ground:
+    pages = Pages(settings.admin.page_size, settings.admin.page_limit)
+    return Ground(pool, pages, settings.tenant.host_id, settings.admin.operator_role)
+
+
+def _long_running(
+    settings: Settings,
+    ground: Ground,
+    wanted: Callable[[], Mapping[str, SourceSettings]],
+    lister: Lister,
+) -> tuple[SourceOperations, EmbeddingOperations, AuditOperations]:
+    """The resources with operations that run as jobs."""
+    secrets = SecretOperations(ground, Keys.of(settings.secrets), ground.host_id, wanted)
+    return (
+        SourceOperations(ground, settings.imports, wanted=wanted, lister=lister, secrets=secrets),
+        EmbeddingOperations(ground, wing_kinds(settings)),
+        AuditOperations(ground, settings.audit.key.encode()),
+    )
 
 
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
     host_id = settings.tenant.host_id
-    pages = Pages(settings.admin.page_size, settings.admin.page_limit)
-    ground = Ground(parts.pool, pages, host_id, settings.admin.operator_role)
+    ground = _ground(settings, parts.pool)
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
@@ -126,6 +178,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     tools = ToolOperations(ground, settings.policy.tiers)
     networks = settings.imports.private_networks
     makings = Makings(parts.sources, parts.functions, parts.scripts, networks)
+    sources, embeddings, audit = _long_running(settings, ground, parts.sources, parts.lister)
     resources = (
         StatusOperations(
             ground,
@@ -134,14 +187,12 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
             toolsets=settings.toolsets,
             numbers=numbers,
         ),
-        SourceOperations(
-            ground, settings.imports, wanted=parts.sources, lister=parts.lister, secrets=secrets
-        ),
+        sources,
         secrets,
         tools,
         ManualToolOperations(ground, tools, secrets, makings),
         SearchOperations(parts.find),
-        EmbeddingOperations(ground, wing_kinds(settings)),
+        embeddings,
         SkillOperations(ground, settings.skills),
         AgentOperations(ground),
         KeyOperations(ground),
@@ -154,6 +205,6 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
             levels=settings.limits.json_depth,
         ),
         SessionOperations(ground, sessions),
-        AuditOperations(ground, settings.audit.key.encode()),
+        audit,
     )
     return tuple(one for each in resources for one in each.operations)

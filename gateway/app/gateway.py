@@ -24,10 +24,12 @@ from gateway.app.gauges import register_gauges
 from gateway.app.methods import dispatchers, resource_reader
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
+from gateway.components import components_of, has_jobs
 from gateway.context import Context, Principal
 from gateway.events import Events
 from gateway.methods.answers import Answering, Mismatches
 from gateway.middleware.telemetry import LegacyUse, Metrics
+from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments
@@ -42,7 +44,8 @@ from registry.search import Search
 from registry.search.indexes import ensure_indexes
 from schemas.jsonrpc import Request
 
-if TYPE_CHECKING:  # a gateway without wings does not import them
+if TYPE_CHECKING:  # a gateway without them does not import them
+    from gateway.app.jobs import Jobs
     from gateway.app.wings import Wings
 
 
@@ -84,6 +87,7 @@ class Gateway:
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
         self.admin: AdminApi | None = None
         self.wings = self._wings()
+        self.jobs = self._jobs()
         self._show()
 
     @asynccontextmanager
@@ -102,6 +106,8 @@ class Gateway:
                 tasks.start_soon(self.access.bounds.shedding.run)
                 if self.wings is not None:
                     tasks.start_soon(self.wings.run)
+                if self.jobs is not None:
+                    tasks.start_soon(self.jobs.run)
                 try:
                     yield
                 finally:
@@ -109,6 +115,8 @@ class Gateway:
                     await self.upstreams.python.finishing.settle(self._drained_by)
                     if self.wings is not None:
                         await self.wings.stop(self._drained_by)
+                    if self.jobs is not None:
+                        await self.jobs.settle()
                     await self.access.settle()
                     tasks.cancel_scope.cancel()
         finally:
@@ -245,6 +253,7 @@ class Gateway:
             handle=self._handle,
             events=self.events,
             wings=enabled(settings),
+            components=components_of(self.settings),
         )
 
     def _access(self, policy_view: PolicyView) -> Access:
@@ -277,6 +286,22 @@ class Gateway:
             when_down=self.settings.disclosure.when_down,
             why=self.embeddings.missing,
         )
+
+    def _jobs(self) -> "Jobs | None":
+        if not has_jobs(self.settings):
+            return None
+        from gateway.app.jobs import Jobs
+
+        jobs = Jobs(self.settings, self._handle, self._admin_operations, self.access.remember_job)
+        self.events.draining.subscribe(jobs.stop)
+        self.metrics.registry.register(jobs)
+        return jobs
+
+    def _admin_operations(self) -> OperationServer:
+        admin = self.admin
+        if admin is None:
+            raise LookupError("the admin API is made by `app`")
+        return admin.operations
 
     def _show(self) -> None:
         """Register the metrics collectors."""
@@ -311,6 +336,7 @@ class Gateway:
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
+            defer=self.jobs.defer if self.jobs is not None else None,
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:

@@ -24,7 +24,7 @@ COMMANDS = {
     ),
     "search": ("gateway.cli.search.command:search", "Measure and explain how tools are found."),
     "embed": ("gateway.cli.embed.command:embed", "Look after the vectors that tools are found by."),
-    "worker": ("gateway.cli.embed.worker:worker", "Make vectors beside the gateways."),
+    "worker": ("gateway.cli.embed.worker:worker", "Make vectors and run jobs beside the gateways."),
     "skills": (
         "gateway.cli.skills.command:skills",
         "Instructions for a kind of work, with its tools.",

@@ -6,8 +6,9 @@ from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
+from gateway.components import components_of
 from gateway.wings.table import wing_components
-from registry.database.migrate import REGISTRY, MigrationState, status
+from registry.database.migrate import MigrationState, status
 from registry.database.migrate import migrate as apply
 
 
@@ -43,6 +44,6 @@ async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], li
         open_registry(settings, migrate=False) as registry,
         registry.database.connect() as connection,
     ):
-        components = (REGISTRY, *wing_components(settings))
+        components = (*components_of(settings), *wing_components(settings))
         applied = [] if only_status else await apply(connection, components)
         return applied, await status(connection, components)

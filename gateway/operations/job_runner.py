@@ -108,7 +108,13 @@ class JobRunner:
             raise
 
     async def _settled(self, claim: Claim, watched: _Watched) -> float | None:
-        run = _Run(claim, self._server(), watched, self._settings, self._heard)
+        run = _Run(
+            claim,
+            self._server(),
+            watched=watched,
+            settings=self._settings,
+            heard=self._heard,
+        )
         found = await watched.run(run.outcome)
         if isinstance(found, _Pause):
             held = await self._stored(lambda: self._store.wait_again(claim, failed=found.failed))
@@ -136,6 +142,7 @@ class _Run:
         self,
         claim: Claim,
         server: OperationServer,
+        *,
         watched: _Watched,
         settings: JobsSettings,
         heard: Heard,

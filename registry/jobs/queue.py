@@ -126,6 +126,7 @@ class JobWorker:
         pool: Pool,
         settings: JobsSettings,
         perform: Perform,
+        *,
         schedules: Mapping[str, str],
         tick: Callable[[str], Awaitable[object]],
     ) -> None:

@@ -284,7 +284,13 @@ class JobStore:
             return await cursor.fetchone()
 
     async def page(
-        self, host_id: str, operations: Sequence[str], state: str | None, before: str, limit: int
+        self,
+        host_id: str,
+        operations: Sequence[str],
+        *,
+        limit: int,
+        state: str | None = None,
+        before: str = "",
     ) -> list[JobRow]:
         """Jobs of these operations, the newest first; `before` is the `key_of` one, or ""."""
         time, _, job = before.partition(" ")

@@ -9,6 +9,7 @@ from msgspec import Struct
 from gateway.audit.queries import AuditQuery, RecordedEntry, search
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Ground,
     Line,
@@ -72,12 +73,13 @@ class AuditOperations:
             ),
             Operation(
                 "verifyAudit",
-                "GET",
+                "POST",
                 "/audit/verification",
                 "Tell whether the audit log is as it was written.",
                 READ,
                 self.verify,
                 ChainReport,
+                job=AsJob(always=True, lock="audit", once=True),
             ),
         )
 
@@ -115,7 +117,7 @@ class AuditOperations:
             raise unavailable("The audit log is being verified; try again later.")
         self._verifying = True
         try:
-            return await verify(self._ground.pool, asked.tenant, self._key)
+            return await verify(self._ground.pool, asked.tenant, self._key, asked.job.progress)
         finally:
             self._verifying = False
 

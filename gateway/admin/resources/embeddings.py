@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Ground,
     Operation,
@@ -66,6 +67,7 @@ class EmbeddingOperations:
             Operation(
                 "backfillEmbeddings", "POST", "/embeddings/backfill",
                 "Make the vectors that are missing, of all tenants.", WRITE, self.backfill, Queued,
+                job=AsJob(always=True, lock="embeddings", once=True),
             ),
         )  # fmt: skip
 
@@ -87,7 +89,8 @@ class EmbeddingOperations:
         if not self._ground.is_operator(asked):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
-        return Queued(await population.backfill(self._ground.pool, self._kinds))
+        pool, progress = self._ground.pool, asked.job.progress
+        return Queued(await population.backfill(pool, self._kinds, progress))
 
     async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""

@@ -19,6 +19,7 @@ from config.settings import Imports
 from config.sources import SourceSettings
 from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Ground,
     ListPage,
@@ -105,7 +106,7 @@ class SourceOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one, page = "/sources/{source}", ListPage[SourceView]
+        one, page, again = "/sources/{source}", ListPage[SourceView], AsJob(lock="source:{source}")
         return (
             Operation(
                 "listSources", "GET", "/sources", "List the sources.", READ, self.list,
@@ -113,7 +114,7 @@ class SourceOperations:
             ),
             Operation(
                 "importSource", "POST", "/sources", "Import a source that is new.", WRITE,
-                self.create, ImportResult, 201, body=Import,
+                self.create, ImportResult, 201, body=Import, job=AsJob(lock="source:{body.name}"),
             ),
             Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
             Operation(
@@ -125,10 +126,11 @@ class SourceOperations:
                 "Import an uploaded source from another description.", WRITE,
                 self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
                 problems=(409,), no_tool="a whole document is uploaded, not said by a model",
+                job=again,
             ),
             Operation(
                 "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
-                self.refresh, ImportResult,
+                self.refresh, ImportResult, job=again,
             ),
             Operation(
                 "listVersions", "GET", f"{one}/versions", "List what it was imported from.", READ,
@@ -136,7 +138,7 @@ class SourceOperations:
             ),
             Operation(
                 "rollBack", "POST", f"{one}/rollback", "Serve an older version again.", WRITE,
-                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True,
+                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True, job=again,
             ),
         )  # fmt: skip
 
@@ -164,7 +166,9 @@ class SourceOperations:
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
         try:
             with self._turn(asked.tenant):
-                report = await self._sources(asked).create(self._guarded(spec), document)
+                report = await self._sources(asked).create(
+                    self._guarded(spec), document, asked.job.progress
+                )
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
         return OperationOutput(_told(report), location=f"/sources/{body.name}")
@@ -175,7 +179,7 @@ class SourceOperations:
         try:
             with self._turn(asked.tenant):
                 report = await self._sources(asked).upload(
-                    name, asked.body.document.encode(), _number(asked)
+                    name, asked.body.document.encode(), _number(asked), asked.job.progress
                 )
         except LookupError as error:
             raise not_found("source", name) from error
@@ -191,8 +195,8 @@ class SourceOperations:
         try:
             with self._turn(asked.tenant):
                 if spec is not None:
-                    return _told(await sources.import_(spec, force=True))
-                return _told(await sources.refresh(name))
+                    return _told(await sources.import_(spec, asked.job.progress, force=True))
+                return _told(await sources.refresh(name, asked.job.progress))
         except LookupError as error:
             raise not_found("source", name) from error
 
@@ -218,7 +222,7 @@ class SourceOperations:
         history = History(self._store, versions, asked.tenant, self._limits)
         try:
             with self._turn(asked.tenant):
-                return _told((await history.roll_back(name, to)).report)
+                return _told((await history.roll_back(name, to, asked.job.progress)).report)
         except LookupError as error:
             raise not_found("source", name) from error
 

@@ -21,6 +21,7 @@ from config.settings import LoggingSettings, Settings
 from gateway.cli.access.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
+from gateway.components import components_of
 from registry.database.embedded import DatabaseError
 from registry.database.postgres import Database, failure
 from registry.sources.store import ToolStore
@@ -79,7 +80,9 @@ async def open_registry(
     settings: Settings, act: Act | None = None, *, migrate: bool = True
 ) -> AsyncIterator[Registry]:
     """`act`: the change to record in the audit log."""
-    async with Database.open(settings.database, wait=False, migrate=migrate) as database:
+    async with Database.open(
+        settings.database, wait=False, migrate=migrate, components=components_of(settings)
+    ) as database:
         outcome = "failed"
         try:
             yield Registry(database, ToolStore(database.pool), settings.tenant.host_id)

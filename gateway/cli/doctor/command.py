@@ -40,8 +40,9 @@ from gateway.cli.idle import idle_patterns, rules_not_evaluated
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.servers import open_lister
 from gateway.cli.tools.costs import check as costs
+from gateway.components import components_of
 from gateway.wings.table import wing_components
-from registry.database.migrate import REGISTRY, status
+from registry.database.migrate import status
 from registry.database.postgres import Database
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
@@ -143,7 +144,7 @@ async def _database(database: Database, settings: Settings) -> AsyncIterator[Che
         version = connection.info.parameter_status("server_version")
         where = "embedded" if settings.database.url == "embedded" else "database.url"
         yield Check("database", "ok", f"PostgreSQL {version} ({where})")
-        states = await status(connection, (REGISTRY, *wing_components(settings)))
+        states = await status(connection, (*components_of(settings), *wing_components(settings)))
         if any(state.applied is None for state in states):
             async for check in rights(connection):
                 yield check

@@ -1,11 +1,12 @@
-"""`toolgate worker`: a separate process that creates vectors beside the gateways."""
+"""`toolgate worker`: a process that makes vectors and runs jobs beside the gateways."""
 
 import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -13,9 +14,12 @@ from msgspec.structs import replace
 
 from config.logging import configure
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.access.credentials import stored_in
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import out
+from gateway.cli.sources.servers import open_lister
+from gateway.components import has_jobs
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
@@ -24,7 +28,10 @@ from registry.embedding.kinds import Kinds
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.search.indexes import ensure_indexes
 
-log = logging.getLogger("toolgate.embedding")
+if TYPE_CHECKING:
+    from gateway.app.jobs import Jobs
+
+log = logging.getLogger("toolgate.worker")
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -38,48 +45,63 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 )
 @settings_option
 def worker(settings: Settings, workers: int | None) -> None:
-    """Make vectors for the texts in the queue, until Ctrl-C.
+    """Make vectors for the texts in the queue and run jobs, until Ctrl-C.
 
-    Gateways do that too, with `embedding.workers` workers each. Set it to 0 there where it should
-    not take their processor, and start as many of these as you like, on any machine that reaches
-    the database.
+    Gateways do that too, with `embedding.workers` workers and `jobs.concurrency` jobs each. Set
+    them to 0 there where they should not take their processor, and start as many of these as you
+    like, on any machine that reaches the database.
 
     \b
-    SIGTERM, Ctrl-C  finish the texts in hand (server.drain_s), then stop;
-                     Ctrl-C again stops at once
+    SIGTERM, Ctrl-C  finish the texts in hand (server.drain_s) and the jobs
+                     (jobs.grace_s; what is left waits for another worker),
+                     then stop; Ctrl-C again stops at once
     """
     configure(settings.logging)
     run(_work(settings, workers))
 
 
 async def _work(settings: Settings, workers: int | None) -> None:
-    kinds = wing_kinds(settings)
-    async with (
-        open_embedders(settings, kinds) as embedders,
-        Database.open(settings.database) as database,
-    ):
-        crews = crews_of(settings, database, embedders, kinds=kinds, workers=workers)
+    kinds, with_jobs = wing_kinds(settings), has_jobs(settings)
+    async with AsyncExitStack() as stack:
+        embedders = await stack.enter_async_context(
+            open_embedders(settings, kinds, needed=not with_jobs)
+        )
+        registry = await stack.enter_async_context(open_registry(settings))
+        crews = crews_of(settings, registry.database, embedders, kinds=kinds, workers=workers)
+        jobs = await _jobs(settings, registry, stack) if with_jobs else None
         async with anyio.create_task_group() as group:
-            group.start_soon(_until_signalled, crews, settings.server.drain_s)
-            models = dict.fromkeys(one.model for one in embedders.values())
-            out.print(f"Worker is ready: {', '.join(models)}")
+            group.start_soon(_until_signalled, crews, jobs, settings.server.drain_s)
+            made = dict.fromkeys(one.model for one in embedders.values())
+            out.print(f"Worker is ready: {', '.join([*made, *(['jobs'] if jobs else [])])}")
             async with anyio.create_task_group() as working:
                 for crew in crews:
                     working.start_soon(crew.run)
+                if jobs is not None:
+                    working.start_soon(jobs.run)
             group.cancel_scope.cancel()
     log.info("stopped", extra={"embedded": sum(crew.done for crew in crews)})
 
 
+async def _jobs(settings: Settings, registry: Registry, stack: AsyncExitStack) -> "Jobs":
+    from gateway.app.jobs import jobs_of_worker
+
+    stored = await stored_in(settings, registry)
+    lister = await stack.enter_async_context(open_lister(settings, stored))
+    return await stack.enter_async_context(jobs_of_worker(settings, registry.database, lister))
+
+
 @asynccontextmanager
-async def open_embedders(settings: Settings, kinds: Kinds) -> AsyncIterator[Mapping[str, Embedder]]:
-    """The embedders by purpose; fails where they are all disabled."""
+async def open_embedders(
+    settings: Settings, kinds: Kinds, *, needed: bool = True
+) -> AsyncIterator[Mapping[str, Embedder]]:
+    """The embedders by purpose; fails where they are all disabled, if they are needed."""
     embedders = Embedders(settings.embedding, make_embedder)
     try:
         found = {kind.purpose: embedders.of(kind.purpose) for kind in kinds.values()}
     except EmbeddingFailed as error:
         fail(str(error), USAGE)
     enabled = {purpose: one for purpose, one in found.items() if one is not None}
-    if not enabled:
+    if needed and not enabled:
         fail("embeddings are disabled: set embedding.provider, as to `bundled`", USAGE)
     try:
         yield enabled
@@ -112,8 +134,9 @@ def crews_of(
     ]
 
 
-async def _until_signalled(crews: Sequence[Crew], drain_s: float) -> None:
-    """Stop the crews gracefully on a signal; cancel them after `drain_s`, or on a second signal."""
+async def _until_signalled(crews: Sequence[Crew], jobs: "Jobs | None", drain_s: float) -> None:
+    """Stop crews and jobs gracefully on a signal; cancel the crews after `drain_s`, or on a second
+    signal."""
     loop, heard = asyncio.get_running_loop(), asyncio.Queue[int]()
     for number in STOPPING:
         loop.add_signal_handler(number, heard.put_nowait, number)
@@ -121,6 +144,8 @@ async def _until_signalled(crews: Sequence[Crew], drain_s: float) -> None:
         log.info("stopping", extra={"signal": signal.Signals(await heard.get()).name})
         for crew in crews:
             crew.stop()
+        if jobs is not None:
+            jobs.stop()
         with anyio.move_on_after(drain_s):
             await heard.get()
         for crew in crews:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import aiohttp
+import anyio
 from openapi_core import Config, OpenAPI
 from openapi_core.testing import MockRequest, MockResponse
 from yarl import URL
@@ -16,6 +17,7 @@ from tests.gateway.guards.signing import FOREVER, signer
 
 KEY = signer("ES256", kid="2026")
 ROOT = "/admin/v1"
+DEADLINE_S = 60  # a loaded machine is slow, not wrong
 CONFIG = Config(extra_media_type_deserializers={"application/problem+json": json.loads})
 
 
@@ -58,6 +60,17 @@ class Admin:
         if method in {"GET", "POST", "PUT", "DELETE"}:
             self._check(method, path, data, sent, answer)
         return answer
+
+    async def ended(self, answer: Answer, **headers: str) -> Any:
+        """The job that was answered with, once it has ended."""
+        assert answer.status == 202, answer.body
+        path = answer.headers["location"].removeprefix(ROOT)
+        with anyio.fail_after(DEADLINE_S):
+            while True:
+                job = (await self("GET", path, **headers)).json
+                if "ended" in job:
+                    return job
+                await anyio.sleep(0.02)
 
     async def raw(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str]

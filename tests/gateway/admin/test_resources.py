@@ -364,7 +364,7 @@ async def audit(api: Admin, database: Database) -> None:
             answer = await api("GET", f"/{path}?after={cursor}")
             assert (answer.status, answer.json["errors"][0]["parameter"]) == (422, "after")
     assert (await api("GET", "/audit?after=YQ")).status == 422
-    report = (await api("GET", "/audit/verification")).json
+    report = (await api("POST", "/audit/verification")).json
     assert (report["records"], report["problems"]) == (3, [])
 
 

@@ -80,7 +80,7 @@ async def working(
     schedules: Mapping[str, str] | None = None,
     tick: Callable[[str], Awaitable[object]] = nothing,
 ) -> AsyncIterator[JobWorker]:
-    worker = JobWorker(database.pool, settings, perform, schedules or {}, tick)  # type: ignore[arg-type]
+    worker = JobWorker(database.pool, settings, perform, schedules=schedules or {}, tick=tick)  # type: ignore[arg-type]
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run)
         yield worker
@@ -226,7 +226,9 @@ async def test_cancelling_the_scope_of_a_worker_leaves_no_job_behind(
     database: Database, queue: JobQueue, hands: Hands
 ) -> None:
     job_id = await queue.put(draft())
-    worker = JobWorker(database.pool, replace(JOBS, grace_s=0.05), hands.perform, {}, nothing)
+    worker = JobWorker(
+        database.pool, replace(JOBS, grace_s=0.05), hands.perform, schedules={}, tick=nothing
+    )
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(worker.run)
@@ -239,7 +241,7 @@ async def test_cancelling_the_scope_of_a_worker_leaves_no_job_behind(
 async def test_a_worker_that_was_stopped_before_it_began_ends(
     database: Database, hands: Hands
 ) -> None:
-    worker = JobWorker(database.pool, JOBS, hands.perform, {}, nothing)
+    worker = JobWorker(database.pool, JOBS, hands.perform, schedules={}, tick=nothing)
     worker.stop()
     with anyio.fail_after(DEADLINE_S):
         await worker.run()
@@ -327,7 +329,7 @@ async def test_ended_jobs_are_removed_after_their_time(
             "UPDATE job_t SET ended_ts = ended_ts - interval '31 days' WHERE job_id = %s", [old]
         )
     assert await hands.store.remove_ended(30) == 1
-    found = await hands.store.page(HOST, ["work"], None, "", 10)
+    found = await hands.store.page(HOST, ["work"], limit=10)
     assert [one.job_id for one in found] == [waiting, new]
 
 
