@@ -230,7 +230,15 @@ OptionalUrl = Annotated[
         "or nothing",
     ),
 ]
-Dimension = Annotated[int, Meta(ge=384, le=384, description="384, the length of stored vectors")]
+VECTOR_DIMENSION = 384  # of the domain embedding_vector
+Dimension = Annotated[
+    int,
+    Meta(
+        ge=VECTOR_DIMENSION,
+        le=VECTOR_DIMENSION,
+        description=f"{VECTOR_DIMENSION}, the length of stored vectors",
+    ),
+]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 DisclosureMode = Literal["direct", "search", "auto"]
 FunctionName = SourceName

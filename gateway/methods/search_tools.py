@@ -49,7 +49,7 @@ Record = Callable[..., Awaitable[Any]]
 @dataclass(slots=True)
 class _Search:
     model: str
-    vector: Any  # the query's, shape (384,)
+    vector: Any  # the query's, shape (dimension,)
     left: set[str]  # ids of the tools found that were not called yet
     until: float
 

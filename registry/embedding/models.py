@@ -20,6 +20,7 @@ from pathlib import Path
 
 from psycopg import AsyncConnection
 
+from config.types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, TOOLS, Kinds, of_purpose
@@ -74,7 +75,6 @@ def _hash(data: bytes) -> str:
 log = logging.getLogger("toolgate.embedding")
 
 CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": target or serving changed
-DIMENSION = 384  # of the column
 _LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: queueing holds it, shared
 _FAILED_MOST = 0.1  # of all texts; a model that fails more often replaces no other
 _PURGED = 1000  # vectors per statement
@@ -129,10 +129,10 @@ async def register(pool: Pool, embedder: Embedder | None, purpose: str = TOOLS) 
     work: the existing one serves better.
     """
     wanted = embedder.model if embedder else None
-    if embedder and embedder.dimension != DIMENSION:
+    if embedder and embedder.dimension != VECTOR_DIMENSION:
         raise EmbeddingFailed(
-            f"{wanted} makes vectors of {embedder.dimension} numbers; only {DIMENSION} can be "
-            "stored: choose another model, or embedding.dimension where the service can shorten",
+            f"{wanted} makes vectors of {embedder.dimension} numbers; only {VECTOR_DIMENSION} can "
+            "be stored: choose another model, or embedding.dimension where the service can shorten",
             retryable=False,
         )
     async with borrowed(pool) as connection:

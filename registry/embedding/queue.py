@@ -15,9 +15,9 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
+from config.types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Vectors
-from registry.embedding.models import DIMENSION
 from registry.embedding.vectors import Reals, RealsDumper
 
 ERROR = 200  # characters stored of the reason of a failure
@@ -69,7 +69,7 @@ class Queue:
             "worker": worker,
             "model": model,
             "kinds": list(kinds),
-            "dimension": DIMENSION,
+            "dimension": VECTOR_DIMENSION,
         }
 
     async def claim(self, most: int, lease_s: float) -> list[Task]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
+from config.types import VECTOR_DIMENSION
 from registry.embedding.abc import EmbeddingFailed, Vectors
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class RealsDumper(Dumper):
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def half_vector(vector: str) -> str:
+    """The SQL expression `vector` in half precision, as HNSW indexes have it."""
+    return f"{vector}::halfvec({VECTOR_DIMENSION})"
+
 
 OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
 

@@ -17,10 +17,10 @@ from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 
 from config.settings import EmbeddingSettings
+from config.types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.kinds import KINDS, Key, Kinds, SourceText, columns
-from registry.embedding.models import DIMENSION
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
 from registry.embedding.vectors import checked
 
@@ -250,7 +250,7 @@ class Worker:
             raise EmbeddingFailed(
                 f"the embedding model crashed: {type(error).__name__}", retryable=False
             ) from error
-        return checked(vectors, len(texts), DIMENSION)
+        return checked(vectors, len(texts), VECTOR_DIMENSION)
 
     async def _pause(self, seconds: float, *, wakes: bool) -> None:
         """Sleep until a wake-up, or for this long; without `wakes` only a stop interrupts it."""

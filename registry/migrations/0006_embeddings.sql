@@ -7,6 +7,10 @@
 -- embedding_queue, embedding_leave and embedding_forget (see search_kind_add, and search_kind_watch
 -- in 0008_search.sql).
 
+-- Vectors of entities and queries, whatever their kind and model (VECTOR_DIMENSION in
+-- config/types.py). The only place in SQL that knows their length.
+CREATE DOMAIN embedding_vector AS vector(384);
+
 CREATE TABLE search_kind_t (
     entity_type        varchar(32) PRIMARY KEY CHECK (entity_type ~ '^[a-z][a-z0-9_]*$'),
     purpose            varchar(32) NOT NULL CHECK (purpose ~ '^[a-z][a-z0-9_]*$'),
@@ -52,7 +56,7 @@ CREATE TABLE entity_embedding_t (
     source_hash        char(64) NOT NULL,
     status             varchar(16) NOT NULL
         CHECK (status IN ('pending', 'ready', 'failed', 'disabled', 'blank')),
-    embedding          vector(384),
+    embedding          embedding_vector,
     error              text,
     embedded_ts        timestamptz,
     PRIMARY KEY (host_id, entity_type, entity_id, model),

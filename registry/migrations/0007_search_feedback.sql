@@ -8,7 +8,7 @@ CREATE TABLE usage_query_t (
     model              varchar(128) NOT NULL,
     principal          char(32) NOT NULL,
     slot               smallint NOT NULL CHECK (slot BETWEEN 0 AND 2),
-    embedding          vector(384) NOT NULL,
+    embedding          embedding_vector NOT NULL,
     update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
     PRIMARY KEY (host_id, entity_type, entity_id, model, principal, slot)
 );
@@ -22,7 +22,7 @@ CREATE TABLE usage_embedding_t (
     entity_type        varchar(32) NOT NULL,
     entity_id          uuid NOT NULL,
     model              varchar(128) NOT NULL,
-    embedding          vector(384) NOT NULL,
+    embedding          embedding_vector NOT NULL,
     principals         integer NOT NULL,
     update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
     PRIMARY KEY (host_id, entity_type, entity_id, model)

@@ -31,7 +31,8 @@ DOWN = "the embedding model gives no vectors at the moment"
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """`vectors`: of the whole query, then of its sentences where it has several; shape (n, 384)."""
+    """`vectors`: of the whole query, then of its sentences where it has several; shape (texts,
+    dimension)."""
 
     vectors: "Vectors | None" = None
     model: str | None = None
@@ -40,7 +41,7 @@ class Encoded:
 
     @property
     def whole(self) -> "Vectors | None":
-        """The vector of the whole query, shape (384,)."""
+        """The vector of the whole query, shape (dimension,)."""
         return None if self.vectors is None else self.vectors[0]
 
 

@@ -13,6 +13,7 @@ import logging
 from psycopg import AsyncConnection, sql
 
 from registry.database.postgres import Database
+from registry.embedding.vectors import half_vector
 
 log = logging.getLogger("toolgate.search")
 
@@ -113,7 +114,7 @@ async def _build(connection: AsyncConnection, name: str, where: str) -> None:
     log.info("search_index_building", extra={"index": name})
     await connection.execute(
         f"CREATE INDEX CONCURRENTLY {name} ON entity_embedding_t"
-        f" USING hnsw ((embedding::halfvec(384)) halfvec_ip_ops)"
+        f" USING hnsw (({half_vector('embedding')}) halfvec_ip_ops)"
         f" WITH (m = {M}, ef_construction = {EF_CONSTRUCTION})"
         f" WHERE {where}".encode()
     )

@@ -95,8 +95,8 @@ class Timings:
 class SearchResult:
     """Results, best first. `note`: why results may be missing, for a person or a model to read.
 
-    `path`: how vectors were searched. `vector`: the query's own, shape (384,), of `model`; the
-    input of `Feedback.record`.
+    `path`: how vectors were searched. `vector`: the query's own, shape (dimension,), of `model`;
+    the input of `Feedback.record`.
     """
 
     hits: list[Hit] = field(default_factory=list)

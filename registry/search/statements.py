@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from registry.embedding.vectors import half_vector
 from registry.search.lexical import K1, B
 
 WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them
@@ -204,7 +205,7 @@ def _near(shape: Shape, n: int) -> str:
             SELECT vector.entity_id, {_looked_up(shape)} AS cosine
             FROM entity_embedding_t AS vector
             WHERE {shape.indexed} AND {_findable(shape, "vector")} AND effort.value <> ''
-            ORDER BY vector.embedding::halfvec(384) <#> %(q{n})s::vector::halfvec(384)
+            ORDER BY {half_vector("vector.embedding")} <#> {half_vector(f"%(q{n})s::vector")}
             LIMIT {most}
         ) AS near)"""
 
