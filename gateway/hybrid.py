@@ -268,10 +268,10 @@ def declared(
 ) -> Action:
     """Raises TypeError and ValueError, which name what was expected."""
     checked = _id(id_)
-    _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", side)
-    _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", skip_auth)
-    _expect(checked, "description", isinstance(description, str), "text", description)
-    _expect(checked, "rest", rest is None or isinstance(rest, str), "None or a name", rest)
+    _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", found=side)
+    _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", found=skip_auth)
+    _expect(checked, "description", isinstance(description, str), "text", found=description)
+    _expect(checked, "rest", rest is None or isinstance(rest, str), "None or a name", found=rest)
     return Action(
         checked,
         description,
@@ -299,14 +299,14 @@ def _id(id_: Any) -> str:
 def _scope(id_: str, scope: Any) -> str | None:
     """A blank scope is an error: it would leave the action open."""
     given = isinstance(scope, str) and bool(scope.strip())
-    _expect(id_, "scope", scope is None or given, "None or scopes separated by blanks", scope)
+    _expect(id_, "scope", scope is None or given, "None or scopes separated by blanks", found=scope)
     return scope  # type: ignore[no-any-return]  # checked above
 
 
 def _names(id_: str, positional: Any) -> tuple[str, ...]:
     listed = isinstance(positional, Sequence) and not isinstance(positional, str)
     fits = listed and all(isinstance(name, str) for name in positional)
-    _expect(id_, "positional", fits, "a list of names", positional)
+    _expect(id_, "positional", fits, "a list of names", found=positional)
     return tuple(positional)
 
 
@@ -315,7 +315,7 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
         return None
     if schema == {...}:
         raise TypeError(f"{id_}: schema={{...}} is a placeholder: write {_SCHEMA} in its place")
-    _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", schema)
+    _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", found=schema)
     try:
         closed(dict(schema))
     except UnusableSchema as problem:
@@ -323,7 +323,7 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
     return dict(schema)
 
 
-def _expect(id_: str, name: str, fits: bool, expected: str, found: Any) -> None:
+def _expect(id_: str, name: str, fits: bool, expected: str, *, found: Any) -> None:
     if not fits:
         raise TypeError(f"{id_}: {name}: expected {expected}, found {_shown(found)}")
 

@@ -70,7 +70,15 @@ class Shared:
             events=events,
         )
         later, replay_s = self.sessions.background, mcp.replay_s
-        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._heartbeat_s)
+        self.streams = Streams(
+            log,
+            sessions,
+            counter,
+            self.bus,
+            replay_s=replay_s,
+            background=later,
+            heartbeat_s=self._heartbeat_s,
+        )
         answers = RemoteAnswers(log, sessions.shared, later, replay_s)
         self.asks = ClientRequests(self.bus.node, answers, mcp.ask_timeout_s, mcp.asks)
 

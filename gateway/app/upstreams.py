@@ -214,7 +214,9 @@ class Federation:
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
         remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
-        deferred = DeferredCalls(self.parking, remote, shared.bus.node, self.sealer, mcp.parked_s)
+        deferred = DeferredCalls(
+            self.parking, remote, node=shared.bus.node, sealer=self.sealer, parked_s=mcp.parked_s
+        )
         self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
         self.task_ids = TaskIds(self.sealer)
         self.upstream = McpUpstream(self.relay, self.task_ids)

@@ -69,7 +69,16 @@ def explain(
     known = arguments is not None
     decision = verdict.decided(values) if known else verdict.decision
     outcomes = [
-        _outcome(engine, rule, principal, toolset, subject, values, known) for rule in engine.rules
+        _outcome(
+            engine,
+            rule,
+            principal=principal,
+            toolset=toolset,
+            subject=subject,
+            values=values,
+            known=known,
+        )
+        for rule in engine.rules
     ]
     outcomes = [*_of_settings(engine, standing, subject), *outcomes]
     reason = decision.reason or _OWN_REASONS.get(decision.rule, "")
@@ -96,6 +105,7 @@ def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> 
 def _outcome(
     engine: Engine,
     rule: CompiledRule,
+    *,
     principal: Principal,
     toolset: str | None,
     subject: Subject,

@@ -42,6 +42,7 @@ class MemoryLog:
         keep_events: int,
         keep_s: float,
         limit_bytes: int,
+        *,
         clock: Clock = time.monotonic,
         apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -227,7 +228,7 @@ class MemoryCounter:
     async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot, now = slot_us(window_s), self._now_us()
         uses = self._uses[key, slot] = live(self._uses.get((key, slot), {}), now, slot)
-        return admit(uses, limit, now, slot, wanted)
+        return admit(uses, limit, now, slot, wanted=wanted)
 
     async def purge(self) -> None:
         """Remove keys that were not used within their windows."""

@@ -48,6 +48,7 @@ class PeerNodes:
         self,
         bus: Bus,
         store: SessionStore,
+        *,
         open_sessions: OpenSessions,
         standalone: StandaloneStreams,
         wait_s: float,

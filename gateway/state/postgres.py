@@ -212,7 +212,7 @@ class PostgresCounter:
             )
             stored, now_us = await only_row(locked)
             uses = live({int(one): count for one, count in stored.items()}, now_us, slot)
-            verdict = admit(uses, limit, now_us, slot, wanted)
+            verdict = admit(uses, limit, now_us, slot, wanted=wanted)
             if verdict.allowed:
                 await connection.execute(
                     "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]
@@ -264,6 +264,7 @@ class PostgresLog:
         opened: Opened,
         keep_events: int,
         keep_s: float,
+        *,
         apart: Mapping[str, int] = MappingProxyType({}),
         prefix: str = "",
         not_prefix: str = "",

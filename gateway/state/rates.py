@@ -48,7 +48,9 @@ def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
     return {slot: uses[slot] for slot in sorted(uses) if slot >= current - SLOTS}
 
 
-def admit(uses: dict[int, int], limit: int, now_us: int, slot_us: int, wanted: int = 1) -> Verdict:
+def admit(
+    uses: dict[int, int], limit: int, now_us: int, slot_us: int, *, wanted: int = 1
+) -> Verdict:
     """Count up to `wanted` uses in `uses`, whose slots are `live`, as far as the limit allows."""
     left = limit - sum(uses.values())
     if left > 0:

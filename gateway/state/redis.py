@@ -137,12 +137,13 @@ class RedisSessions:
         return await self._run(session_id)
 
     async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
-        return await self._run(session_id, ttl_s, 0, {NODE + node.encode(): b"1"})
+        return await self._run(session_id, ttl_s, grows=0, wanted={NODE + node.encode(): b"1"})
 
     async def change(
         self, session_id: str, change: SessionChange, ttl_s: float
     ) -> SessionRecord | None:
-        return await self._run(session_id, ttl_s, 1, *_written(change))
+        wanted, removed = _written(change)
+        return await self._run(session_id, ttl_s, grows=1, wanted=wanted, removed=removed)
 
     async def delete(self, session_id: str) -> bool:
         with asking():
@@ -184,6 +185,7 @@ class RedisSessions:
         self,
         session_id: str,
         ttl_s: float = 0,
+        *,
         grows: int = 0,
         wanted: Mapping[bytes, bytes] = MappingProxyType({}),
         removed: Sequence[bytes] = (),
@@ -205,7 +207,7 @@ class RedisCounter:
         with asking():
             now, stored = await self._hit([f"{PREFIX}uses:{slot}:{key}"], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
-        return admit(live(uses, int(now), slot), limit, int(now), slot, wanted)
+        return admit(live(uses, int(now), slot), limit, int(now), slot, wanted=wanted)
 
     async def purge(self) -> None:
         """Redis expires keys itself."""
@@ -234,8 +236,8 @@ def _written(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
     if change.log_level is not UNSET:
         wanted[b"level"] = change.log_level.encode()
     for name in ("client", "capabilities"):
-        if (said := getattr(change, name)) is not UNSET:
-            wanted[name.encode()] = msgspec.json.encode(said)
+        if (value := getattr(change, name)) is not UNSET:
+            wanted[name.encode()] = msgspec.json.encode(value)
     removed = _members(SUBSCRIPTION, change.unsubscribe) | _members(SKILL, change.leave)
     return wanted, list(removed)
 

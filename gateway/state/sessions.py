@@ -72,7 +72,9 @@ class Sessions:
         self._open = OpenSessions(limits, self._dropped)
         self.background = BackgroundTasks()  # finished before `close_all` returns
         self._standalone = StandaloneStreams(hub, bus, self.background)
-        self._peers = PeerNodes(bus, store, self._open, self._standalone, change_wait_s)
+        self._peers = PeerNodes(
+            bus, store, open_sessions=self._open, standalone=self._standalone, wait_s=change_wait_s
+        )
         events = events or Events()
         events.subscription_changed.subscribe(self.change)
         self._session_ended = events.session_ended
@@ -90,6 +92,7 @@ class Sessions:
         principal: Principal,
         client: Mapping[str, Any],
         capabilities: Mapping[str, Any],
+        *,
         toolset: str | None = None,
     ) -> Session:
         """Open a session. At the limit the least recently used one is evicted; Unavailable when all

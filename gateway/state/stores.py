@@ -103,7 +103,7 @@ def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
 
 
 def _in_postgres(settings: StateSettings, keep: Retention, opened: Opened) -> Stores:
-    log = PostgresLog(opened, keep.events, keep.seconds, OWN_LIMITS, not_prefix=kept.PREFIX)
+    log = PostgresLog(opened, keep.events, keep.seconds, apart=OWN_LIMITS, not_prefix=kept.PREFIX)
     answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)

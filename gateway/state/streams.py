@@ -164,6 +164,7 @@ class StreamRecorder:
         event_log: Log,
         background: BackgroundTasks,
         session: Session,
+        *,
         stream: str,
         ids: Ids,
         retention_s: float,
@@ -211,6 +212,7 @@ class Streams:
         store: SessionStore,
         counter: Counter,
         bus: Bus,
+        *,
         replay_s: float,
         background: BackgroundTasks,
         heartbeat_s: float = HEARTBEAT_S,
@@ -227,7 +229,9 @@ class Streams:
 
     def record(self, session: Session, ids: Ids) -> StreamRecorder:
         stream = f"p{self._bus.node}-{next(self._numbers)}"
-        return StreamRecorder(self._log, self._background, session, stream, ids, self._replay_s)
+        return StreamRecorder(
+            self._log, self._background, session, stream=stream, ids=ids, retention_s=self._replay_s
+        )
 
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]

@@ -65,7 +65,9 @@ class HttpSseEndpoint:
             toolset = self._endpoint.toolset_of(scope)
             wishes = self._endpoint.wishes_of(scope)
             principal = identity.principal
-            session = await self._front.sessions.open(V2024_11_05, principal, {}, {}, toolset)
+            session = await self._front.sessions.open(
+                V2024_11_05, principal, {}, {}, toolset=toolset
+            )
         except Fault as fault:
             await responder.fault(fault)
             return

@@ -137,7 +137,7 @@ class Posting:
         if opens is None:
             return admitted.session
         return await self._front.sessions.open(
-            admitted.revision, principal, opens.client_info, opens.capabilities, toolset
+            admitted.revision, principal, opens.client_info, opens.capabilities, toolset=toolset
         )
 
     async def _answer(

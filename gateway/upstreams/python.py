@@ -129,7 +129,7 @@ async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
 async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
     """Raises InternalError for a bug in the action; the log has the traceback."""
     try:
-        return spoken(await function(data, call))
+        return tool_result(await function(data, call))
     except Failure as failure:
         return status_failure(failure.status, _plain(failure.body))
     except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -155,7 +155,7 @@ def _plain(body: Mapping[str, Any] | Status | str) -> Any:
     return status_members(body) if isinstance(body, Status) else body
 
 
-def spoken(value: Any) -> ToolResult:
+def tool_result(value: Any) -> ToolResult:
     """The return value of a function as a result."""
     if isinstance(value, ToolResult):
         return value

@@ -6,7 +6,7 @@ from typing import Any, cast
 from config.settings import Scripts
 from gateway.context import Context
 from gateway.upstreams.http.answers import failed
-from gateway.upstreams.python import spoken
+from gateway.upstreams.python import tool_result
 from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import ScriptBinding
 from schemas.jsonrpc import decode_json
@@ -37,4 +37,4 @@ class ScriptUpstream:
         except ScriptFailed as error:
             return failed(f"{tool.name} {error}")
         value = decode_json(bytes(answer))
-        return spoken(value if isinstance(value, str) or value is None else answer)
+        return tool_result(value if isinstance(value, str) or value is None else answer)

@@ -132,6 +132,7 @@ class DuplexLink(SubscribableLink):
         params: Mapping[str, Any],
         handler: MessageHandler | None,
         timeout: Timeout,
+        *,
         headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
     ) -> dict[str, Raw]:
         if not self.facts.revision.handshake:

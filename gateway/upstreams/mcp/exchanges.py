@@ -141,6 +141,7 @@ class Exchange:
         id_: int,
         method: str,
         params: Mapping[str, Any],
+        *,
         handler: MessageHandler | None,
         timeout: Timeout,
     ) -> None:
@@ -186,7 +187,7 @@ class Exchanges:
         handler: MessageHandler | None,
         timeout: Timeout,
     ) -> Exchange:
-        exchange = Exchange(next(self._ids), method, params, handler, timeout)
+        exchange = Exchange(next(self._ids), method, params, handler=handler, timeout=timeout)
         self.running[exchange.id] = exchange
         if handler is not None:
             self._idle_asked = 0

@@ -91,6 +91,7 @@ class Link(Protocol):
         params: Mapping[str, Any],
         handler: MessageHandler | None,
         timeout: Timeout,
+        *,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         """The members of the result. Raises RelayedFault with the server's error as it came,
@@ -221,6 +222,7 @@ class TranslatingHandler:
     def __init__(
         self,
         inner: MessageHandler,
+        *,
         client: Revision,
         capabilities: Mapping[str, Any],
         asker: str,

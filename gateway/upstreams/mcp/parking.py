@@ -262,6 +262,7 @@ class RemoteParking:
         self,
         node: str,
         call: str,
+        *,
         answers: Mapping[str, Any],
         context: Context,
         handler: MessageHandler,
@@ -377,6 +378,7 @@ class DeferredCalls:
         self,
         parking: Parking,
         remote: RemoteParking,
+        *,
         node: str,
         sealer: Callable[[], Awaitable[Sealer]],
         parked_s: float,
@@ -418,7 +420,9 @@ class DeferredCalls:
         if parked.node == self._node:
             call = self._parking.take_up(parked.call, owner, answers, handler)
             return await self._parking.run(call, own_state)
-        members = await self._remote.take_up(parked.node, parked.call, answers, context, handler)
+        members = await self._remote.take_up(
+            parked.node, parked.call, answers=answers, context=context, handler=handler
+        )
         if members.get("resultType") == INPUT_REQUIRED:
             return {**members, "requestState": Raw(encode(state(parked)))}
         return members

@@ -99,7 +99,7 @@ class SessionPool:
     """The sessions at one server."""
 
     def __init__(
-        self, open_: Open, background: MessageHandler, limit: int, idle_s: float, wait_s: float
+        self, open_: Open, background: MessageHandler, *, limit: int, idle_s: float, wait_s: float
     ) -> None:
         """At most `limit` sessions, for one of which a call waits at most `wait_s`; `background`
         gets the messages that belong to no call."""

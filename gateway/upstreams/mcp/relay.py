@@ -109,13 +109,19 @@ class McpRelay:
         params = stateless_params(asked.params, context, capabilities)
         inner, revision = ClientHandler(context, server.on_change), context.revision
         handler = TranslatingHandler(
-            inner, revision, capabilities, self._asker(server), V2026_07_28
+            inner,
+            client=revision,
+            capabilities=capabilities,
+            asker=self._asker(server),
+            server=V2026_07_28,
         )
         link, caller = await server.stateless(), server.caller(context)
 
         async def send(headers: Headers) -> Members:
             headers = {**asked.headers, **headers} if headers else asked.headers
-            return await link.request(asked.method, params, handler, server.timeout, headers)
+            return await link.request(
+                asked.method, params, handler, server.timeout, headers=headers
+            )
 
         if not context.revision.handshake and context.revision.mcp:
             return _signed(await server.authenticated(caller, send), self._asker(server))
@@ -137,13 +143,17 @@ class McpRelay:
         capabilities = askable(context)
         if context.session is not None or not capabilities:
             handler = ClientHandler(context, server.on_change)
-            return await self._in_session(server, asked, context, capabilities, handler)
+            return await self._in_session(
+                server, asked, context, capabilities=capabilities, inner=handler
+            )
         if not self._deferred.possible(asked, context):  # try without questions
             handler = ClientHandler(context, server.on_change)
-            return await self._in_session(server, asked, context, {}, handler)
+            return await self._in_session(server, asked, context, capabilities={}, inner=handler)
 
         async def work(asker: MessageHandler) -> Members:
-            return await self._in_session(server, asked, context, capabilities, asker)
+            return await self._in_session(
+                server, asked, context, capabilities=capabilities, inner=asker
+            )
 
         return await self._deferred.run(asked, context, server.on_change, work)
 
@@ -152,15 +162,24 @@ class McpRelay:
         server: McpServer,
         asked: RelayRequest,
         context: Context,
+        *,
         capabilities: Mapping[str, Any],
         inner: MessageHandler,
     ) -> Members:
         """Raises MissingClientCapability, which 2026-07-28 alone knows, for a call that failed
         after its server had asked for what the client cannot do."""
         asker = self._asker(server)
-        handler = TranslatingHandler(inner, context.revision, capabilities, asker, server.revision)
+        handler = TranslatingHandler(
+            inner,
+            client=context.revision,
+            capabilities=capabilities,
+            asker=asker,
+            server=server.revision,
+        )
         try:
-            members = await self._again_if_lost(server, asked, context, capabilities, handler)
+            members = await self._again_if_lost(
+                server, asked, context, capabilities=capabilities, handler=handler
+            )
         except RelayedFault as fault:
             if handler.missing and context.revision.result_type:
                 raise _incapable(handler) from fault
@@ -174,18 +193,19 @@ class McpRelay:
         server: McpServer,
         asked: RelayRequest,
         context: Context,
+        *,
         capabilities: Mapping[str, Any],
         handler: MessageHandler,
     ) -> Members:
         caller = server.caller(context)
-        key = self._session_key(server, asked, context, capabilities, caller)
+        key = self._session_key(server, asked, context, capabilities=capabilities, caller=caller)
         params = handshake_params(asked.params, context.revision.tasks)
 
         async def send(headers: Headers) -> Members:
             async with server.pool.lease(key, handler, caller) as link:
                 await _set_level(link, server, context)
                 timeout = _patience(server, asked)
-                return await link.request(asked.method, params, handler, timeout, headers)
+                return await link.request(asked.method, params, handler, timeout, headers=headers)
 
         try:
             return await server.authenticated(caller, send)
@@ -203,6 +223,7 @@ class McpRelay:
         server: McpServer,
         asked: RelayRequest,
         context: Context,
+        *,
         capabilities: Mapping[str, Any],
         caller: Caller | None,
     ) -> SessionKey:

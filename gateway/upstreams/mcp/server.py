@@ -317,7 +317,9 @@ class McpServer:
         if source.options.command:
             # one for each session, and one for requests of 2026-07-28
             sessions = min(sessions, max(1, limits.stdio_processes - 1))
-        self.pool = SessionPool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
+        self.pool = SessionPool(
+            self._open, self, limit=sessions, idle_s=limits.mcp_idle_s, wait_s=limits.timeout_s
+        )
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
         self.on_change = self.watcher.on_change
         self.requests = 0  # passed on

@@ -267,9 +267,9 @@ async def open_stdio(
     command: ProcessCommand,
     respawn: RestartBackoff,
     hello: ClientProfile,
+    *,
     background: MessageHandler,
     timeout: Timeout,
-    *,
     requests_limit: int,
     revision: Revision = V2025_11_25,
 ) -> DuplexLink:
@@ -295,6 +295,7 @@ async def open_stdio_stateless(
     command: ProcessCommand,
     respawn: RestartBackoff,
     hello: ClientProfile,
+    *,
     background: MessageHandler,
     facts: ServerDescription,
 ) -> DuplexLink:

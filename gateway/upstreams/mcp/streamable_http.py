@@ -102,6 +102,7 @@ class HttpLink(Link):
         params: Mapping[str, Any],
         handler: MessageHandler | None,
         timeout: Timeout,
+        *,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         if self._lost:
@@ -306,6 +307,7 @@ class StatelessLink(SubscribableLink):
         params: Mapping[str, Any],
         handler: MessageHandler | None,
         timeout: Timeout,
+        *,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
         if self._closed:

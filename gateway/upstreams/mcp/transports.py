@@ -186,15 +186,17 @@ class StdioTransport:
                 self._command,
                 self._respawn,
                 hello,
-                background,
-                timeout,
+                background=background,
+                timeout=timeout,
                 requests_limit=self._limits.mcp_asks,
             )
         )
 
     async def _process(self, facts: ServerDescription, respawn: RestartBackoff) -> SubscribableLink:
         hello = ClientProfile(self._client)
-        opening = open_stdio_stateless(self._command, respawn, hello, NullHandler(), facts)
+        opening = open_stdio_stateless(
+            self._command, respawn, hello, background=NullHandler(), facts=facts
+        )
         return await self._counted(opening)
 
     async def _counted(self, opening: Coroutine[Any, Any, DuplexLink]) -> DuplexLink:

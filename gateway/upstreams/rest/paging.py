@@ -6,7 +6,7 @@ followed nor shown.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -33,6 +33,15 @@ def with_next(result: ToolResult, arguments: Json | None) -> ToolResult:
     return replace(result, meta={**(result.meta or {}), META_NEXT: {"arguments": arguments}})
 
 
+class _AnsweredPage(NamedTuple):
+    """A call and its response."""
+
+    binding: OpenAPIBinding
+    arguments: Json
+    headers: Mapping[str, str]
+    body: Raw
+
+
 def following(
     binding: OpenAPIBinding, arguments: Json, headers: Mapping[str, str], body: bytes
 ) -> Json | None:
@@ -41,63 +50,60 @@ def following(
     if paging is None:
         return None
     try:
-        found = _FOUND[paging.kind](paging, binding, arguments, headers, Raw(body))
+        page = _AnsweredPage(binding, arguments, headers, Raw(body))
+        found = _FOUND[paging.kind](paging, page)
     except (msgspec.DecodeError, ValueError, RecursionError):  # not as described
         return None
     return None if found is None or found == arguments else found
 
 
-def _cursor(
-    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
-) -> Json | None:
-    if paging.more and _value(body, paging.more) is not True:
+def _cursor(paging: Pagination, page: _AnsweredPage) -> Json | None:
+    if paging.more and _value(page.body, paging.more) is not True:
         return None
-    return _advanced(paging, arguments, _value(body, paging.path))
+    return _advanced(paging, page.arguments, _value(page.body, paging.path))
 
 
-def _last(
-    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
-) -> Json | None:
-    if _value(body, paging.more) is not True:
+def _last(paging: Pagination, page: _AnsweredPage) -> Json | None:
+    if _value(page.body, paging.more) is not True:
         return None
-    members = _members(body, paging.path)
-    return _advanced(paging, arguments, _value(members[-1], (paging.key,))) if members else None
+    members = _members(page.body, paging.path)
+    return (
+        _advanced(paging, page.arguments, _value(members[-1], (paging.key,))) if members else None
+    )
 
 
-def _page(
-    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
-) -> Json | None:
-    current, total = arguments.get(paging.argument, paging.first), _value(body, paging.total)
+def _page(paging: Pagination, page: _AnsweredPage) -> Json | None:
+    current, total = (
+        page.arguments.get(paging.argument, paging.first),
+        _value(page.body, paging.total),
+    )
     if not _is_number(current) or not _is_number(total):
         return None
     following = current + 1
-    return {**arguments, paging.argument: following} if following - paging.first < total else None
+    return (
+        {**page.arguments, paging.argument: following} if following - paging.first < total else None
+    )
 
 
-def _offset(
-    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
-) -> Json | None:
-    current, total = arguments.get(paging.argument, paging.first), _value(body, paging.total)
+def _offset(paging: Pagination, page: _AnsweredPage) -> Json | None:
+    current, total = (
+        page.arguments.get(paging.argument, paging.first),
+        _value(page.body, paging.total),
+    )
     if not _is_number(current) or not _is_number(total):
         return None
-    count = len(_members(body, paging.path))
+    count = len(_members(page.body, paging.path))
     following = current + count
     more = count > 0 and following - paging.first < total
-    return {**arguments, paging.argument: following} if more else None
+    return {**page.arguments, paging.argument: following} if more else None
 
 
-def _link(
-    paging: Pagination,
-    binding: OpenAPIBinding,
-    arguments: Json,
-    headers: Mapping[str, str],
-    body: Raw,
-) -> Json | None:
-    url = _value(body, paging.path) if paging.path else _next_link(_link_header(headers))
+def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
+    url = _value(page.body, paging.path) if paging.path else _next_link(_link_header(page.headers))
     if not isinstance(url, str) or not 0 < len(url) <= _URL_LIMIT:
         return None
     fed = {paging.argument, *paging.also}
-    said = _said_by(url, binding, fed)
+    said = _said_by(url, page.binding, fed)
     changed: Json = {}
     for argument, texts in said.items():
         if len(texts) != 1:
@@ -108,7 +114,7 @@ def _link(
         changed[argument] = value
     if not changed:
         return None
-    return {key: value for key, value in arguments.items() if key not in fed} | changed
+    return {key: value for key, value in page.arguments.items() if key not in fed} | changed
 
 
 _FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "link": _link}

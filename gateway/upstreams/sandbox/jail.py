@@ -115,7 +115,7 @@ def _limit(number: int, value: int) -> None:
 def _furnish(plan: dict[str, Any]) -> None:
     """A read-only root directory with only what the command needs."""
     _mount(None, "/", None, RECURSIVE | PRIVATE)
-    _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=755")
+    _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, options="size=1m,mode=755")
     for link, target in plan["links"].items():
         inside = Path(NEW_ROOT + link)
         inside.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _furnish(plan: dict[str, Any]) -> None:
         device = 0 if path.startswith("/dev/") else ATTR_NO_DEVICES
         _set(str(inside), ATTR_READ_ONLY | ATTR_NO_SUID | device, AT_RECURSIVE)
     for path in plan["hidden"]:
-        _mount("none", NEW_ROOT + path, "tmpfs", NO_SUID | NO_DEVICES, "size=4k,mode=555")
+        _mount("none", NEW_ROOT + path, "tmpfs", NO_SUID | NO_DEVICES, options="size=4k,mode=555")
         _set(NEW_ROOT + path, ATTR_READ_ONLY, 0)
     os.chdir(NEW_ROOT)
     number = ctypes.c_long(PIVOT_ROOT[os.uname().machine])
@@ -140,7 +140,7 @@ def _furnish(plan: dict[str, Any]) -> None:
 
 
 def _mount(
-    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+    source: str | None, target: str, kind: str | None, flags: int, *, options: str | None = None
 ) -> None:
     given = [None if one is None else one.encode() for one in (source, target, kind)]
     said = None if options is None else options.encode()

@@ -81,7 +81,9 @@ class Node:
             events=self.events,
         )
         later = self.sessions.background
-        self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)
+        self.streams = Streams(
+            stores.log, stores.sessions, stores.counter, self.bus, replay_s=300, background=later
+        )
         answers = RemoteAnswers(stores.log, shared, later, keep_s)
         self.asks = ClientRequests(self.bus.node, answers, timeout_s, asks)
 

@@ -142,7 +142,7 @@ async def test_a_full_memory_is_not_searched_with_every_event(
 
 
 async def test_a_stream_may_have_a_number_of_events_of_its_own(clock: Clock) -> None:
-    kept = MemoryLog(2, 60, MEGABYTE, clock, apart={"bus": 5})
+    kept = MemoryLog(2, 60, MEGABYTE, clock=clock, apart={"bus": 5})
     for _ in range(6):
         await kept.append("bus", b"")
         await kept.append("s", b"")

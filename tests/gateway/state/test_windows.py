@@ -76,7 +76,7 @@ def test_several_uses_at_once_are_granted_as_far_as_they_fit(
         now += pause
         uses = live(uses, now, slot)
         left = limit - sum(uses.values())
-        verdict = admit(uses, limit, now, slot, wanted)
+        verdict = admit(uses, limit, now, slot, wanted=wanted)
         assert (verdict.granted, verdict.remaining) == (min(wanted, left), left - min(wanted, left))
 
 

@@ -43,8 +43,8 @@ def rules(base_url: str | None, trusted: bool = True, **options: Any) -> Source:
 
 def known(**letter: Any) -> Context:
     """A call of somebody whose token, `letter`'s, was verified."""
-    supported = frozenset({"rules"}) if letter.get("scope_token") else None
-    identity = Identity(IDENTITY.principal, verified=True, scope_token=supported)
+    token = frozenset({"rules"}) if letter.get("scope_token") else None
+    identity = Identity(IDENTITY.principal, verified=True, scope_token=token)
     return Context(identity, V2025_06_18, "r-1", letter=CallHeaders(**letter))
 
 

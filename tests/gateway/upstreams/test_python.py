@@ -10,7 +10,7 @@ from gateway import hybrid
 from gateway.abc import RepeatableCommand
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.hybrid import Failure, Handler
-from gateway.upstreams.python import supported
+from gateway.upstreams.python import tool_result
 from schemas.binding import PythonBinding
 from schemas.errors import InternalError
 from schemas.hybrid import Status
@@ -58,14 +58,14 @@ async def call(function: Any, arguments: Any = None, keys: Keys | None = None, *
     ids=lambda value: str(value)[:20],
 )
 def test_what_it_returned(value: Any, text: str, structure: Any) -> None:
-    result = supported(value)
+    result = tool_result(value)
     assert result.content == (TextContent(text),)
     assert result.structured_content == structure
     assert not result.is_error
 
 
 def test_nothing_is_nothing() -> None:
-    assert supported(None) == ToolResult(())
+    assert tool_result(None) == ToolResult(())
 
 
 @pytest.mark.parametrize(

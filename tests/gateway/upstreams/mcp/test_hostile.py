@@ -239,7 +239,9 @@ async def test_configured_headers_go_to_trusted_addresses_only(serve):
     connections = Connections(limits(), sources)
     pool = connections.of(mcp_source(url))
     link = await HttpLink.open(pool, HELLO, Ears(), PATIENT, listen=True)
-    await link.request("tools/call", CALL, None, PATIENT, {"authorization": "Bearer caller"})
+    await link.request(
+        "tools/call", CALL, None, PATIENT, headers={"authorization": "Bearer caller"}
+    )
     await server.heard("GET")
     await link.close()
     assert [turn.seen.all("authorization") for turn in server.turns] == [["Bearer s"]] * 5

@@ -471,6 +471,6 @@ async def test_headers_of_the_caller_go_along_but_the_session_is_ours_to_name(se
     server = Scripted({"tools/call": done})
     link = await session(await serve(server))
     headers = {"X-A": "1", "Mcp-Session-Id": "other"}
-    await link.request("tools/call", CALL, None, PATIENT, headers)
+    await link.request("tools/call", CALL, None, PATIENT, headers=headers)
     assert server.turns[-1].header("x-a") == "1"
     assert server.turns[-1].seen.all("mcp-session-id") == ["s-1"]

@@ -85,7 +85,7 @@ async def test_the_name_is_repeated_where_the_method_has_one(
 async def test_headers_of_arguments_go_along(serve, stateless):
     server = Scripted({"tools/call": done})
     headers = {"Mcp-Param-Region": "eu", "Mcp-Method": "other"}
-    await stateless(await serve(server)).request("tools/call", CALL, None, PATIENT, headers)
+    await stateless(await serve(server)).request("tools/call", CALL, None, PATIENT, headers=headers)
     assert server.turns[0].header("mcp-param-region") == "eu"
     assert server.turns[0].seen.all("mcp-method") == ["tools/call"]
 

@@ -57,7 +57,13 @@ async def opened(anyio_backend: Any) -> AsyncIterator[Any]:
         timeout = options.pop("timeout", PATIENT)
         ears = background or Ears()
         link = await open_stdio(
-            started or command(), respawn, HELLO, ears, timeout, requests_limit=3, **options
+            started or command(),
+            respawn,
+            HELLO,
+            background=ears,
+            timeout=timeout,
+            requests_limit=3,
+            **options,
         )
         links.append(link)
         return link
@@ -199,7 +205,7 @@ async def test_a_process_gets_no_more_memory_than_it_may(opened):
 
 async def test_a_process_that_does_not_read_is_sent_no_more(anyio_backend):
     link = await open_stdio_stateless(
-        command("deaf"), RestartBackoff("things", 60), HELLO, Ears(), UNKNOWN
+        command("deaf"), RestartBackoff("things", 60), HELLO, background=Ears(), facts=UNKNOWN
     )
     texts = []
     while len(texts) < 50 and not (texts and "read" in texts[-1]):
@@ -284,7 +290,7 @@ async def test_a_process_that_never_answers_is_ended_and_not_started_again_at_on
 
 async def test_a_stateless_process_is_told_all_with_every_request(anyio_backend):
     link = await open_stdio_stateless(
-        command("modern"), RestartBackoff("things", 60), HELLO, Ears(), UNKNOWN
+        command("modern"), RestartBackoff("things", 60), HELLO, background=Ears(), facts=UNKNOWN
     )
     meta = (await call(link, "x"))["echo"]["_meta"]
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
@@ -308,7 +314,9 @@ from gateway.upstreams.mcp.stdio import open_stdio
 
 async def main():
     respawn = RestartBackoff("t", 1)
-    link = await open_stdio(command("stubborn"), respawn, HELLO, Ears(), PATIENT, requests_limit=1)
+    link = await open_stdio(
+        command("stubborn"), respawn, HELLO,
+        background=Ears(), timeout=PATIENT, requests_limit=1)
     members = await link.request("tools/call", {"name": "environment"}, None, PATIENT)
     print(bytes(members["pid"]).decode(), flush=True)
     await asyncio.sleep(600)
