@@ -56,7 +56,9 @@ async def _measured(rig: Rig, path: Path, number: int, limit: int) -> SetResult:
             rig.say(f"{path.name}: {step} {done:,} of {total:,}")
 
     async with of_catalog(tools, load(None, {}), say) as corpus:
-        return await evaluate(path.name, corpus, requests, MODES, say, baseline=True, number=number)
+        return await evaluate(
+            path.name, corpus, requests, MODES, progress=say, baseline=True, number=number
+        )
 
 
 def rows(results: Sequence[SetResult], whose: str) -> Iterator[Row]:

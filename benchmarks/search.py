@@ -105,7 +105,7 @@ async def _inside(
 
     async with Database.open(settings.database) as database:
         started = time.perf_counter()
-        corpus = await loaded(database, tools, settings, embedder, say)
+        corpus = await loaded(database, tools, settings, embedder, progress=say)
         loaded_s = time.perf_counter() - started
         rig.say(f"search: {len(requests)} requests")
         spent = [await _ask(corpus.search, corpus, request, "hybrid") for request in requests]

@@ -58,10 +58,10 @@ class Bundled:
         return await self._lanes.embed(
             self._encode,
             await self._tokenised(texts, query),
-            self.dimension,
-            self._batch,
-            query,
-            FEW_TOKENS,
+            dimension=self.dimension,
+            batch=self._batch,
+            query=query,
+            few=FEW_TOKENS,
         )
 
     async def close(self) -> None:

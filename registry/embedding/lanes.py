@@ -40,6 +40,7 @@ class Lanes:
         self,
         encode: Encode[Text],
         texts: Sequence[Text],
+        *,
         dimension: int,
         batch: int,
         query: bool,
@@ -53,7 +54,9 @@ class Lanes:
         async with AsyncExitStack() as turn:
             if not query:
                 await turn.enter_async_context(self._turn)
-            return await self._embed(encode, texts, dimension, batch, query, few)
+            return await self._embed(
+                encode, texts, dimension=dimension, batch=batch, query=query, few=few
+            )
 
     def _lane(self, query: bool) -> CapacityLimiter:
         return self._queries if query else self._texts
@@ -62,6 +65,7 @@ class Lanes:
         self,
         encode: Encode[Text],
         texts: Sequence[Text],
+        *,
         dimension: int,
         batch: int,
         query: bool,

@@ -47,7 +47,9 @@ class SentenceTransformers:
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         prefix = self._prefix if query else ""
         sent = [prefix + readable(text) for text in texts]
-        return await self._lanes.embed(self._encode, sent, self.dimension, self._batch, query)
+        return await self._lanes.embed(
+            self._encode, sent, dimension=self.dimension, batch=self._batch, query=query
+        )
 
     async def close(self) -> None:
         self._loaded = None

@@ -67,7 +67,7 @@ async def of_catalog(
     embedder = make_embedder(settings.embedding)
     try:
         async with scratch_database(settings.database) as database:
-            yield await loaded(database, tools, settings, embedder, progress)
+            yield await loaded(database, tools, settings, embedder, progress=progress)
     finally:
         if embedder:
             await embedder.close()
@@ -78,6 +78,7 @@ async def loaded(
     tools: Sequence[Listed],
     settings: Settings,
     embedder: Embedder | None,
+    *,
     progress: Progress,
 ) -> Corpus:
     """`tools` as the only ones of an empty `database`, written and embedded like imported ones.

@@ -31,8 +31,8 @@ async def evaluate(
     corpus: Corpus,
     requests: Sequence[EvaluationRequest],
     modes: Sequence[Mode],
-    progress: Progress,
     *,
+    progress: Progress,
     baseline: bool = False,
     number: int = 0,
 ) -> SetResult:
@@ -73,7 +73,13 @@ async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:
     if corpus.embedder:
         await corpus.embedder.warm_up()
     await search_all(
-        corpus.search, corpus.filters, [request], "lexical", corpus.names, None, lambda: None
+        corpus.search,
+        corpus.filters,
+        [request],
+        "lexical",
+        names=corpus.names,
+        embedder=None,
+        done=lambda: None,
     )
 
 
@@ -90,7 +96,13 @@ async def _searched(
     progress(mode, 0, len(requests))
     embedder = None if mode == "lexical" else corpus.embedder
     return await search_all(
-        corpus.search, corpus.filters, requests, mode, corpus.names, embedder, step
+        corpus.search,
+        corpus.filters,
+        requests,
+        mode,
+        names=corpus.names,
+        embedder=embedder,
+        done=step,
     )
 
 

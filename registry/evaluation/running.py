@@ -65,6 +65,7 @@ async def search_all(
     filters: Filters,
     requests: Sequence[EvaluationRequest],
     mode: Mode,
+    *,
     names: Mapping[str, str],
     embedder: Remembering | None,
     done: Done,

@@ -32,11 +32,13 @@ async def test_tools_are_found(database: Database) -> None:
     embedder = make_embedder(settings.embedding)
     assert embedder is not None
     corpus = await loaded(
-        database, read_catalog(FOLDER / TOOLS), settings, embedder, lambda *_: None
+        database, read_catalog(FOLDER / TOOLS), settings, embedder, progress=lambda *_: None
     )
     try:
         requests = read_requests(FOLDER / QUERIES)
-        result = await evaluate("quality", corpus, requests, MODES, lambda *_: None, baseline=True)
+        result = await evaluate(
+            "quality", corpus, requests, MODES, progress=lambda *_: None, baseline=True
+        )
     finally:
         await embedder.close()
     found = {mode: result.quality.interval(mode, "ndcg@10").mean for mode in result.quality.modes}

@@ -144,7 +144,7 @@ async def _evaluate(
                         corpus,
                         one.requests,
                         modes,
-                        heard(one.name),
+                        progress=heard(one.name),
                         baseline=baseline,
                         number=number,
                     )

@@ -34,6 +34,7 @@ def main() -> None:
 @click.option("--seed", type=int, default=7, show_default=True)
 @click.option("--out", type=NEW, required=True, help="The checkpoint to write.")
 def train(
+    *,
     base: Path,
     sets: Path,
     names: tuple[str, ...],
@@ -48,7 +49,7 @@ def train(
     from registry.embedding.training.train import Recipe
 
     recipe = Recipe(epochs=epochs, learning_rate=rate, seed=seed)
-    encoder.save_weights(runs.tune(base, sets, names, apis, recipe), out)
+    encoder.save_weights(runs.tune(base, sets, names, apis, recipe=recipe), out)
 
 
 @main.command()
@@ -72,6 +73,7 @@ def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--tool-tokens", type=click.IntRange(8, 512), default=64, show_default=True)
 def evaluate(
+    *,
     model: Path,
     tokenizer: Path,
     sets: Path,
@@ -83,7 +85,10 @@ def evaluate(
     """Print NDCG@10 of dense, lexical and fused search for each set, and their mean."""
     from registry.embedding.training import report
 
-    for line in report.judge(model, tokenizer, sets, names, split, limit, tool_tokens):
+    lines = report.judge(
+        model, tokenizer, sets, names, split=split, limit=limit, tool_tokens=tool_tokens
+    )
+    for line in lines:
         click.echo(line)
 
 

@@ -52,7 +52,7 @@ def encode(weights: Weights, ids: Tensor, mask: Tensor, dropout: float = 0.0) ->
     hidden = _embeddings(weights, ids, dropout)
     hidden_from = (1.0 - mask[:, None, None, :].to(hidden.dtype)) * -10000.0
     for layer in range(LAYERS):
-        hidden = _layer(weights, f"encoder.layer.{layer}.", hidden, hidden_from, dropout)
+        hidden = _layer(weights, f"encoder.layer.{layer}.", hidden, hidden_from, dropout=dropout)
     kept = mask[:, :, None].to(hidden.dtype)
     pooled = (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)
     return pooled / (pooled * pooled).sum(1, keepdim=True).sqrt().clamp(min=1e-9)
@@ -65,7 +65,7 @@ def _embeddings(weights: Weights, ids: Tensor, dropout: float) -> Tensor:
     return _drop(_norm(weights, "embeddings.LayerNorm", words + positions + kinds), dropout)
 
 
-def _layer(weights: Weights, at: str, hidden: Tensor, masked: Tensor, dropout: float) -> Tensor:
+def _layer(weights: Weights, at: str, hidden: Tensor, masked: Tensor, *, dropout: float) -> Tensor:
     attended = _linear(
         weights, at + "attention.output.dense", _attention(weights, at, hidden, masked)
     )

@@ -51,6 +51,7 @@ def evaluate(
     queries: Sequence[TrainingQuery],
     embed_tools: Embed,
     embed_queries: Embed,
+    *,
     share: float = SHARE,
 ) -> Scores:
     """Mean NDCG@10 of `queries` against the whole catalogue of `tools`."""

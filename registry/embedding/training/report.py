@@ -23,6 +23,7 @@ def judge(
     tokenizer: Path,
     sets: Path,
     names: Sequence[str],
+    *,
     split: str,
     limit: int,
     tool_tokens: int = TOOL_TOKENS,

@@ -18,7 +18,7 @@ from registry.embedding.training.train import train as trained
 
 
 def tune(
-    base: Path, sets: Path, names: Sequence[str], apis: Sequence[Path], recipe: Recipe
+    base: Path, sets: Path, names: Sequence[str], apis: Sequence[Path], *, recipe: Recipe
 ) -> dict[str, Tensor]:
     weights = load_weights(base / "model.safetensors")
     with TemporaryDirectory() as work:
@@ -33,7 +33,7 @@ def tune(
         for path in apis:
             pairs += data.api_pairs(path, recipe.seed)
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
-    return trained(weights, base / "tokenizer.json", pairs, vectors, recipe)
+    return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
 
 
 def export(base: Path, tuned: Sequence[Path], share: float, out: Path) -> None:

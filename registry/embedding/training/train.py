@@ -48,6 +48,7 @@ def train(
     tokenizer_file: Path,
     pairs: Sequence[Pair],
     vectors: NDArray[np.float32],
+    *,
     recipe: Recipe,
 ) -> dict[str, Tensor]:
     """The tuned weights. `vectors`: the base model's, of the tool of each pair."""

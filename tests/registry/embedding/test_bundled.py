@@ -2,7 +2,8 @@
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -26,6 +27,10 @@ QUERIES = (
     "return the payment to the buyer",
     "will I need an umbrella",
 )
+
+
+def embed(lanes: Lanes, *, query: bool = False) -> Callable[..., Awaitable[object]]:
+    return partial(lanes.embed, dimension=384, batch=1, query=query)
 
 
 async def test_what_means_the_same_lies_near() -> None:
@@ -69,10 +74,10 @@ async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(lanes.embed, texts, ["text"] * 3, 384, 1, False)
+            group.start_soon(embed(lanes), texts, ["text"] * 3)
             await begun.wait()
             try:
-                await lanes.embed(query, ["query"], 384, 1, True)
+                await embed(lanes, query=True)(query, ["query"])
             finally:
                 queried.set()
 
@@ -90,7 +95,7 @@ async def test_callers_with_texts_take_turns() -> None:
 
     async with anyio.create_task_group() as group:
         for name in "ab":
-            group.start_soon(lanes.embed, of(name), ["text"] * 20, 384, 1, False)
+            group.start_soon(embed(lanes), of(name), ["text"] * 20)
     assert order == ["a"] * 20 + ["b"] * 20
 
 
@@ -153,4 +158,4 @@ async def test_vectors_that_cannot_be_compared_never_come_out(number: float) -> 
         return np.full((len(texts), 384), number, np.float32)
 
     with pytest.raises(EmbeddingFailed, match="The embedding model gave"):
-        await Lanes(threads=2).embed(encode, ["text"], 384, 8, query=False)
+        await embed(Lanes(threads=2))(encode, ["text"])

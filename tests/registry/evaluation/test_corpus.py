@@ -54,13 +54,15 @@ async def test_whatever_tools_are_called_they_get_names_of_their_own(database: D
 
 async def test_a_set_is_searched_in_all_modes_and_compared(database: Database) -> None:
     heard: list[str] = []
-    corpus = await loaded(database, TOOLS, SETTINGS, Words(), lambda step, *_: heard.append(step))
+    corpus = await loaded(
+        database, TOOLS, SETTINGS, Words(), progress=lambda step, *_: heard.append(step)
+    )
     requests = [
         wanting("erase the bill", "3"),
         wanting("Find letters. Delete a customer.", "2", "4", number=1),
         wanting("nobody has this", "gone", number=2),
     ]
-    result = await evaluate("mine", corpus, requests, MODES, nothing, baseline=True)
+    result = await evaluate("mine", corpus, requests, MODES, progress=nothing, baseline=True)
     assert {"loading", "embedding"} <= set(heard)
     assert result.quality.modes == ("hybrid", "dense", "lexical", BASELINE)
     assert (result.tools, result.requests, result.model) == (6, 3, MODEL)
@@ -85,14 +87,14 @@ async def test_a_set_is_searched_in_all_modes_and_compared(database: Database) -
 async def test_a_catalog_that_cannot_be_embedded_is_not_measured(database: Database) -> None:
     broken = Words(error=EmbeddingFailed("it speaks Latin only", retryable=False))
     with pytest.raises(NotEmbedded, match="6 of 6 tools could not be embedded: it speaks Latin"):
-        await loaded(database, TOOLS, SETTINGS, broken, nothing)
+        await loaded(database, TOOLS, SETTINGS, broken, progress=nothing)
 
 
 async def test_without_a_model_the_words_are_measured(database: Database) -> None:
     disabled = replace(SETTINGS, embedding=replace(SETTINGS.embedding, provider="disabled"))
-    corpus = await loaded(database, TOOLS, disabled, None, nothing)
+    corpus = await loaded(database, TOOLS, disabled, None, progress=nothing)
     result = await evaluate(
-        "mine", corpus, [wanting("delete an invoice", "3")], MODES, nothing, baseline=True
+        "mine", corpus, [wanting("delete an invoice", "3")], MODES, progress=nothing, baseline=True
     )
     assert result.quality.interval("lexical", "recall@1").mean == 100
     assert result.quality.interval(BASELINE, "recall@1").mean == 100
@@ -105,9 +107,11 @@ async def test_without_a_model_the_words_are_measured(database: Database) -> Non
 
 
 async def test_without_a_model_dense_alone_is_not_measured(database: Database) -> None:
-    corpus = await loaded(database, TOOLS, SETTINGS, None, nothing)
+    corpus = await loaded(database, TOOLS, SETTINGS, None, progress=nothing)
     with pytest.raises(NotEmbedded, match="mine: no vectors: nothing can be found by meaning"):
-        await evaluate("mine", corpus, [wanting("delete an invoice", "3")], ["dense"], nothing)
+        await evaluate(
+            "mine", corpus, [wanting("delete an invoice", "3")], ["dense"], progress=nothing
+        )
 
 
 async def test_vectors_of_a_text_are_made_once() -> None:

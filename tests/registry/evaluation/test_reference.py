@@ -117,7 +117,7 @@ async def reference(
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_the_product_scores_as_the_reference(database: Database, seed: int) -> None:
     tools = catalog(seed)
-    corpus = await loaded(database, tools, SETTINGS, Words(), lambda *_: None)
+    corpus = await loaded(database, tools, SETTINGS, Words(), progress=lambda *_: None)
     texts = {*QUERIES, *(text for tool in tools for text in fields(tool).values())}
     facts = await Facts.read(database, corpus, texts)
     for query in QUERIES:
