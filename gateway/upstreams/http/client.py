@@ -38,7 +38,6 @@ log = logging.getLogger("toolgate.upstream")
 # RFC 9110, 9.2.2, and the method of draft-ietf-httpbis-safe-method-w-body
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
 RETRIED = frozenset({502, 503, 504})
-LARGE_BODY_BYTES = 2**20
 
 
 class HttpRequest(Struct, frozen=True):
@@ -173,7 +172,7 @@ class Client:
         try:
             body = await reader(response, self.connections.limits.response_limit_bytes)
         finally:
-            response.release()
+            response.close()
         status, reason, headers = response.status, response.reason, response.headers
         if isinstance(body, Download):
             return HttpResponse(status, reason, headers, b"", body)

@@ -164,23 +164,19 @@ class SourcePool:
         self.unheld = asyncio.Event()  # no long-lived user keeps it open
         self.unheld.set()
         self._holders = 0
-        self.http = Pool(
-            tls.calls,
-            self._resolver(),
-            limit=limits.connections,
-            connect_timeout_s=limits.connect_timeout_s,
-        )
+        self.http = self._pool(limits.connections)
         self._site: tuple[str, Site] | None = None  # of `base_url`
-        self._mcp: aiohttp.ClientSession | None = None
+        self._unlimited: Pool | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._public: aiohttp.ClientSession | None = None
 
     @property
-    def mcp(self) -> aiohttp.ClientSession:
-        """Connections for requests to an MCP server, whose responses may be streams."""
-        if self._mcp is None:
-            self._mcp = self._session(self.limits.connections, self._resolver())
-        return self._mcp
+    def unlimited(self) -> Pool:
+        """Connections outside the limit, for long-lived streams, and for messages that a call waits
+        for while it holds one of the others."""
+        if self._unlimited is None:
+            self._unlimited = self._pool(0)
+        return self._unlimited
 
     @property
     def public(self) -> aiohttp.ClientSession:
@@ -191,8 +187,7 @@ class SourcePool:
 
     @property
     def streams(self) -> aiohttp.ClientSession:
-        """Connections outside the limit, for long-lived streams, and for requests that a call waits
-        for while it holds one of the others."""
+        """Connections outside the limit, for tokens, which a call waits for."""
         if self._streams is None:
             self._streams = self._session(0, self._resolver())
         return self._streams
@@ -258,12 +253,20 @@ class SourcePool:
         if self.exchange is not None:
             await self.exchange.close()
         await self.http.close()
-        for session in (self._mcp, self._streams, self._public):
+        for session in (self._unlimited, self._streams, self._public):
             if session is not None:
                 await session.close()
 
     def _resolver(self) -> PublicResolver | None:
         return None if self.trusted else PublicResolver()
+
+    def _pool(self, connections: int) -> Pool:
+        return Pool(
+            self.tls.calls,
+            self._resolver(),
+            limit=connections,
+            connect_timeout_s=self.limits.connect_timeout_s,
+        )
 
     def _session(self, connections: int, resolver: PublicResolver | None) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(

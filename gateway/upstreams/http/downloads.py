@@ -69,7 +69,7 @@ class Reading:
         inline = shortest if good and not _belongs_into_result(response) else limit_bytes
         most = max(self._download_bytes, inline) if good else limit_bytes
         declared = response.content_length
-        if declared is not None and declared > most and response.method != "HEAD":
+        if declared is not None and declared > most and response.request.method != "HEAD":
             raise _too_large(most, limit_bytes)
         chunks: list[bytes] = []
         size = 0
@@ -137,7 +137,8 @@ def _belongs_into_result(response: Response) -> bool:
 def name_of(response: Response) -> str:
     """The file name from the service, else the last segment of its path."""
     disposition = _one_line(response.headers.get("Content-Disposition", ""))
-    named = _named(disposition) or unquote(response.path.partition("?")[0].rpartition("/")[2])
+    path, _, _ = response.request.target.partition("?")
+    named = _named(disposition) or unquote(path.rpartition("/")[2])
     return _safe(named) or "download"
 
 

@@ -58,6 +58,13 @@ class Origin(NamedTuple):
     port: int
 
 
+class Request(NamedTuple):
+    method: str
+    target: str  # path and query, which follow the path of the site
+    headers: Mapping[str, str]
+    body: bytes | Stream | None = None
+
+
 class Site:
     """The address that requests are sent to: an origin, a path that their targets follow, and
     their default headers."""
@@ -80,10 +87,9 @@ class Site:
             headers["Authorization"] = basic
         self._lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
 
-    def head(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | Stream | None
-    ) -> bytes:
-        """Request line and headers of one request. Raises Unsendable."""
+    def head(self, request: Request) -> bytes:
+        """Request line and headers. Raises Unsendable."""
+        method, target, headers, body = request
         lines = self._lines.copy()
         for name, value in headers.items():
             lines[_field(name)] = f"{name}: {value}"
@@ -192,15 +198,13 @@ class Connection(asyncio.Protocol):
 
     # -- the request --
 
-    async def exchange(
-        self, method: str, path: str, head: bytes, body: bytes | Stream | None
-    ) -> "Response":
-        """Send a request and wait for the head of its response. Unless that comes, the connection
-        is closed. Raises aiohttp.ClientError."""
-        self._reset(method)
+    async def exchange(self, request: Request, head: bytes) -> "Response":
+        """Send a request, whose encoded head is `head`, and wait for the head of its response.
+        Unless that comes, the connection is closed. Raises aiohttp.ClientError."""
+        self._reset(request.method)
         self.state = State.HEAD
         try:
-            self._send(head, body)
+            self._send(head, request.body)
             while self.state is State.HEAD:
                 await self._changed()
             if self._headers is None:
@@ -209,7 +213,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         reason = self._reason.decode("utf-8", "surrogateescape")
-        return Response(self, method, path, self._status, reason=reason, headers=self._headers)
+        return Response(self, request, self._status, reason=reason, headers=self._headers)
 
     def _send(self, head: bytes, body: bytes | Stream | None) -> None:
         if isinstance(body, Stream):
@@ -249,6 +253,11 @@ class Connection(asyncio.Protocol):
             self._fail(broken)
 
     # -- the response, as its reader takes it --
+
+    @property
+    def drained(self) -> bool:
+        """Whether the response is complete, and all of its body was taken."""
+        return self.state is State.DONE and not self._chunks
 
     async def take(self) -> bytes:
         """The bytes of the body that have arrived, at least one; empty at its end. Raises
@@ -331,6 +340,7 @@ class Connection(asyncio.Protocol):
             self._refuse(error)
         if self._framing_bytes > HEAD_BYTES:
             self._fail(Unreadable("its head or its framing is too long"))
+        self._framing_bytes = max(0, self._framing_bytes)  # many chunks allow no long one
         self._wake()
 
     def _refuse(self, error: HttpParserError) -> None:
@@ -429,24 +439,33 @@ def _is_until_end(headers: CIMultiDict[str]) -> bool:
 
 class Response:
     """A response whose body is read as it arrives, decompressed. Its connection is held until
-    `release`."""
+    `close`."""
 
     def __init__(
         self,
         connection: Connection,
-        method: str,
-        path: str,
+        request: Request,
         status: int,
         *,
         reason: str,
         headers: CIMultiDict[str],
     ) -> None:
-        self.method = method
-        self.path = path  # of the request, with its query
+        self.request = request
         self.status = status
         self.reason = reason
         self.headers = headers
         self._connection: Connection | None = connection
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of the body is left to be read."""
+        return self._connection is None or self._connection.drained
+
+    @property
+    def content_type(self) -> str:
+        """The media type in lower case, without parameters."""
+        declared = self.headers.get("Content-Type", "application/octet-stream")
+        return declared.partition(";")[0].strip().lower()
 
     @property
     def content_length(self) -> int | None:
@@ -466,7 +485,7 @@ class Response:
             raise Unreadable(f"its content coding {encoding} was not asked for")
         return self._inflated(encoding) if encoding in _WINDOWS else self._plain()
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Give the connection back; it is closed if the body was not read to its end."""
         if self._connection is not None:
             connection, self._connection = self._connection, None

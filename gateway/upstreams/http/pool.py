@@ -14,7 +14,15 @@ from aiohappyeyeballs import AddrInfoType
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 
-from gateway.upstreams.http.http1 import Connection, Origin, Response, Site, State, Unreachable
+from gateway.upstreams.http.http1 import (
+    Connection,
+    Origin,
+    Request,
+    Response,
+    Site,
+    State,
+    Unreachable,
+)
 from gateway.upstreams.rest.bodies import Stream
 
 IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
@@ -69,19 +77,20 @@ class Pool:
         """The response of the service, once its head has arrived; it must be released. A
         `repeatable` request is sent again if it met a connection that was just closed for being
         idle. Raises aiohttp.ClientError."""
-        head = site.head(method, target, headers, body)
+        request = Request(method, target, headers, body)
+        head = site.head(request)
         if self._slots is not None:
             await self._slots.acquire()
         try:
             connection = self._reused(site.origin)
             if connection is not None:
                 try:
-                    return await connection.exchange(method, target, head, body)
+                    return await connection.exchange(request, head)
                 except aiohttp.ServerDisconnectedError:
                     if not repeatable or not connection.silent:
                         raise
             connection = await self._connect(site.origin)
-            return await connection.exchange(method, target, head, body)
+            return await connection.exchange(request, head)
         except BaseException:
             self._free()
             raise

@@ -1,26 +1,25 @@
 """HTTP endpoint of one MCP server: sends requests, reads responses in each content type."""
 
-import io
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import aiohttp
 from msgspec import UNSET, Raw
+from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.answers import AWAY
-from gateway.upstreams.http.client import LARGE_BODY_BYTES
-from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed
+from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.http1 import Response, Site
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage, Message
-from registry.documents.fetch import read_at_most
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
@@ -73,6 +72,7 @@ class ServerEndpoint:
         self.tasks = TimedTasks(pool.source)
         try:
             self.url = pool.url(pool.address)
+            self._site = Site(self.url)
         except (aiohttp.ClientError, OSError) as error:
             raise self.failure(error) from error
         pool.hold()
@@ -108,59 +108,59 @@ class ServerEndpoint:
 
     async def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         """POST a request; `long_lived` for streams. The caller closes the response."""
-        # aiohttp sends a body of more than this in chunks
-        data = body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
-        http = self.pool.streams if long_lived else self.pool.mcp
-        return await http.post(self.url, data=data, headers=headers, allow_redirects=False)
+        http = self.pool.unlimited if long_lived else self.pool.http
+        return await http.request(self._site, "POST", "", headers, body=body)
 
     @asynccontextmanager
     async def notify(
         self, body: bytes, headers: Mapping[str, str], url: URL | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Response]:
         """POST a message that has no response. Uses no connection of a call, since the call may
         wait for this message."""
-        async with self.pool.streams.post(
-            url or self.url, data=io.BytesIO(body), headers=headers, allow_redirects=False
-        ) as response:
+        site = self._site if url is None else Site(url)
+        response = await self.pool.unlimited.request(site, "POST", "", headers, body=body)
+        with closing(response):
             yield response
 
     @asynccontextmanager
-    async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[Response]:
         """GET a long-lived event stream."""
-        async with self.pool.streams.get(
-            self.url, headers={**headers, "Accept": SSE}, allow_redirects=False
-        ) as response:
+        headers = {**headers, "Accept": SSE}
+        response = await self.pool.unlimited.request(
+            self._site, "GET", "", headers, repeatable=True
+        )
+        with closing(response):
             yield response
 
     async def end(self, headers: Mapping[str, str]) -> None:
         """End the session with DELETE; failures are only logged."""
         try:
             with Deadline(END_S):
-                async with self.pool.streams.delete(
-                    self.url, headers=headers, allow_redirects=False
-                ):
-                    pass
+                response = await self.pool.unlimited.request(
+                    self._site, "DELETE", "", headers, repeatable=True
+                )
+                response.close()
         except (aiohttp.ClientError, OSError) as error:
             log.info("mcp_end_failed", extra={"source": self.name, "error": type(error).__name__})
 
-    def finish(self, response: aiohttp.ClientResponse) -> None:
+    def finish(self, response: Response) -> None:
         """Drain the rest of a response, commonly empty, so that its connection can be reused."""
 
         async def read_on() -> None:
             try:
-                async for _ in response.content.iter_any():
+                async for _ in response.iter_any():
                     pass
             finally:
-                response.release()
+                response.close()
 
-        if response.content.is_eof():
-            response.release()
+        if response.complete:
+            response.close()
         else:
             self.tasks.run(read_on(), DRAIN_S)
 
-    async def refusal(self, response: aiohttp.ClientResponse) -> HttpRefused | HttpFault:
+    async def refusal(self, response: Response) -> HttpRefused | HttpFault:
         """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
@@ -170,7 +170,7 @@ class ServerEndpoint:
                 f"{self.name} answered HTTP {status}: redirects are not followed", status
             )
         try:
-            text = await _read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
+            text = await read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
             for message in wire.decode(text):
                 if message.error is not UNSET:
                     error = message.error
@@ -179,9 +179,9 @@ class ServerEndpoint:
             pass
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
-    def _unproved(self, response: aiohttp.ClientResponse) -> str:
+    def _unproved(self, response: Response) -> str:
         """Error text for a 401 or 403. After a 401 the gateway's own token is invalidated."""
-        status, sent = response.status, response.request_info.headers
+        status, sent = response.status, CIMultiDict(response.request.headers)
         if not self.pool.by_caller:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"
         if AUTHORIZATION in sent:
@@ -195,7 +195,7 @@ class ServerEndpoint:
 
     async def answer(
         self,
-        response: aiohttp.ClientResponse,
+        response: Response,
         exchange: Exchange,
         exchanges: Exchanges,
         events: EventStream,
@@ -206,7 +206,7 @@ class ServerEndpoint:
         """
         kind = response.content_type
         if kind == JSON and response.content_length is not None:
-            text = await _read(response, self.limit_bytes)
+            text = await read(response, self.limit_bytes)
             if len(messages := wire.decode(text)) == 1 and messages[0].method is UNSET:
                 return _own(messages[0], exchange).members()
             return await _heard(messages, exchange, exchanges)
@@ -225,12 +225,12 @@ class ServerEndpoint:
 
     async def _streamed(
         self,
-        response: aiohttp.ClientResponse,
+        response: Response,
         exchange: Exchange,
         exchanges: Exchanges,
         events: EventStream | JsonTextParser,
     ) -> dict[str, Raw] | None:
-        async for chunk in response.content.iter_any():
+        async for chunk in response.iter_any():
             exchange.idle_timeout.restart()
             exchange.read_bytes += len(chunk)
             if exchange.read_bytes > self.limit_bytes:
@@ -244,14 +244,6 @@ class ServerEndpoint:
             if members is not None:
                 return members
         return None
-
-
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body. Raises TooLarge as soon as the limit is exceeded."""
-    body = await read_at_most(response, limit_bytes)
-    if body is None:
-        raise TooLarge(limit_bytes)
-    return body
 
 
 def _own(message: Message, exchange: Exchange) -> Message:

@@ -115,7 +115,7 @@ class HttpSseCarrier:
                 raise await self._endpoint.refusal(response)
             if response.content_type != SSE:
                 raise MalformedMessage("answered GET with no stream of events")
-            async for chunk in response.content.iter_any():
+            async for chunk in response.iter_any():
                 for event in events.feed(chunk):
                     self._event(event)
 

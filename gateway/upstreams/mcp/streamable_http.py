@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
+from gateway.upstreams.http.http1 import Response, Unreachable
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
@@ -117,7 +118,7 @@ class HttpLink(Link):
         except (RelayedFault, SessionLost, HttpRefused):
             over = True
             raise
-        except aiohttp.ClientConnectorError as error:
+        except Unreachable as error:
             over = True  # nothing was sent
             raise self._endpoint.failure(error) from error
         except TROUBLE as error:
@@ -212,7 +213,7 @@ class HttpLink(Link):
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
+    async def _check(self, response: Response) -> None:
         """Raises SessionLost, RelayedFault and UpstreamFailed unless the status is a success."""
         if 200 <= response.status < 300:
             return
@@ -220,7 +221,7 @@ class HttpLink(Link):
         if self._session is not None and refusal.means_no_session:
             self._lose()
             text = f"{self._endpoint.name} has ended the session"
-            raise SessionLost(text, sent=response.method == "GET") from refusal
+            raise SessionLost(text, sent=response.request.method == "GET") from refusal
         raise refusal
 
     def _lose(self) -> None:
@@ -229,7 +230,7 @@ class HttpLink(Link):
         if self._listening is not None and self._listening is not asyncio.current_task():
             self._listening.cancel()
 
-    def _take_session(self, response: aiohttp.ClientResponse) -> None:
+    def _take_session(self, response: Response) -> None:
         session = response.headers.get("Mcp-Session-Id")
         if session is not None:
             self._session = self._headers["Mcp-Session-Id"] = session
@@ -274,10 +275,10 @@ class HttpLink(Link):
             await asyncio.sleep(events.pause_s(rounds))
             rounds += 1
 
-    async def _overheard(self, response: aiohttp.ClientResponse, events: EventStream) -> bool:
+    async def _overheard(self, response: Response, events: EventStream) -> bool:
         """Read the stream to its end; returns whether any event came."""
         came = False
-        async for chunk in response.content.iter_any():
+        async for chunk in response.iter_any():
             for event in events.feed(chunk):
                 came = True
                 for message in wire.decode(event.data):
@@ -357,14 +358,14 @@ class StatelessLink(SubscribableLink):
         finally:
             self._exchanges.end(exchange)
 
-    async def _heard(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
+    async def _heard(self, response: Response, exchange: Exchange) -> None:
         """Only the size of a single message is limited, not that of the stream."""
         if not 200 <= response.status < 300:
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes
         sse = response.content_type == SSE
         events = EventStream(limit_bytes) if sse else JsonTextParser(limit_bytes)
-        async for chunk in response.content.iter_any():
+        async for chunk in response.iter_any():
             for event in events.feed(chunk):
                 if await self._is_over(event.data, exchange):
                     return

@@ -18,6 +18,7 @@ from gateway.upstreams.http.http1 import (
     BUFFER_BYTES,
     HEAD_BYTES,
     HEADERS,
+    Request,
     Site,
     Unreadable,
     Unsendable,
@@ -59,7 +60,7 @@ async def ask(opened: Pool, url: str, method: str = "GET", **options) -> tuple[i
     try:
         return response.status, await response.read()
     finally:
-        response.release()
+        response.close()
 
 
 def sends(*data: bytes, close: bool = True):
@@ -267,7 +268,7 @@ async def test_a_bomb_comes_in_pieces_of_bounded_size() -> None:
     async with talking(sends(answer)) as server, pool() as opened:
         response = await opened.request(Site(URL(server.url)), "GET", "/x", {})
         sizes = [len(piece) async for piece in response.iter_any()]
-        response.release()
+        response.close()
     assert sum(sizes) == 30_000_000
     assert max(sizes) <= 262_144
 
@@ -291,7 +292,7 @@ async def test_a_server_that_sends_faster_than_is_read_has_to_wait() -> None:
         response = await opened.request(Site(URL(server.url)), "GET", "/x", {})
         await stopped.wait()
         assert len(await response.read()) == total
-        response.release()
+        response.close()
 
 
 # -- what is sent --
@@ -319,12 +320,12 @@ def test_a_request_that_would_be_more_than_one_is_not_sent(
     target: str, headers: dict[str, str]
 ) -> None:
     with pytest.raises(Unsendable):
-        SITE.head("GET", target, headers, None)
+        SITE.head(Request("GET", target, headers))
 
 
 def test_a_method_is_one_word() -> None:
     with pytest.raises(Unsendable):
-        SITE.head("GET /y HTTP/1.1\r\nX:", "/x", {}, None)
+        SITE.head(Request("GET /y HTTP/1.1\r\nX:", "/x", {}))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_method_is_one_word() -> None:
 def test_the_end_of_a_body_is_declared_by_the_client_alone(
     method: str, body: bytes | None, headers: dict[str, str], framing: list[str]
 ) -> None:
-    lines = SITE.head(method, "/x", headers, body).decode().split("\r\n")
+    lines = SITE.head(Request(method, "/x", headers, body)).decode().split("\r\n")
     assert [
         one for one in lines if one.lower().startswith(("content-length", "transfer"))
     ] == framing
@@ -357,14 +358,14 @@ def test_the_end_of_a_body_is_declared_by_the_client_alone(
     ],
 )
 def test_the_head_names_path_and_host(url: str, target: str, line: str, host: str) -> None:
-    lines = Site(URL(url, encoded=True)).head("GET", target, {}, None).decode().split("\r\n")
+    lines = Site(URL(url, encoded=True)).head(Request("GET", target, {})).decode().split("\r\n")
     assert lines[:2] == [line, f"Host: {host}"]
 
 
 def test_headers_of_a_call_replace_those_of_the_site() -> None:
     site = Site(URL("http://ann:s3cret@h/"))
-    assert b"Authorization: Basic YW5uOnMzY3JldA==\r\n" in site.head("GET", "/x", {}, None)
-    head = site.head("GET", "/x", {"authorization": "Bearer t", "ACCEPT": "text/plain"}, None)
+    assert b"Authorization: Basic YW5uOnMzY3JldA==\r\n" in site.head(Request("GET", "/x", {}))
+    head = site.head(Request("GET", "/x", {"authorization": "Bearer t", "ACCEPT": "text/plain"}))
     assert b"Basic" not in head
     assert head.lower().count(b"accept:") == 1
 
@@ -499,4 +500,4 @@ async def test_a_valid_response_means_the_same_as_to_aiohttp(answer: bytes) -> N
         ours = await opened.request(Site(URL(server.url)), "GET", "/x", {})
         assert (ours.status, ours.reason, _pairs(ours.headers)) == expected
         assert await ours.read() == body
-        ours.release()
+        ours.close()

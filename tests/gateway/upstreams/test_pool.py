@@ -109,12 +109,12 @@ async def test_a_server_that_ends_its_side_has_ended_the_connection() -> None:
     assert server.connections == 3
 
 
-async def test_a_response_that_is_released_unread_ends_its_connection() -> None:
+async def test_a_response_that_is_closed_unread_ends_its_connection() -> None:
     answer = OK + b"Content-Length: 1000000\r\n\r\nbeginning"
     async with talking(sends(answer, close=False)) as server, pool() as opened:
         response = await opened.request(Site(URL(server.url)), "GET", "/x", {})
-        response.release()
-        response.release()  # which is nothing
+        response.close()
+        response.close()  # which is nothing
         with pytest.raises(aiohttp.ClientConnectionError):
             await response.read()
         await server.all_left()
@@ -156,7 +156,7 @@ async def test_calls_without_a_connection_wait_in_their_order() -> None:
     async def call(opened: Pool, url: str, target: str) -> None:
         response = await opened.request(Site(URL(url)), "GET", target, {})
         await response.read()
-        response.release()
+        response.close()
 
     async with talking(talk) as server, pool(limit=1) as opened:
         calls = []
