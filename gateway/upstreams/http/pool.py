@@ -26,6 +26,8 @@ from gateway.upstreams.http.http1 import (
 from gateway.upstreams.rest.bodies import Stream
 
 IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
+RESOLVED_S = 10.0  # resolved addresses are used for this long, as by aiohttp
+RESOLVED = 100  # names whose addresses are held
 EYEBALLS_S = 0.25  # RFC 8305, 5: before the next address of a host is tried beside the first
 
 
@@ -53,6 +55,7 @@ class Pool:
         self._idle: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
         self._expiry: asyncio.TimerHandle | None = None
+        self._resolved: dict[Origin, tuple[float, list[AddrInfoType]]] = {}
 
     @property
     def open(self) -> int:
@@ -61,7 +64,7 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """Number of responses that were not released."""
+        """Number of connections that carry a request, or a response that was not closed."""
         return sum(one.state not in (State.IDLE, State.CLOSED) for one in self._open)
 
     async def request(
@@ -74,7 +77,7 @@ class Pool:
         body: bytes | Stream | None = None,
         repeatable: bool = False,
     ) -> Response:
-        """The response of the service, once its head has arrived; it must be released. A
+        """The response of the service, once its head has arrived; it must be closed. A
         `repeatable` request is sent again if it met a connection that was just closed for being
         idle. Raises aiohttp.ClientError."""
         request = Request(method, target, headers, body)
@@ -154,6 +157,7 @@ class Pool:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._opened(origin, addresses)
         except (OSError, UnicodeError) as error:  # TimeoutError too; UnicodeError of a name
+            self._resolved.pop(origin, None)
             raise Unreachable(type(error).__name__) from error
         return connection
 
@@ -173,6 +177,9 @@ class Pool:
             raise
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _closed: self._open.discard(connection))
+        if self.closed:  # meanwhile
+            connection.abort()
+            raise Unreachable("the pool is closed")
         return connection
 
     def _context(self) -> ssl.SSLContext:
@@ -181,8 +188,16 @@ class Pool:
     async def _addresses(self, origin: Origin) -> list[AddrInfoType]:
         if _is_literal(origin.host):
             return [_address(origin.host, origin.port)]
+        now = asyncio.get_running_loop().time()
+        until, addresses = self._resolved.get(origin, (now, []))
+        if until > now:
+            return addresses
         found = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
-        return [_address(one["host"], one["port"]) for one in found]
+        if len(self._resolved) >= RESOLVED:
+            self._resolved.clear()
+        addresses = [_address(one["host"], one["port"]) for one in found]
+        self._resolved[origin] = now + RESOLVED_S, addresses
+        return addresses
 
 
 @cache

@@ -254,3 +254,32 @@ async def test_a_name_that_leads_into_a_private_network_is_not_connected_to() ->
         assert isinstance(caught.value.__cause__, PrivateAddress)
         await opened.close()
     assert server.connections == 0
+
+
+async def test_a_name_is_resolved_anew_when_its_address_refuses() -> None:
+    answer = OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok"
+    async with talking(sends(answer)) as server:
+        told = Told("127.0.0.1")
+        opened = Pool(True, told, limit=1, connect_timeout_s=5)
+        url = f"http://pets.example:{URL(server.url).port}"
+        for _ in range(2):  # on two connections
+            assert await ask(opened, url) == (200, b"ok")
+        assert told.asked == ["pets.example"]
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await ask(opened, url)
+    assert told.asked == ["pets.example"] * 2
+    await opened.close()
+
+
+async def test_a_connection_that_is_made_while_the_pool_closes_is_closed_too() -> None:
+    class Slow(Told):
+        async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC):
+            await opened.close()
+            return await super().resolve(host, port, family)
+
+    async with talking(sends(ANSWER, close=False)) as server:
+        opened = Pool(True, Slow("127.0.0.1"), limit=1, connect_timeout_s=5)
+        with pytest.raises(Unreachable):
+            await ask(opened, f"http://pets.example:{URL(server.url).port}")
+        await server.all_left()
