@@ -20,6 +20,7 @@ from gateway.wings.table import WINGS, load_wing
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import decode_json
 
+LIST = "operations"
 HELP = """{title}: its operations, called at a running gateway.
 
 `toolgate {name} operations` lists them. Arguments are NAME=VALUE, or one object
@@ -45,22 +46,20 @@ class WingGroup(LazyGroup):
 
     def __init__(self, wing: Wing) -> None:
         text = HELP.format(title=wing.title or wing.name, name=wing.name)
-        super().__init__(wing.name, lazy=wing.commands, help=text)
-        self._prefix = f"{wing.name}_"
-        self.add_command(_operations(wing))
+        commands = {**wing.commands, LIST: ("", "List the operations.")}
+        super().__init__(wing.name, lazy=commands, help=text)
+        self._wing = wing
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "operations"]
+    def load(self, name: str) -> click.Command:
+        return _operations(self._wing) if name == LIST else super().load(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name == "operations":
-            return name, self.commands[name], args[1:]
         if name in self.commands or name == "help" or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        return name, _operation(self._prefix + name, name), args[1:]
+        return name, _operation(f"{self._wing.name}_{name}", name), args[1:]
 
 
 def _gateway_options(command: Any) -> Any:
@@ -72,7 +71,7 @@ def _gateway_options(command: Any) -> Any:
 
 
 def _operations(wing: Wing) -> click.Command:
-    @click.command("operations")
+    @click.command(LIST)
     @_gateway_options
     @settings_option
     def operations(settings: Settings, token: str | None, url: str | None) -> None:
