@@ -92,7 +92,15 @@ def load_function(target: str) -> Function:
     takes = tuple(one.name for one in taken)
     needs = tuple(one.name for one in taken if one.default is one.empty)
     description = inspect.getdoc(function) or ""
-    return Function(target, handler, description, schema, takes, needs, values)
+    return Function(
+        target,
+        handler,
+        description=description,
+        schema=schema,
+        takes=takes,
+        needs=needs,
+        _values=values,
+    )
 
 
 def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:

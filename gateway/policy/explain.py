@@ -82,7 +82,9 @@ def explain(
     ]
     outcomes = [*_of_settings(engine, standing, subject), *outcomes]
     reason = decision.reason or _OWN_REASONS.get(decision.rule, "")
-    return Explanation(decision.effect, decision.rule, reason, not verdict.hidden, outcomes)
+    return Explanation(
+        decision.effect, decision.rule, reason=reason, visible=not verdict.hidden, outcomes=outcomes
+    )
 
 
 _OWN_REASONS = {
@@ -125,4 +127,4 @@ def _outcome(
                 outcome, why = "silent", "when: it is false"
         except ExpressionFailed as error:
             outcome, why = "failed", f"when: {error}"
-    return RuleOutcome(rule.name, rule.effect, outcome, why, rule.stored)
+    return RuleOutcome(rule.name, rule.effect, outcome=outcome, why=why, stored=rule.stored)

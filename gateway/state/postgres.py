@@ -282,7 +282,7 @@ class PostgresLog:
 
     async def listen(self) -> None:
         """Wake watchers on notifications, until cancelled."""
-        while (database := self._opened()) is None:  # noqa: ASYNC110 - nobody sets an event
+        while (database := self._opened()) is None:  # noqa: ASYNC110 - no event is set
             await anyio.sleep(POLL_S)
         await database.listen(CHANNEL, self._heard)
 

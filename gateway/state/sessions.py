@@ -105,11 +105,11 @@ class Sessions:
         session = Session(
             secrets.token_urlsafe(24),
             revision,
-            principal,
-            client,
-            capabilities,
-            self._limits.calls,
-            toolset,
+            principal=principal,
+            client=client,
+            capabilities=capabilities,
+            calls_limit=self._limits.calls,
+            toolset=toolset,
             outbox=Outbox(self._hub.version(principal.tenant, toolset)),
             announced_lists=frozenset(self._announces(principal.tenant, toolset)),
         )

@@ -43,7 +43,7 @@ class Stores:
     sessions: SessionStore
     counter: Counter
     purges: tuple[Callable[[], Awaitable[Any]], ...]
-    given_secret: str = field(default="", repr=False)
+    configured_secret: str = field(default="", repr=False)
     listen: Callable[[], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing
     away: Callable[[], bool] | None = None  # whether a separate backend does not answer
@@ -65,8 +65,8 @@ class Stores:
     async def secret(self) -> bytes:
         """32 bytes, the same at all gateways. Raises Unavailable when they are in the backend and
         that does not answer."""
-        if self.given_secret:
-            return blake2b(self.given_secret.encode(), digest_size=32, person=PURPOSE).digest()
+        if self.configured_secret:
+            return blake2b(self.configured_secret.encode(), digest_size=32, person=PURPOSE).digest()
         return await self.sessions.secret()
 
 
@@ -83,7 +83,14 @@ def make_stores(settings: StateSettings, keep: Retention, opened: Opened) -> Sto
     answers = MemoryLog(ALL_EVENTS, keep.answers_s, keep.answers_bytes)
     sessions, counter = MemorySessions(), MemoryCounter()
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
-    return Stores(log, answers, sessions, counter, purges, settings.secret)
+    return Stores(
+        log,
+        answers,
+        sessions=sessions,
+        counter=counter,
+        purges=purges,
+        configured_secret=settings.secret,
+    )
 
 
 def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
@@ -92,13 +99,13 @@ def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
     return Stores(
         log,
         RedisLog(redis, ALL_EVENTS, keep.answers_s),
-        RedisSessions(redis),
-        RedisCounter(redis),
-        (),
-        settings.secret,
-        log.listen,
-        redis.aclose,
-        lambda: log.away,
+        sessions=RedisSessions(redis),
+        counter=RedisCounter(redis),
+        purges=(),
+        configured_secret=settings.secret,
+        listen=log.listen,
+        close=redis.aclose,
+        away=lambda: log.away,
     )
 
 
@@ -107,4 +114,12 @@ def _in_postgres(settings: StateSettings, keep: Retention, opened: Opened) -> St
     answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
-    return Stores(log, answers, sessions, counter, purges, settings.secret, log.listen)
+    return Stores(
+        log,
+        answers,
+        sessions=sessions,
+        counter=counter,
+        purges=purges,
+        configured_secret=settings.secret,
+        listen=log.listen,
+    )

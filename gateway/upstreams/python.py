@@ -104,9 +104,9 @@ def _call(binding: PythonBinding, context: Context) -> Call:
     return Call(
         context.principal,
         context.request_id,
-        binding.service,
-        letter.correlation_id,
-        letter.idempotency_key,
+        service=binding.service,
+        correlation_id=letter.correlation_id,
+        idempotency_key=letter.idempotency_key,
     )
 
 
@@ -143,8 +143,8 @@ async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
 
 def _owner(context: Context) -> Principal:
     """Owner of an Idempotency-Key; unauthenticated callers share none with principals."""
-    nobody = Principal("", context.principal.tenant)
-    return context.principal if context.identity.verified else nobody
+    anonymous = Principal("", context.principal.tenant)
+    return context.principal if context.identity.verified else anonymous
 
 
 def _late(timeout_s: float) -> ToolResult:

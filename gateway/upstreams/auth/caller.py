@@ -76,9 +76,9 @@ def caller_of(context: Context) -> Caller:
     return Caller(
         token,
         hashlib.sha256(token.encode()).hexdigest(),
-        _ends(principal),
-        _audiences(principal.claims),
-        context.letter.scope_token if told else None,
+        ends=_ends(principal),
+        audiences=_audiences(principal.claims),
+        scope_token=context.letter.scope_token if told else None,
     )
 
 

@@ -274,9 +274,9 @@ async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings
         login = ClientCredentials(
             entry.token_url or "",
             entry.client_id or "",
-            entry.client_secret or "",
-            entry.client_auth,
-            public,
+            client_secret=entry.client_secret or "",
+            client_auth=entry.client_auth,
+            public=public,
         )
         endpoint = TokenEndpoint(login, scheme, pool.timeout_s, pool.tls.tokens)
         # a separate pool: a call that holds a connection may wait for this

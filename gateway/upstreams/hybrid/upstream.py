@@ -192,7 +192,9 @@ def _built(error: _Error, status: int) -> dict[str, Any]:
     rest: dict[str, Any] | UnsetType = UNSET
     if data is not None and not isinstance(data, str):
         rest = data if isinstance(data, dict) else {"data": data}
-    return status_members(Status(status, str(error.code), message, description, rest))
+    return status_members(
+        Status(status, str(error.code), message=message, description=description, metadata=rest)
+    )
 
 
 def _refusal(response: HttpResponse, source: str) -> ToolResult:
@@ -425,7 +427,14 @@ class HybridUpstream:
         # a base URL with a path of its own is the whole address, whatever the side
         target = "" if self._client.base_path(source) else PATHS[binding.side or "command"]
         headers = carried(context, query)
-        return Post(source, target, headers, context.request_id, query, caller)
+        return Post(
+            source,
+            target,
+            headers=headers,
+            request_id=context.request_id,
+            idempotent=query,
+            caller=caller,
+        )
 
 
 def carried(context: Context, query: bool) -> dict[str, str]:

@@ -40,7 +40,7 @@ class RestartBackoff:
         self.why = why
 
 
-AT_ONCE = 12  # changes that are followed without delay: somebody may be editing the server
+AT_ONCE = 12  # changes that are followed without delay: the server may be being edited
 FIRST_S, LONGEST_S = 1.0, 60.0
 QUIET_S = 60.0  # without a change, after which the backoff is reset
 

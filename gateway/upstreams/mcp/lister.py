@@ -91,7 +91,14 @@ class Lister:
             _merged(method, stateless, handshake) for method in LISTS
         )
         facts = _facts(supported)
-        return Snapshot(facts, tools, prompts, resources, templates, reading.problems)
+        return Snapshot(
+            facts,
+            tools,
+            prompts=prompts,
+            resources=resources,
+            templates=templates,
+            problems=reading.problems,
+        )
 
     async def _lists(self, link: Link, server: McpServer, reading: _Reading) -> Lists:
         lists: Lists = {}

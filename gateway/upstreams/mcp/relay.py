@@ -337,7 +337,9 @@ class McpUpstream:
             raise Unreachable(f"The server of {tool.name} is not known here any more")
         params = {**context.params, "name": binding.name, "arguments": arguments}
         headers = param_headers(binding.mirrored, arguments) if binding.mirrored else {}
-        asked = RelayRequest(source, "tools/call", params, binding.eras, headers)
+        asked = RelayRequest(
+            source, "tools/call", params=params, eras=binding.eras, headers=headers
+        )
         members = await self._relay.request(asked, context)
         if "task" in members or members.get("resultType") == RESULT_TASK:
             members = await self._with_own_task_id(members, source.name, context)

@@ -139,9 +139,9 @@ class StdioTransport:
         self._command = ProcessCommand(
             source.name,
             options_of(source).command,
-            settings.env,
-            limits.stdio_memory_bytes,
-            limits.response_limit_bytes,
+            env=settings.env,
+            memory_bytes=limits.stdio_memory_bytes,
+            line_limit_bytes=limits.response_limit_bytes,
         )
         timeout_s = settings.timeout_s or limits.timeout_s
         self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))

@@ -119,11 +119,19 @@ def _of_object(argument: str, value: dict[str, str]) -> CallFile:
         raise InvalidParams(f"{argument}: `mimeType` is no media type, like image/png")
     name = value.get("filename", "").replace("\\", "/").rpartition("/")[2][-_NAME_CHARS:] or None
     if "text" in value:
-        return CallFile(argument, value["text"].encode(), "", name, media_type or "text/plain")
+        return CallFile(
+            argument,
+            value["text"].encode(),
+            uri="",
+            name=name,
+            media_type=media_type or "text/plain",
+        )
     if "uri" in value and not _SCHEME.match(value["uri"]):
         raise InvalidParams(f"{argument}: `uri` is no URI")
     inner = _of_text(argument, value.get("data", value.get("uri", "")))
-    return CallFile(argument, inner.data, inner.uri, name, media_type or inner.media_type)
+    return CallFile(
+        argument, inner.data, uri=inner.uri, name=name, media_type=media_type or inner.media_type
+    )
 
 
 def _of_text(argument: str, text: str) -> CallFile:
@@ -146,7 +154,11 @@ def _of_data_url(argument: str, url: str) -> CallFile:
     content = unquote_to_bytes(data)
     media_type = kind if kind and not kind.startswith(";") else "text/plain"
     return CallFile(
-        argument, _unpacked(argument, content) if encoded else content, "", None, media_type
+        argument,
+        _unpacked(argument, content) if encoded else content,
+        uri="",
+        name=None,
+        media_type=media_type,
     )
 
 
@@ -216,7 +228,7 @@ class Multipart:
         file = file_of(self._names.get(part.name, part.name), value)
 
         def head(name: str, media_type: str | None) -> bytes:
-            fetched = CallFile(file.argument, b"", "", name, media_type)
+            fetched = CallFile(file.argument, b"", uri="", name=name, media_type=media_type)
             of_type = {"Content-Type": media_type_of(fetched, described) or ANY_TYPE}
             return self._head(part.name, {**headers, **of_type}, name)
 
@@ -244,7 +256,14 @@ class Multipart:
 
 def _as_query(part: Part) -> Parameter:
     style = part.style or "form"
-    return Parameter(part.name, part.name, "query", style, part.explode, part.allow_reserved)
+    return Parameter(
+        part.name,
+        part.name,
+        location="query",
+        style=style,
+        explode=part.explode,
+        allow_reserved=part.allow_reserved,
+    )
 
 
 def _written(part: Part, value: Any) -> tuple[str | None, bytes]:
@@ -316,7 +335,17 @@ def form(value: Mapping[str, Any], parts: tuple[Part, ...]) -> bytes:
 def _field(name: str, value: Any, part: Part | None) -> str:
     if part is not None and part.style is not None:
         allow = part.allow_reserved
-        return in_query(Parameter(name, name, "query", part.style, part.explode, allow), value)
+        return in_query(
+            Parameter(
+                name,
+                name,
+                location="query",
+                style=part.style,
+                explode=part.explode,
+                allow_reserved=allow,
+            ),
+            value,
+        )
     key = quote_plus(name)
     if part is not None and part.content_type is not None and is_json(part.content_type):
         return f"{key}={quote_plus(encode(value).decode())}"

@@ -234,7 +234,7 @@ def _fields(value: dict[str, Any]) -> str:
 
 def _field(name: str) -> Parameter:
     """A form field with the default style."""
-    return Parameter(name, name, "query", "form", True)
+    return Parameter(name, name, location="query", style="form", explode=True)
 
 
 def _bare_cookie(parameter: Parameter, value: Any) -> str:

@@ -82,7 +82,9 @@ def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
     if isinstance(content, StreamedBody):
         return HttpRequest(binding.method, path, headers, server=binding.server, upload=content)
     headers["Content-Type"] = content.media_type
-    return HttpRequest(binding.method, path, headers, content.data, binding.server)
+    return HttpRequest(
+        binding.method, path, headers=headers, body=content.data, server=binding.server
+    )
 
 
 def _check_members(binding: OpenAPIBinding, parameter: Parameter, value: Mapping[str, Any]) -> None:

@@ -293,12 +293,12 @@ def _plan(language: Language, settings: Scripts) -> str:
     plan = _Plan(
         os.getpid(),
         found.command,
-        found.environment,
-        found.paths,
-        found.links,
-        found.hidden,
-        _limits(found, settings),
-        program(machine).hex(),
+        environment=found.environment,
+        paths=found.paths,
+        links=found.links,
+        hidden=found.hidden,
+        limits=_limits(found, settings),
+        filter=program(machine).hex(),
     )
     return json.dumps(asdict(plan))
 
