@@ -16,7 +16,7 @@ from config.load import load
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import drawn, evaluate
 from registry.evaluation.results import Measured, SetResult, mean_of, percentiles
-from registry.evaluation.running import MODES
+from registry.evaluation.runs import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 
 OWN = Path(__file__).parents[1] / "tests" / "quality"

@@ -10,7 +10,7 @@ from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.worker import Worker
-from registry.evaluation.running import Remembering
+from registry.evaluation.runs import Remembering
 from registry.evaluation.scratch import HOST, load, scratch_database
 from registry.evaluation.sets import Index, Listed
 from registry.search import Filters, Search

@@ -8,7 +8,7 @@ import numpy as np
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.results import BASELINE, SEED, SetResult, measured
-from registry.evaluation.running import Ran, search_all
+from registry.evaluation.runs import Ran, search_all
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.run import NO_VECTORS

@@ -16,7 +16,7 @@ from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import loaded
 from registry.evaluation.evaluate import evaluate
 from registry.evaluation.results import BASELINE
-from registry.evaluation.running import MODES
+from registry.evaluation.runs import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]

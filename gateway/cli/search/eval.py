@@ -19,7 +19,7 @@ from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
 from registry.evaluation.evaluate import drawn, evaluate
 from registry.evaluation.results import SetResult, Threshold, mean_of, missed
-from registry.evaluation.running import MODES
+from registry.evaluation.runs import MODES
 from registry.evaluation.sets import (
     QUERIES,
     TOOLS,

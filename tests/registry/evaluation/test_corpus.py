@@ -12,7 +12,7 @@ from registry.evaluation.corpus import NotEmbedded, loaded
 from registry.evaluation.evaluate import drawn, evaluate
 from registry.evaluation.report import as_json
 from registry.evaluation.results import BASELINE
-from registry.evaluation.running import MODES, Remembering
+from registry.evaluation.runs import MODES, Remembering
 from registry.evaluation.scratch import HOST, load
 from registry.evaluation.sets import EvaluationRequest, Index, Listed, read_catalog, read_requests
 from registry.sources.store import ToolStore
