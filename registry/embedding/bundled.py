@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("model")
 BATCH = 8  # texts; 16 take 10 MB more in each thread and are no faster
-FEW_TOKENS = 8  # smaller differences in length do not start another batch
+TOKEN_SLACK = 8  # smaller differences in length do not start another batch
 _READ = 32  # characters for each token; most tokens are shorter than 6
 _FAILED = "The bundled embedding model cannot be loaded"
 
@@ -61,25 +61,25 @@ class Bundled:
             dimension=self.dimension,
             batch=self._batch,
             query=query,
-            few=FEW_TOKENS,
+            slack=TOKEN_SLACK,
         )
 
     async def close(self) -> None:
         self._loaded = None
 
     async def _tokenised(self, texts: Sequence[str], query: bool) -> list[list[int]]:
-        most = self._facts.max_query_tokens if query else self._facts.max_tokens
+        limit = self._facts.max_query_tokens if query else self._facts.max_tokens
         if query and len(texts) <= self._batch and self._loaded is not None:
-            return self._tokens(texts, most)  # starting a thread would take longer
+            return self._tokens(texts, limit)  # starting a thread would take longer
         tokens: list[list[int]] = []
         for at in range(0, len(texts), self._batch):  # small batches: the threads may be busy
             some = texts[at : at + self._batch]
-            tokens += await self._lanes.run(partial(self._tokens, some, most), query)
+            tokens += await self._lanes.run(partial(self._tokens, some, limit), query)
         return tokens
 
-    def _tokens(self, texts: Sequence[str], most: int) -> list[list[int]]:
+    def _tokens(self, texts: Sequence[str], limit: int) -> list[list[int]]:
         model = self._model()
-        return [model.tokens(text, most) for text in texts]
+        return [model.tokens(text, limit) for text in texts]
 
     def _encode(self, tokens: list[list[int]]) -> "NDArray[Any]":
         return self._model().run(tokens)
@@ -119,11 +119,11 @@ class _Model:
             ) from error
         return np.asarray(vectors)
 
-    def tokens(self, text: str, most: int) -> list[int]:
-        """The first `most` tokens of each text."""
+    def tokens(self, text: str, limit: int) -> list[int]:
+        """The first `limit` tokens of each text."""
         # one by one: encode_batch starts threads, and warns at every fork from then on
-        tokens = self._tokenizer.encode(readable(text, _READ * most)).ids
-        return tokens if len(tokens) <= most else [*tokens[: most - 1], tokens[-1]]
+        tokens = self._tokenizer.encode(readable(text, _READ * limit)).ids
+        return tokens if len(tokens) <= limit else [*tokens[: limit - 1], tokens[-1]]
 
 
 def _tokenizer(folder: Path) -> "Tokenizer":

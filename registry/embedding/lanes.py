@@ -19,7 +19,7 @@ Text = TypeVar("Text", bound=Sized)  # a string, or its tokens, depending on the
 Encode = Callable[[list[Text]], "NDArray[Any]"]
 """One run of a model: its vectors, one row for each text."""
 
-FEW = 50  # smaller differences in length do not start another batch
+SLACK = 50  # smaller differences in length do not start another batch
 QUERIES = 2  # concurrent runs, beside those of texts; more would only slow each other down
 
 
@@ -44,7 +44,7 @@ class Lanes:
         dimension: int,
         batch: int,
         query: bool,
-        few: int = FEW,
+        slack: int = SLACK,
     ) -> Vectors:
         """Embed in batches of at most `batch` texts. A cancelled caller returns when the current
         runs have ended.
@@ -55,7 +55,7 @@ class Lanes:
             if not query:
                 await turn.enter_async_context(self._turn)
             return await self._embed(
-                encode, texts, dimension=dimension, batch=batch, query=query, few=few
+                encode, texts, dimension=dimension, batch=batch, query=query, slack=slack
             )
 
     def _lane(self, query: bool) -> CapacityLimiter:
@@ -69,11 +69,11 @@ class Lanes:
         dimension: int,
         batch: int,
         query: bool,
-        few: int,
+        slack: int,
     ) -> Vectors:
         lane = self._lane(query)
         rows: dict[int, Any] = {}  # vectors, by the index of their text
-        batches = list(_batches([len(text) for text in texts], batch, few))
+        batches = list(_batches([len(text) for text in texts], batch, slack))
         left = iter(batches)
         failures: list[EmbeddingFailed] = []
 
@@ -96,12 +96,12 @@ class Lanes:
         return together([rows[index] for index in range(len(texts))], dimension)
 
 
-def _batches(lengths: list[int], most: int, few: int = FEW) -> Iterator[list[int]]:
-    """Batches of indexes, at most `most` texts of similar length: they are padded to the
+def _batches(lengths: list[int], limit: int, slack: int = SLACK) -> Iterator[list[int]]:
+    """Batches of indexes, at most `limit` texts of similar length: they are padded to the
     longest."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) == most or lengths[index] > 2 * lengths[batch[0]] + few):
+        if batch and (len(batch) == limit or lengths[index] > 2 * lengths[batch[0]] + slack):
             yield batch
             batch = []
         batch.append(index)

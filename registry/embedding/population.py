@@ -152,7 +152,7 @@ async def _queue_all(
     while True:
         async with _locked(pool, host_id) as connection:
             given: Mapping[str, object] = {
-                "host": host_id, "kind": kind, "after": after, "most": BATCH
+                "host": host_id, "kind": kind, "after": after, "limit": BATCH
             }  # fmt: skip
             found = await connection.execute(statement, given)
             seen, last, queued = await found.fetchone() or (0, None, 0)
@@ -197,7 +197,7 @@ _ALL = (
 WITH part AS MATERIALIZED (
     SELECT host_id, entity_id FROM entity_source_v
     WHERE host_id = %(host)s AND entity_type = %(kind)s AND active AND entity_id > %(after)s::uuid
-    ORDER BY entity_id LIMIT %(most)s
+    ORDER BY entity_id LIMIT %(limit)s
 )"""
     + _QUEUE
 )
@@ -211,7 +211,7 @@ WITH part AS MATERIALIZED (
             WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
                 = (source.host_id, source.entity_type, source.entity_id,
                     (SELECT target_model(%(kind)s)))) IS NULL
-    ORDER BY entity_id LIMIT %(most)s
+    ORDER BY entity_id LIMIT %(limit)s
 )"""
     + _QUEUE
 )

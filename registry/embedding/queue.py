@@ -72,8 +72,8 @@ class Queue:
             "dimension": VECTOR_DIMENSION,
         }
 
-    async def claim(self, most: int, lease_s: float) -> list[Task]:
-        """Claim up to `most` of the due tasks, and one of each kind, with a lease of `lease_s`.
+    async def claim(self, limit: int, lease_s: float) -> list[Task]:
+        """Claim up to `limit` of the due tasks, and one of each kind, with a lease of `lease_s`.
 
         Kinds share it equally, each oldest first: a long queue of one kind delays no other. The
         kind with the fewest comes first.
@@ -82,7 +82,7 @@ class Queue:
             self._transaction(_IN_ORDER) as connection,
             connection.cursor(row_factory=class_row(Task)) as cursor,
         ):
-            await cursor.execute(_CLAIM, {**self._given, "most": most, "lease": lease_s})
+            await cursor.execute(_CLAIM, {**self._given, "limit": limit, "lease": lease_s})
             return _fewest_first(await cursor.fetchall())
 
     async def finish(self, tasks: Sequence[Task], vectors: Vectors) -> int:
@@ -103,13 +103,13 @@ class Queue:
 
     async def fail(self, failures: Mapping[Task, EmbeddingFailure]) -> int:
         """Record the failures, and schedule retries or mark the tasks failed."""
-        told = failures.values()
+        outcomes = failures.values()
         return await self._run(
             _FAIL,
             list(failures),
-            values=[one.reason[:ERROR].replace("\0", "") for one in told],
-            after=[one.after_s for one in told],
-            final=[one.final for one in told],
+            values=[one.reason[:ERROR].replace("\0", "") for one in outcomes],
+            after=[one.after_s for one in outcomes],
+            final=[one.final for one in outcomes],
         )
 
     async def release(self, tasks: Sequence[Task]) -> int:
@@ -154,7 +154,7 @@ WITH lane AS MATERIALIZED (
         WHERE entity_type = lane.kind AND model = %(model)s
             AND next_attempt_ts <= current_timestamp
         ORDER BY next_attempt_ts, task_id
-        LIMIT greatest(%(most)s::bigint / (SELECT count(*) FROM lane), 1)
+        LIMIT greatest(%(limit)s::bigint / (SELECT count(*) FROM lane), 1)
         FOR UPDATE SKIP LOCKED
     ) AS task
 )
@@ -225,20 +225,20 @@ _RELEASE = (
 )
 _FAIL = (
     _MINE
-    + b""", told AS MATERIALIZED (
+    + b""", outcome AS MATERIALIZED (
     SELECT * FROM unnest(%(tasks)s::bigint[], %(after)s::float8[], %(final)s::boolean[])
-        AS told (task_id, after_s, final)
+        AS outcome (task_id, after_s, final)
 ), written AS (
     UPDATE entity_embedding_t AS had SET error = mine.value, status = CASE
-        WHEN (SELECT final FROM told WHERE told.task_id = mine.task_id) THEN 'failed'
+        WHEN (SELECT final FROM outcome WHERE outcome.task_id = mine.task_id) THEN 'failed'
         ELSE had.status END"""
     + _VECTORS
     + b"""
 UPDATE embedding_task_t AS task SET last_error = mine.value, worker = NULL,
-    status = CASE WHEN told.final THEN 'failed' ELSE 'pending' END,
+    status = CASE WHEN outcome.final THEN 'failed' ELSE 'pending' END,
     next_attempt_ts = coalesce(
-        clock_timestamp() + make_interval(secs => told.after_s), 'infinity'),
+        clock_timestamp() + make_interval(secs => outcome.after_s), 'infinity'),
     update_ts = current_timestamp
-FROM mine JOIN told USING (task_id)"""
+FROM mine JOIN outcome USING (task_id)"""
     + _TASKS
 )

@@ -89,8 +89,8 @@ def query_text(query: str) -> str:
     return _CAMEL_CASE.sub(lambda found: identifier_words(found[0]), query)
 
 
-def sentences(query: str, most: int = SENTENCES) -> list[str]:
-    """The sentences and lines of `query`, none if there is only one; at most `most`.
+def sentences(query: str, limit: int = SENTENCES) -> list[str]:
+    """The sentences and lines of `query`, none if there is only one; at most `limit`.
 
     Each has at least 3 words, otherwise it is merged with its neighbour. Where there are too many,
     neighbours are merged; no word is left out. "v1.2", "e.g." and addresses stay whole.
@@ -101,7 +101,7 @@ def sentences(query: str, most: int = SENTENCES) -> list[str]:
             found[-1] = f"{found[-1]} {part}"
         else:
             found.append(part)
-    together = -(-len(found) // most)
+    together = -(-len(found) // limit)
     if len(found) < 2 or together == len(found):
         return []
     return [" ".join(found[at : at + together]) for at in range(0, len(found), together)]

@@ -27,7 +27,7 @@ from registry.embedding.vectors import checked
 log = logging.getLogger("toolgate.embedding")
 
 BATCHES = 4  # batches of the model claimed at first
-BATCHES_MOST = 16  # more texts per statement, which also group better by length
+BATCHES_LIMIT = 16  # more texts per statement, which also group better by length
 QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what is queued meanwhile
 # waits for the claims in hand
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
@@ -73,7 +73,7 @@ class Worker:
         self._queue = Queue(pool, self.name, embedder.model, list(kinds))
         self._texts_of = {name: kind.read_texts for name, kind in kinds.items()}
         self._batch = settings.batch_size
-        self._most = self._batch * BATCHES
+        self._claim_size = self._batch * BATCHES
         self._lease_s = settings.lease_s
         self._poll_s = settings.poll_s
         self._retrying = Retrying(settings.retries, settings.backoff_s, settings.backoff_max_s)
@@ -111,7 +111,7 @@ class Worker:
     async def step(self) -> int:
         """Claim and process a batch; returns the number of its tasks. Raises the errors of
         `Queue`."""
-        tasks = await self._queue.claim(self._most, self._lease_s)
+        tasks = await self._queue.claim(self._claim_size, self._lease_s)
         open_tasks, began = dict.fromkeys(tasks), anyio.current_time()
         try:
             for some in _batches(tasks):
@@ -123,7 +123,7 @@ class Worker:
             with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
                 await self._release(list(open_tasks))
             raise
-        if 2 * len(tasks) > self._most:
+        if 2 * len(tasks) > self._claim_size:
             self._adapt(anyio.current_time() - began)
         return len(tasks)
 
@@ -131,9 +131,9 @@ class Worker:
         """Adapt the size of the next claim, so that other work need not wait and leases last;
         `seconds`: the time that this one took."""
         if seconds < QUICK_S:
-            self._most = min(2 * self._most, self._batch * BATCHES_MOST)
+            self._claim_size = min(2 * self._claim_size, self._batch * BATCHES_LIMIT)
         elif seconds > min(SLOW_S, self._lease_s / 4):
-            self._most = max(self._most // 2, self._batch)
+            self._claim_size = max(self._claim_size // 2, self._batch)
 
     async def _release(self, tasks: Sequence[Task]) -> None:
         try:

@@ -48,18 +48,18 @@ def ranked(
 ) -> list[Ranked]:
     """The best `limit`, best first; ties in the order of their names.
 
-    score = (share * cosine + (1 - share) * bm25 / most) * weight, where `most` is the best BM25, or
+    score = (share * cosine + (1 - share) * bm25 / full) * weight, where `full` is the best BM25, or
     `enough` where that is more: if even the best has few of the words, words carry little evidence.
     A document without a vector gets a cosine proportional to its BM25, relative to the best of
     both, so that it is not last until it has one.
     """
     best_bm25 = max((one.bm25 for one in candidates), default=0.0) or 1.0
     best_cosine = max((one.cosine for one in candidates if one.cosine is not None), default=0.0)
-    most = max(best_bm25, enough)
+    full = max(best_bm25, enough)
 
     def score(one: Candidate) -> float:
         meaning = best_cosine * one.bm25 / best_bm25 if one.cosine is None else one.cosine
-        words = one.bm25 / most
+        words = one.bm25 / full
         return round((share * meaning + (1 - share) * words) * one.weight, DIGITS)
 
     scored = [Ranked(one, score(one)) for one in candidates]

@@ -52,15 +52,15 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
         if not await _locked(connection):
             return []
         wanted = await _wanted(connection, exact_limit)
-        had = await _had(connection)
-        for name, valid in had.items():
+        existing = await _existing(connection)
+        for name, valid in existing.items():
             if not valid or name not in wanted:
                 await _drop(connection, name)
         await _forget_usage(connection)
         missing = {
             name: where
             for name, (where, many) in wanted.items()
-            if many and not had.get(name, False)
+            if many and not existing.get(name, False)
         }
         for name, where in missing.items():
             await _build(connection, name, where)
@@ -100,7 +100,7 @@ async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[st
     }
 
 
-async def _had(connection: AsyncConnection) -> dict[str, bool]:
+async def _existing(connection: AsyncConnection) -> dict[str, bool]:
     """Existing indexes by name, and whether they are valid: an interrupted build leaves an invalid
     one."""
     rows = await connection.execute(

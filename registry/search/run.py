@@ -33,10 +33,10 @@ from registry.search.transaction import (
 )
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
-MISSING_MOST = 1000  # maximum counted
-FEW = 40  # minimum of index candidates for one sentence
+MISSING_LIMIT = 1000  # maximum counted
+SENTENCE_EF = 40  # minimum of index candidates for one sentence
 USUAL = 100_000  # size of a vector index that `search.hnsw_ef` is meant for
-MOST = 1000  # maximum of hnsw.ef_search (pgvector)
+EF_LIMIT = 1000  # maximum of hnsw.ef_search (pgvector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PreparedPart:
     part_id: int
     plan: WordPlan
     path: Path  # of the vector search, if there will be one
-    missing: int  # texts without a vector yet; see MISSING_MOST
+    missing: int  # texts without a vector yet; see MISSING_LIMIT
     proposed: list[int]  # numbers of documents
 
 
@@ -83,7 +83,7 @@ class SearchRun:
             "text": self._text,
             "begun": last_word(self._text) if self._query.prefix else "",
             "index": suffix(self._model or ""),
-            "missing": MISSING_MOST,
+            "missing": MISSING_LIMIT,
         }
         rows = await transaction.rows(LOOKUPS, statements.FACTS, self._values | values)
         parts: defaultdict[int, list[TupleRow]] = defaultdict(list)
@@ -158,11 +158,11 @@ class SearchRun:
             return "exact"
         return "hnsw"
 
-    async def _count(self, transaction: Transaction, part_id: int, most: int) -> int:
-        key = (part_id, most, self._query.filters.key)
+    async def _count(self, transaction: Transaction, part_id: int, limit: int) -> int:
+        key = (part_id, limit, self._query.filters.key)
         if (known := self._counts.get(key)) is not None:
             return known
-        values = {**self._values, "part": part_id, "most": most}
+        values = {**self._values, "part": part_id, "limit": limit}
         ((count,),) = await transaction.rows(self._scans, statements.count(self._narrowed), values)
         return self._counts.put(key, count)
 
@@ -201,7 +201,7 @@ class SearchRun:
             "proposed": part.proposed,
             "share": share,
             "ef": str(ef),
-            "few": str(min(max(share, FEW), ef)),
+            "sentence_ef": str(min(max(share, SENTENCE_EF), ef)),
             "terms": [one.term for one in words.all],
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
@@ -232,7 +232,7 @@ def effort(ef: int, docs: int, reach: int) -> int:
     Recall falls with the size of the index: 400 in a million give as much as 200 in 300,000 and 100
     in 100,000 (`make bench-large`). `reach` are wanted of them.
     """
-    return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), MOST)
+    return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), EF_LIMIT)
 
 
 def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
@@ -248,7 +248,7 @@ def _waiting(missing: int, kind: str, dense: bool) -> str | None:
     if missing == 1:
         how = "not found" if dense else "found by its words only"
         return f"1 {kind} has no vector yet and is {how}"
-    many = "more than 999" if missing >= MISSING_MOST else str(missing)
+    many = "more than 999" if missing >= MISSING_LIMIT else str(missing)
     how = "not found" if dense else "found by their words only"
     return f"{many} {kind}s have no vector yet and are {how}"
 

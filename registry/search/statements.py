@@ -88,8 +88,8 @@ def candidates(shape: Shape) -> bytes:
     """Rows of (entity_id, name, weight, bm25, cosine), in no order: the proposals by words,
     %(proposed)s, and the %(reach)s proposed by meaning, scored by both.
 
-    With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(few)s each
-    besides: the neighbours of a single sentence.
+    With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(sentence_ef)s
+    each besides: the neighbours of a single sentence.
     """
     parts = {None: _worded_only, "exact": _exact, "hnsw": _indexed}[shape.vectors](shape)
     return f"""
@@ -100,9 +100,9 @@ def candidates(shape: Shape) -> bytes:
 
 
 def count(narrowed: str) -> bytes:
-    """The number of documents, counted up to %(most)s."""
+    """The number of documents, counted up to %(limit)s."""
     allowed = f"SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s AND {narrowed}"
-    return f"SELECT count(*) FROM ({allowed} LIMIT %(most)s) AS doc".encode()
+    return f"SELECT count(*) FROM ({allowed} LIMIT %(limit)s) AS doc".encode()
 
 
 def details(kind: str) -> bytes:
@@ -197,7 +197,7 @@ def _near(shape: Shape, n: int) -> str:
     The filter is evaluated per entity, in a subquery that cannot become a join: a join might sort
     all of them. The scan begins after `effort` is set: sentences need few candidates, and scan few.
     """
-    ef, most = ("%(few)s", "%(share)s") if n else ("%(ef)s", "%(reach)s")
+    ef, limit = ("%(sentence_ef)s", "%(share)s") if n else ("%(ef)s", "%(reach)s")
     return f"""(
         SELECT near.* FROM (
             SELECT set_config('hnsw.ef_search', {ef}, true) AS value
@@ -206,7 +206,7 @@ def _near(shape: Shape, n: int) -> str:
             FROM entity_embedding_t AS vector
             WHERE {shape.indexed} AND {_findable(shape, "vector")} AND effort.value <> ''
             ORDER BY {half_vector("vector.embedding")} <#> {half_vector(f"%(q{n})s::vector")}
-            LIMIT {most}
+            LIMIT {limit}
         ) AS near)"""
 
 

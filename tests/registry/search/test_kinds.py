@@ -23,7 +23,7 @@ from registry.embedding.models import Models, check_kinds, models, purge, regist
 from registry.embedding.population import backfill, queue_missing
 from registry.embedding.providers import ServingEmbedder
 from registry.embedding.status import status
-from registry.embedding.worker import BATCHES_MOST, Worker
+from registry.embedding.worker import BATCHES_LIMIT, Worker
 from registry.search import Filters, Mode, Search, SearchQuery
 from registry.sources.plan import SourceDraft
 from registry.sources.store import ToolStore
@@ -351,7 +351,7 @@ async def test_a_long_queue_of_one_kind_delays_no_other(notes: Notes) -> None:
 
     fake.meanwhile = edit  # while a claim of notes is in hand
     claimed = await worker.step()
-    assert claimed <= EMBEDDING.batch_size * BATCHES_MOST
+    assert claimed <= EMBEDDING.batch_size * BATCHES_LIMIT
     await worker.step()
     before = list(takewhile(lambda texts: "get pet" not in texts[0], fake.batches))
     assert (before, len(fake.batches[0])) == ([], 1), "texts between the claim in hand and the tool"
