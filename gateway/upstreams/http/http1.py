@@ -147,15 +147,19 @@ class State(Enum):
     IDLE = auto()  # nothing: no request is under way
     HEAD = auto()  # a status line and headers, perhaps of an interim response
     BODY = auto()
-    DONE = auto()  # nothing: the response is complete, and its reader still holds the connection
+    DONE = auto()  # nothing: the response is complete, and its reader has not closed it
     CLOSED = auto()
 
 
 class Connection(asyncio.Protocol):
-    """A connection and the response that arrives on it."""
+    """A connection to a server, with the response that arrives on it.
+
+    `exchange` takes it from IDLE to HEAD; the server's bytes from there to BODY and DONE; `reuse`
+    back to IDLE. Any doubt about it leads to CLOSED.
+    """
 
     def __init__(self, origin: Origin, release: "Callable[[Connection], None]") -> None:
-        """`release` takes the connection back when a response is released."""
+        """`release` takes the connection back when its response is closed."""
         self.origin = origin
         self.release = release
         self.state = State.IDLE
@@ -360,7 +364,7 @@ class Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
     def _ended(self, error: Exception | None) -> None:
-        """The server sends no more."""
+        """Handle the end of what the server sends, which completes some bodies."""
         self._keep_alive = False
         if self.state is State.BODY and self._until_end and error is None:
             self._end(keep_alive=False)
@@ -475,8 +479,14 @@ class Response:
 
     async def read(self) -> bytes:
         """The whole body. Raises aiohttp.ClientError."""
-        chunks = [chunk async for chunk in self.iter_any()]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks = []
+        if "Content-Encoding" not in self.headers:
+            connection = self._held()
+            chunks.append(await connection.take())
+            if connection.drained:  # as most are that fit into one packet
+                return chunks[0]
+        chunks += [chunk async for chunk in self.iter_any()]
+        return b"".join(chunks)
 
     def iter_any(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come. Raises aiohttp.ClientError."""
