@@ -39,6 +39,7 @@ COMMANDS = {
         "gateway.cli.access.admin:admin",
         "Call operations of a running gateway's admin API.",
     ),
+    "jobs": ("gateway.cli.access.jobs:jobs", "Imports and other long work of a running gateway."),
     "sessions": ("gateway.cli.sessions:sessions", "Open sessions at a gateway that runs."),
     "status": ("gateway.cli.sessions:status", "Show how a gateway is that runs."),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),

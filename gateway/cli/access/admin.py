@@ -1,16 +1,18 @@
 """`toolgate admin`: the operations of a running gateway's admin API, called by name."""
 
+import asyncio
 import sys
 from typing import Any
 
 import aiohttp
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from config.access import ADMIN_TOOLSET
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
-from gateway.cli.common.output import print_json, print_rows
+from gateway.cli.common.output import err, print_json, print_rows
 from gateway.cli.tools.arguments import json_or_text, read_object, read_pairs
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
@@ -19,6 +21,9 @@ TIMEOUT_S = 60.0  # imports are slow
 
 Json = dict[str, Any]
 
+JOB = frozenset({"job", "operation", "state", "principal", "created"})  # members of each
+EVERY_S = 0.5  # polling interval of a job
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -26,6 +31,7 @@ Json = dict[str, Any]
 @click.option("--args", "args_json", metavar="JSON", help="Arguments as one object.")
 @click.option("--token", metavar="TEXT", required=True, help="A bearer token; - reads it.")
 @click.option("--url", metavar="URL", help="The gateway [default: as the settings have it].")
+@click.option("--no-wait", is_flag=True, help="Print a job instead of waiting for it.")
 @settings_option
 def admin(
     settings: Settings,
@@ -34,11 +40,13 @@ def admin(
     args_json: str | None,
     token: str,
     url: str | None,
+    no_wait: bool,
 ) -> None:
     """Call the admin operation NAME of a running gateway.
 
     Its answer is printed as JSON. Without NAME the operations are listed that the token opens. The
-    gateway serves them where admin.tools is true.
+    gateway serves them where admin.tools is true. If it runs as a job, the end is waited for;
+    Ctrl-C cancels it.
 
     \b
     Examples:
@@ -53,7 +61,9 @@ def admin(
     secret = sys.stdin.read().strip() if token == "-" else token  # noqa: S105 - stdin
     address = f"{gateway_address(settings, url)}{settings.rpc.path}/{ADMIN_TOOLSET}"
     found = run(asked(address, secret, name or "tools/list", params))
-    if name:
+    if name and is_job(found) and not no_wait and "ended" not in found:
+        finish(run(waited(address, secret, found["job"], cancels=True)))
+    elif name:
         print_json(found)
     else:
         rows = [(one["name"], one["description"]) for one in found["tools"]]
@@ -103,3 +113,43 @@ def _read(data: bytes, status: int, address: str) -> Json:
     if not isinstance(answer, dict) or not {"result", "error"} & answer.keys():
         fail(f"{address} gave no answer of JSON-RPC (HTTP status {status})")
     return answer
+
+
+def is_job(answer: object) -> bool:
+    """Whether an operation answered with a job."""
+    return isinstance(answer, dict) and answer.keys() >= JOB
+
+
+def finish(job: Json) -> None:
+    """Print an ended job; fail if it did."""
+    print_json(job)
+    if job["state"] == "failed":
+        fail(job.get("problem", {}).get("detail", "the job failed"))
+
+
+async def waited(address: str, token: str | None, job: str, *, cancels: bool = False) -> Json:
+    """The job once it has ended, its progress on standard error. `cancels`: an interrupt cancels
+    it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+            task, shown = bar.add_task(job, total=None), ""
+            while True:
+                found: Json = await asked(address, token, "getJob", {"job": job})
+                if "ended" in found:
+                    return found
+                bar.update(task, completed=found.get("done", 0), total=found.get("total"))
+                if not err.is_terminal and shown != (shown := progress_of(found)):
+                    err.print(f"{found['state']} {shown}".rstrip())
+                await asyncio.sleep(EVERY_S)
+    except asyncio.CancelledError:
+        if cancels:
+            await asked(address, token, "cancelJob", {"job": job})
+        raise
+
+
+def progress_of(job: Json) -> str:
+    """The progress of a job in a few words."""
+    done, total = job.get("done", 0), job.get("total")
+    counted = f"{done}/{total}" if total is not None else str(done) if done else ""
+    return " ".join(filter(None, (counted, job.get("note", ""))))
