@@ -32,7 +32,7 @@ from gateway.cli.doctor.checks import (
     shadows,
     unused_scripts,
 )
-from gateway.cli.doctor.remote import breakers, embeddings, held_back, mcp_server, toolsets
+from gateway.cli.doctor.remote import breakers, embeddings, held_back, jobs, mcp_server, toolsets
 from gateway.cli.doctor.sources import imported
 from gateway.cli.doctor.wings import wings
 from gateway.cli.doctor.world import rights, world
@@ -40,7 +40,7 @@ from gateway.cli.idle import idle_patterns, rules_not_evaluated
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.servers import open_lister
 from gateway.cli.tools.costs import check as costs
-from gateway.components import components_of
+from gateway.components import components_of, has_jobs
 from gateway.wings.table import wing_components
 from registry.database.migrate import status
 from registry.database.postgres import Database
@@ -118,6 +118,8 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in embeddings(settings, registry)]
             pins = Pins(registry.database.pool)
             checks += [check async for check in held_back(pins, registry.host_id)]
+            if has_jobs(settings):
+                checks.append(await jobs(registry.database, settings.jobs))
     except ToolgateError as error:
         checks.append(Check("database", "failed", str(error)))
     return checks

@@ -7,15 +7,17 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 
-from config.settings import EmbeddingSettings, ServerSettings, Settings
+from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.checks import TIMEOUT_S, Check, CheckStatus
 from registry.catalog.toolsets import members
+from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models
 from registry.embedding.providers import embedder_for, make_embedder
 from registry.embedding.sentence_transformers import NOT_INSTALLED
 from registry.embedding.status import EmbeddingStatus, status
+from registry.jobs.store import health
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
@@ -157,6 +159,21 @@ async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
         hint = "see `toolgate tools approve --help`"
         yield Check("pins", "warning", f"{names}{more} held back until approved; {hint}")
+
+
+async def jobs(database: Database, settings: JobsSettings) -> Check:
+    """Whether jobs are run."""
+    async with database.connect() as connection:
+        found = await health(connection, settings.stalled_s)
+    if found.waiting and not found.workers:
+        hint = "start a gateway with jobs.concurrency above 0, or `toolgate worker`"
+        return Check("jobs", "warning", f"{found.waiting} wait and no worker runs; {hint}")
+    if found.stalled:
+        hint = (
+            "the next worker takes them over" if not found.workers else "they are taken over soon"
+        )
+        return Check("jobs", "warning", f"{found.stalled} without a sign of life; {hint}")
+    return Check("jobs", "ok", f"{found.waiting} wait, {found.running} run")
 
 
 READY_BYTES = 1_000_000
