@@ -54,6 +54,7 @@ from config.types import (
     ServerName,
     ServerOption,
     Share,
+    SocketPath,
     SourceName,
     SystemUser,
     TextLength,
@@ -281,6 +282,7 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     poll_s: Seconds
     workers: Amount
     threads: Count
+    socket: SocketPath
     purposes: Mapping[PurposeName, PurposeModel]
 
     def of(self, purpose: str) -> "EmbeddingSettings":

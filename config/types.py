@@ -214,6 +214,10 @@ PythonModule = Annotated[
     ),
 ]
 Directory = Annotated[str, Meta(description="a directory", extra={"file": True})]
+SocketPath = Annotated[
+    str,
+    Meta(pattern=r"^(/[^\x00]*)?" + END, description="an absolute path, or nothing"),
+]
 EntryName = Annotated[
     str,
     Meta(

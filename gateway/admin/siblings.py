@@ -10,13 +10,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
+import anyio
+from anyio import BrokenResourceError, EndOfStream, IncompleteRead
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 TIMEOUT_S = 2.0  # until a worker that does not answer counts as away
-ANSWER_BYTES = 1 << 24
+# The other worker has left, or asks for something that this version does not know.
+GONE = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
 
 Answers: TypeAlias = Mapping[str, Callable[[], bytes]]
 """What a worker answers, by question."""
@@ -33,22 +38,21 @@ class Siblings:
     async def answering(self, answers: Answers) -> AsyncIterator[None]:
         """Answer the questions of the other workers inside."""
 
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError, TimeoutError, ValueError):
-                async with asyncio.timeout(TIMEOUT_S):
-                    question = (await reader.readline()).decode().strip()
-                    if question in answers:
-                        writer.write(answers[question]())
-                        await writer.drain()
-            writer.close()
+        async def answer(stream: SocketStream) -> None:
+            async with stream:
+                with suppress(*GONE), anyio.fail_after(TIMEOUT_S):
+                    question = await BufferedByteReceiveStream(stream).receive_until(b"\n", 100)
+                    await stream.send(answers[question.decode()]())
 
-        path = self._path(self.slot)
-        path.unlink(missing_ok=True)  # of a worker that was killed
-        server = await asyncio.start_unix_server(answer, path)
-        try:
-            yield
-        finally:
-            server.close()
+        async with (
+            await anyio.create_unix_listener(self._path(self.slot)) as listener,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(listener.serve, answer)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
 
     async def ask(self, question: str) -> dict[int, bytes | None]:
         """The answers of the other workers by number; None: it does not answer."""
@@ -58,14 +62,11 @@ class Siblings:
 
     async def _ask(self, slot: int, question: str) -> bytes | None:
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                reader, writer = await asyncio.open_unix_connection(self._path(slot))
-                try:
-                    writer.write(f"{question}\n".encode())
-                    return await reader.read(ANSWER_BYTES) if not reader.at_eof() else None
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError):
+            with anyio.fail_after(TIMEOUT_S):
+                async with await anyio.connect_unix(self._path(slot)) as stream:
+                    await stream.send(f"{question}\n".encode())
+                    return b"".join([part async for part in stream])
+        except GONE:
             return None
 
     def _path(self, slot: int) -> Path:

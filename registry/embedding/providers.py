@@ -16,7 +16,10 @@ from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import TOOLS
+from registry.embedding.model_server import SharedModel
 from registry.embedding.models import Models, by_name, models
+
+LOCAL = ("bundled", "sentence-transformers")  # providers that run in this process
 
 E = TypeVar("E", bound=Embedder)
 
@@ -27,6 +30,14 @@ def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
     It loads and connects lazily, with its first text. Raises EmbeddingFailed, which names the
     setting that is missing or invalid.
     """
+    embedder = _own_embedder(settings)
+    if embedder is not None and settings.socket and settings.provider in LOCAL:
+        return SharedModel(embedder, settings.socket)
+    return embedder
+
+
+def _own_embedder(settings: EmbeddingSettings) -> Embedder | None:
+    """The embedder that runs in this process."""
     match settings.provider:
         case "bundled":
             return _bundled(settings)
@@ -80,15 +91,25 @@ def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     configured = make_embedder(settings)
     if configured is not None and configured.model == label:
         return configured
-    bundled = _bundled(settings)
-    if bundled.model == label:
-        return bundled
+    bundled = replace(settings, provider="bundled", query_prefix="")
+    embedder = make_embedder(bundled)
+    if embedder is not None and embedder.model == label:
+        return embedder
     provider, model = by_name(label)
     library = provider == "sentence-transformers" and find_spec("sentence_transformers")
     service = provider == settings.provider == "openai-compatible"
     if model and (library or service):
         other = replace(settings, provider=provider, model=model, query_prefix="")
         return make_embedder(other)
+    return None
+
+
+def local_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
+    """The embedder of a label in this process, whatever the purpose that it is for."""
+    own = replace(settings, socket="")
+    for purpose in ("", *settings.purposes):
+        if (found := embedder_for(own.of(purpose), label)) is not None:
+            return found
     return None
 
 

@@ -23,7 +23,7 @@ from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
 from gateway.cli.serve.process import ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
-from gateway.cli.serve.worker import WorkerLink
+from gateway.cli.serve.worker import MODEL, WorkerLink, serve_model
 from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
 from schemas.errors import ToolgateError
 
@@ -124,6 +124,11 @@ def _work(
     listener: socket.socket, config_file: str | None, settings: Settings, link: WorkerLink
 ) -> int:
     """Serve as one of several workers; returns the exit code."""
+    if link.slot == MODEL:
+        listener.close()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_model(settings, link))
+        return 0
     try:
         _serve(settings, listener, config_file, link)
     except CommandFailure as failure:

@@ -12,10 +12,8 @@ from types import FrameType
 
 import uvicorn
 from msgspec import Struct
-from msgspec.structs import replace
 from prometheus_client import generate_latest
 
-from config.conflicts import pool_of_worker
 from config.document import SettingsError
 from config.load import load
 from config.logging import configure
@@ -24,7 +22,7 @@ from config.settings import Settings
 from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
-from gateway.cli.serve.worker import WorkerLink
+from gateway.cli.serve.worker import WorkerLink, of_worker
 from schemas.errors import ToolgateError
 
 GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
@@ -48,7 +46,7 @@ class ServingProcess:
     ) -> None:
         """`link`: to the supervisor, of one of several workers."""
         self._link = link
-        settings = of_process(settings)
+        settings = self._own(settings)
         self._gateway = Gateway(settings, link.siblings if link else None)
         self._listener = listener
         self._config_file = config_file
@@ -72,6 +70,10 @@ class ServingProcess:
                 task.cancel()
         log.info("stopped")
         return self._gateway.feed.state.failure
+
+    def _own(self, settings: Settings) -> Settings:
+        """The settings of this process."""
+        return settings if self._link is None else of_worker(settings, self._link)
 
     def _answers(self) -> Answers:
         """What this worker tells the others."""
@@ -128,7 +130,7 @@ class ServingProcess:
     async def _reload(self) -> None:
         """Apply settings that need no restart; name those that need one."""
         try:
-            settings = of_process(load(self._config_file, os.environ))
+            settings = self._own(load(self._config_file, os.environ))
         except SettingsError as error:
             log.error("settings_rejected", extra={"reason": str(error)})
             return
@@ -143,12 +145,6 @@ class ServingProcess:
         log.info("settings_reloaded", extra={"changed": changed})
         if names := needing_restart(before, settings):
             log.warning("restart_needed", extra={"changed": names})
-
-
-def of_process(settings: Settings) -> Settings:
-    """The settings with one worker's share of the embedded server's connections."""
-    pool_max = pool_of_worker(settings)
-    return replace(settings, database=replace(settings.database, pool_max=pool_max))
 
 
 def announce(settings: Settings, listener: socket.socket, tools: int) -> None:

@@ -32,7 +32,7 @@ from config.logging import configure
 from config.settings import Settings
 from gateway.cli.common.failure import FAILED
 from gateway.cli.serve.process import announce, has_terminal
-from gateway.cli.serve.worker import ALIVE, READY, WorkerLink
+from gateway.cli.serve.worker import ALIVE, MODEL, READY, WorkerLink, shares_model
 
 log = logging.getLogger("toolgate.supervisor")
 
@@ -79,7 +79,8 @@ class Supervisor:
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
         self._terminal = has_terminal() and not ignored
         self._replaced = int(os.environ.pop(REPLACED, 0))
-        self._slots = {0: _Slot()}  # the first worker starts alone: it migrates the database
+        # The first worker starts without the others: it migrates the database.
+        self._slots = {slot: _Slot() for slot in _wanted(settings) if slot <= 0}
         self._workers: dict[int, _Worker] = {}  # by process id
         self._upgrade: subprocess.Popen[bytes] | None = None
         self._announced = self._stopping = False
@@ -129,11 +130,19 @@ class Supervisor:
     def _stop(self, number: signal.Signals) -> None:
         """Drain all workers; the second time, they cut calls off."""
         if not self._stopping:
-            log.info("stopping", extra={"signal": number.name, "workers": len(self._workers)})
+            log.info("stopping", extra={"signal": number.name, "processes": len(self._workers)})
             self._kill_at = time.monotonic() + self._settings.server.drain_s + KILL_AFTER_S
         self._stopping = True
         for worker in self._workers.values():
-            self._end(worker)
+            if worker.slot != MODEL:
+                self._end(worker)
+        self._end_model()
+
+    def _end_model(self) -> None:
+        """End the process with the model, once no worker can ask it."""
+        if all(one.slot == MODEL for one in self._workers.values()):
+            for worker in self._workers.values():
+                self._end(worker)
 
     def _end(self, worker: _Worker) -> None:
         worker.leaving = True
@@ -149,14 +158,14 @@ class Supervisor:
         self._settings = settings
         configure(settings.logging)
         for worker in self._workers.values():
-            os.kill(worker.pid, signal.SIGHUP)
+            if worker.slot != MODEL:  # its settings need a restart
+                os.kill(worker.pid, signal.SIGHUP)
         self._resize()
 
     def _resize(self) -> None:
-        wanted = self._settings.server.processes
-        self._slots = {slot: self._slots.get(slot, _Slot()) for slot in range(wanted)}
+        self._slots = {slot: self._slots.get(slot, _Slot()) for slot in _wanted(self._settings)}
         for worker in self._workers.values():
-            if worker.slot >= wanted and not worker.leaving:
+            if worker.slot not in self._slots and not worker.leaving:
                 self._end(worker)
 
     def _replace_program(self) -> None:
@@ -236,7 +245,7 @@ class Supervisor:
 
     def _became_ready(self, worker: _Worker, tools: int) -> None:
         worker.ready = True
-        if self._announced:
+        if self._announced or worker.slot == MODEL:
             return
         self._resize()  # the first one was alone
         if sum(one.ready for one in self._workers.values()) < len(self._slots):
@@ -266,11 +275,13 @@ class Supervisor:
         if worker.link in self._selector.get_map():
             self._selector.unregister(worker.link)
         worker.link.close()
+        if self._stopping:
+            self._end_model()
         if self._stopping or worker.leaving:
             return
-        if not self._announced and worker.slot == 0 and len(self._slots) == 1:
-            self._stopping = True
+        if not self._announced and worker.slot == 0:
             self._code = code if code > 0 else FAILED
+            self._stop(signal.SIGTERM)
             return
         lived = time.monotonic() - worker.started
         slot = self._slots.get(worker.slot, _Slot())
@@ -280,6 +291,11 @@ class Supervisor:
             "worker_died",
             extra={"pid": worker.pid, "slot": worker.slot, "code": code, "retry_s": slot.backoff_s},
         )
+
+
+def _wanted(settings: Settings) -> list[int]:
+    """The slots of the processes that these settings ask for."""
+    return [*([MODEL] if shares_model(settings) else []), *range(settings.server.processes)]
 
 
 def inherited_listener() -> socket.socket | None:

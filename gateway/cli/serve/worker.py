@@ -5,11 +5,19 @@ import asyncio
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 
-from config.settings import ServerSettings
-from gateway.admin.siblings import Answers, Siblings
+from msgspec.structs import replace
 
+from config.conflicts import pool_of_worker
+from config.settings import ServerSettings, Settings
+from gateway.admin.siblings import Answers, Siblings
+from registry.embedding.model_server import model_server
+from registry.embedding.providers import LOCAL, local_embedder
+
+MODEL = -1  # slot of the process with the embedding model that the workers share
+MODEL_SOCKET = "model.sock"
 READY, ALIVE = b"ready ", b"alive"
 BEATS = 4  # heartbeats within server.worker_timeout_s
 
@@ -19,6 +27,8 @@ class WorkerLink:
         self, link: socket.socket, slot: int, directory: Path, settings: ServerSettings
     ) -> None:
         """`directory`: of the sockets between the workers."""
+        self.slot = slot
+        self.model_socket = directory / MODEL_SOCKET
         self.siblings = Siblings(directory, slot, settings.processes)
         self._link = link
         self._beat_s = settings.worker_timeout_s / BEATS
@@ -48,3 +58,33 @@ class WorkerLink:
     def _left(self) -> None:
         asyncio.get_running_loop().remove_reader(self._link)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def shares_model(settings: Settings) -> bool:
+    """Whether there is a local model, of which one copy is enough for all workers."""
+    embedding = settings.embedding
+    own = (embedding, *map(embedding.of, embedding.purposes))
+    return not embedding.socket and any(one.provider in LOCAL for one in own)
+
+
+def of_worker(settings: Settings, link: WorkerLink) -> Settings:
+    """The settings of one of several workers: its share of the embedded server's connections, and
+    the shared model. Texts are embedded by the first one."""
+    database = replace(settings.database, pool_max=pool_of_worker(settings))
+    embedding = settings.embedding
+    if shares_model(settings):
+        embedding = replace(embedding, socket=str(link.model_socket))
+    if link.slot > 0:
+        embedding = replace(embedding, workers=0)
+    return replace(settings, database=database, embedding=embedding)
+
+
+async def serve_model(settings: Settings, link: WorkerLink) -> None:
+    """Be the process with the embedding model, until SIGTERM or the end of the supervisor."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with model_server(link.model_socket, partial(local_embedder, settings.embedding)):
+        link.ready(0)
+        running = asyncio.create_task(link.run({}))
+        await stopped.wait()
+        running.cancel()

@@ -75,14 +75,10 @@ async def call(http: aiohttp.ClientSession, gateway: Served) -> Any:
 
 
 async def children(gateway: Served) -> set[int]:
-    """Process ids of the workers, once there are two."""
-    path = Path(f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children")
-
-    def found() -> set[int]:
-        return {int(pid) for pid in path.read_text().split()}
-
-    await until(lambda: len(found()) == 2)
-    return found()
+    """Process ids of the two workers, and of those that replaced them. The process with the model
+    was started first."""
+    await until(lambda: len(processes(gateway)) == 4)
+    return set(sorted(processes(gateway)[1:])[1:])
 
 
 async def states(http: aiohttp.ClientSession, gateway: Served) -> dict[str, str]:
@@ -247,7 +243,7 @@ async def test_a_new_program_takes_over_without_a_refused_connection(
 async def test_workers_end_with_a_killed_supervisor(
     gateway: Served, http: aiohttp.ClientSession
 ) -> None:
-    orphans = await children(gateway)
+    orphans = set(processes(gateway)[1:])
     gateway.process.kill()
     await gone(orphans)
     port = int(gateway.url.rpartition(":")[2])
@@ -277,12 +273,12 @@ async def test_a_signal_drains_all_workers(gateway: Served, service: Recorder) -
         running = asyncio.create_task(answered())
         await service.arrived.wait()
         gateway.process.send_signal(signal.SIGTERM)
-        await gateway.event("stopping", workers=2)
+        await gateway.event("stopping", processes=3)
         service.release.set()
         assert (await running)["result"]["heard"]["path"] == "/slow"
     code, log = await gateway.stop(0)
     assert code == 0
-    assert "Traceback" not in log
+    assert "Traceback" not in log, log
 
 
 async def test_workers_that_cannot_start_end_the_command(folder: Path) -> None:
@@ -310,3 +306,51 @@ async def test_unsuitable_numbers_are_refused(
     code, _, err = await ran("serve", "--workers", count, **settings)
     assert code == 2
     assert message in err
+
+
+def processes(gateway: Served) -> list[int]:
+    """Process ids of the supervisor, the workers and the model."""
+    parent = gateway.process.pid
+    path = Path(f"/proc/{parent}/task/{parent}/children")
+    return [parent, *map(int, path.read_text().split())]
+
+
+def _maps(pid: int) -> str:
+    """The libraries that a process has loaded."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+async def searched(http: aiohttp.ClientSession, gateway: Served, query: str) -> str:
+    params = {"name": "search_tools", "arguments": {"query": query}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with http.post(gateway.url + "/rpc", json=body) as response:
+        return await response.text()
+
+
+async def embedded(gateway: Served) -> None:
+    """Wait until the texts of all tools have vectors."""
+    await gateway.event("texts_embedded")
+
+
+async def test_the_workers_share_one_model(
+    gateway: Served, http: aiohttp.ClientSession, database_settings: DatabaseSettings
+) -> None:
+    await embedded(gateway)
+    for _ in range(10):
+        assert "listPets" in await searched(http, gateway, "all animals of the shop")
+    loaded = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
+    assert len(loaded) == 1
+
+
+async def test_a_killed_model_is_replaced_and_words_are_searched_meanwhile(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    await embedded(gateway)
+    [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
+    os.kill(model, signal.SIGKILL)
+    await gateway.event("worker_died", pid=model)
+    assert "listPets" in await searched(http, gateway, "list pets")
+    async with asyncio.timeout(DEADLINE_S):
+        # until the next model is there, and its absence forgotten
+        while "listPets" not in await searched(http, gateway, "all animals of the shop"):
+            pass

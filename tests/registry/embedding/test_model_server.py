@@ -1,0 +1,73 @@
+"""One copy of a model for all workers: the server, and the embedder that asks it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.bundled import Bundled
+from registry.embedding.model_server import AWAY, SharedModel, model_server
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def local() -> Embedder:
+    return Bundled(8, 1)
+
+
+class Broken:
+    """Fails for every text, as a model that cannot be loaded."""
+
+    model = "bundled/broken"
+    dimension = 384
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        raise EmbeddingFailed(f"{len(texts)} texts, query {query}", retryable=query)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_vectors_are_those_of_the_local_model(local: Embedder, tmp_path: Path) -> None:
+    socket = tmp_path / "model.sock"
+    shared = SharedModel(Bundled(8, 1), str(socket))
+    assert (shared.model, shared.dimension) == (local.model, local.dimension)
+    async with model_server(socket, lambda label: local if label == local.model else None):
+        for query in (False, True):
+            texts = ["list the pets", "", "pay an invoice €"]
+            found = await shared.embed(texts, query=query)
+            np.testing.assert_allclose(found, await local.embed(texts, query=query), atol=1e-6)
+        assert (await shared.embed([])).shape == (0, local.dimension)
+
+
+async def test_a_failure_keeps_its_reason(tmp_path: Path) -> None:
+    broken = Broken()
+    shared = SharedModel(broken, str(tmp_path / "model.sock"))
+    async with model_server(tmp_path / "model.sock", lambda _label: broken):
+        with pytest.raises(EmbeddingFailed, match="2 texts, query True") as failure:
+            await shared.embed(["a", "b"], query=True)
+        assert failure.value.retryable
+        with pytest.raises(EmbeddingFailed, match="1 texts, query False") as failure:
+            await shared.embed(["a"])
+        assert not failure.value.retryable
+
+
+async def test_a_model_that_is_not_there_is_named(local: Embedder, tmp_path: Path) -> None:
+    async with model_server(tmp_path / "model.sock", lambda _label: None):
+        with pytest.raises(EmbeddingFailed, match=f"There is no model {local.model}"):
+            await SharedModel(local, str(tmp_path / "model.sock")).embed(["a"])
+
+
+async def test_without_its_server_the_model_is_away_and_may_come_back(
+    local: Embedder, tmp_path: Path
+) -> None:
+    socket = tmp_path / "model.sock"
+    shared = SharedModel(local, str(socket))
+    with pytest.raises(EmbeddingFailed, match=AWAY) as failure:
+        await shared.embed(["a"])
+    assert failure.value.retryable
+    async with model_server(socket, lambda _label: local):
+        assert (await shared.embed(["a"])).shape == (1, local.dimension)
