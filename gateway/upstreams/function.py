@@ -9,7 +9,7 @@ from typing import Any, cast
 from gateway.context import Context
 from gateway.functions import Function
 from gateway.hybrid import Call
-from gateway.upstreams.http.answers import failed
+from gateway.upstreams.http.results import failed
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding
 from schemas.errors import InternalError

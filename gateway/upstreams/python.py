@@ -14,8 +14,8 @@ from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
 from gateway.hybrid import Call, Failure, Handler, Service
 from gateway.state.background_tasks import ShieldedTasks
-from gateway.upstreams.http.answers import no_answer, status_failure
 from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.results import no_answer, status_failure
 from schemas.binding import PythonBinding
 from schemas.errors import Fault, InternalError
 from schemas.hybrid import RUNTIME_EXCEPTION, Status, StatusFault, status_members

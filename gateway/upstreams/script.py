@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from config.settings import Scripts
 from gateway.context import Context
-from gateway.upstreams.http.answers import failed
+from gateway.upstreams.http.results import failed
 from gateway.upstreams.python import tool_result
 from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import ScriptBinding

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from gateway.abc import Upstream
 from gateway.context import Context
-from gateway.upstreams.http.answers import failed
+from gateway.upstreams.http.results import failed
 from schemas.binding import WingBinding
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult

@@ -18,10 +18,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.upstreams.http import answers
-from gateway.upstreams.http.answers import failed, unanswered
+from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.results import failed, unanswered
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
@@ -249,7 +249,7 @@ def read(
     if envelope is None:
         if 200 <= response.status < 300:
             return failed(f"{source} did not answer with a GraphQL response")
-        return answers.error(response)
+        return results.error(response)
     data, errors = _data(envelope), _errors(envelope)
     value = data.get(binding.field)
     if errors and (value is None or bytes(value) == b"null"):
@@ -261,7 +261,7 @@ def read(
 
 def _decode(body: bytes) -> _Envelope | None:
     """None for what is no GraphQL response."""
-    raw = answers.structure(body)
+    raw = results.structure(body)
     try:
         envelope = None if raw is UNSET else _envelope.decode(raw)
     except _UNREADABLE:

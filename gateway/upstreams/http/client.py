@@ -28,8 +28,8 @@ from gateway.upstreams.http.connections import (
     read,
 )
 from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.failures import is_outage, why
 from gateway.upstreams.http.http1 import Response, Site
-from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.rest.bodies import Stream, StreamedBody
 from schemas.source import Source
 

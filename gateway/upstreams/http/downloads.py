@@ -10,10 +10,10 @@ import aiohttp
 
 from gateway.context import Principal
 from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
-from gateway.upstreams.http.answers import charset_of, essence, is_textual
 from gateway.upstreams.http.client import Download
 from gateway.upstreams.http.connections import TooLarge, declared_within
 from gateway.upstreams.http.http1 import Response
+from gateway.upstreams.http.results import charset_of, essence, is_textual
 from schemas.errors import Unavailable
 
 _SETTING = "answers.download_bytes"

@@ -23,10 +23,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller
-from gateway.upstreams.http import answers
-from gateway.upstreams.http.answers import by_status, lost, no_answer, status_failure
+from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.results import by_status, lost, no_answer, status_failure
 from gateway.upstreams.rest.serialize import is_json
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
@@ -67,13 +67,13 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
         return _refusal(response, source)
     if not response.body:
         return VOID
-    raw = answers.structure(response.body)
+    raw = results.structure(response.body)
     if isinstance(raw, Raw):
         return _success(raw)
-    kind = answers.media_type(response)
+    kind = results.media_type(response)
     if kind in _NO_RESULTS or is_json(kind):
         return no_answer(f"{source} answered with {_told(kind)}, and no result can be read in it")
-    return ToolResult((answers.content(response, request_id, lenient=True),))
+    return ToolResult((results.content(response, request_id, lenient=True),))
 
 
 def read_single(response: HttpResponse, id_: int, source: str) -> ToolResult:
@@ -202,14 +202,14 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
     status = response.status
     if not _is_error(status):  # a redirect, which comes from no action: its status is not passed on
         return no_answer(f"{source} answered HTTP {status}: redirects are not followed")
-    raw = answers.structure(response.body)
+    raw = results.structure(response.body)
     told = _status_object(raw)
     if told is not None and isinstance(raw, Raw):
         return by_status(response, status_failure(status, told, raw))
     if isinstance(raw, Raw) or _is_message(response):
-        return answers.error(response)
+        return results.error(response)
     # a page of some proxy, whose text is for its operators
-    kind = _told(answers.media_type(response)) if response.body else "nothing"
+    kind = _told(results.media_type(response)) if response.body else "nothing"
     fault = StatusFault(
         UPSTREAM_FAILED._replace(http=status), f"{source} answered HTTP {status} with {kind}"
     )
@@ -218,7 +218,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
 
 def _is_message(response: HttpResponse) -> bool:
     """Whether the error body is a message that an action wrote for its caller."""
-    kind = answers.media_type(response)
+    kind = results.media_type(response)
     return kind in {"", "text/plain"} and 0 < len(response.body) <= MESSAGE_BYTES
 
 

@@ -12,11 +12,11 @@ from yarl import URL
 
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
-from gateway.upstreams.http.answers import AWAY
 from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.failures import is_outage, why
 from gateway.upstreams.http.http1 import Response, Site
-from gateway.upstreams.http.reasons import is_outage, why
+from gateway.upstreams.http.results import AWAY
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage, Message

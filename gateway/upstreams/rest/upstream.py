@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from gateway.context import Context
 from gateway.state.stored_answers import uri_of
 from gateway.upstreams.auth.credentials import Credentials
-from gateway.upstreams.http import answers
-from gateway.upstreams.http.answers import failed, unanswered
+from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, Download, HttpRequest, HttpResponse, Reader
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
+from gateway.upstreams.http.results import failed, unanswered
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.rest.bodies import EncodedBody, StreamedBody, written
 from gateway.upstreams.rest.paging import following, with_next
@@ -221,15 +221,15 @@ def _asking(accept: str | None, request: HttpRequest) -> HttpRequest:
 def read(response: HttpResponse, request_id: str) -> ToolResult:
     """The result in `response`. Anything but 2xx is an error that a model can read."""
     if not 200 <= response.status < 300:
-        return answers.error(response)
+        return results.error(response)
     if response.kept is not None:
         return ToolResult((_link(response.kept),))
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
-    if is_json(answers.media_type(response)):
-        content = TextContent(answers.text(response))
-        return ToolResult((content,), answers.structure(response.body))
-    return ToolResult((answers.content(response, request_id),))
+    if is_json(results.media_type(response)):
+        content = TextContent(results.text(response))
+        return ToolResult((content,), results.structure(response.body))
+    return ToolResult((results.content(response, request_id),))
 
 
 def _link(kept: Download) -> ResourceLink:
@@ -241,10 +241,10 @@ _TOLD = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
 
 
 def _bodiless(response: HttpResponse) -> str:
-    lines = [f"{response.status} {answers.printable(response.reason)}".strip()]
+    lines = [f"{response.status} {results.printable(response.reason)}".strip()]
     if response.headers.get("Content-Length", "0") != "0":  # an answer to HEAD
         lines += [
-            f"{name}: {answers.printable(response.headers[name])}"
+            f"{name}: {results.printable(response.headers[name])}"
             for name in _TOLD
             if name in response.headers
         ]

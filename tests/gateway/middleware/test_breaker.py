@@ -13,7 +13,7 @@ from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.limits import RefusalCounts
-from gateway.upstreams.http.answers import failed, outage
+from gateway.upstreams.http.results import failed, outage
 from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
 from schemas.errors import InvalidParams, RelayedFault, SourceDown, Unreachable
 from schemas.mcp.revisions import JSON_RPC

@@ -374,7 +374,7 @@ async def test_patterns_take_linear_time():
 
 
 def http_error(body, shown=None):
-    """As `gateway.upstreams.http.answers.error` tells an answer other than 2xx."""
+    """As `gateway.upstreams.http.results.error` tells an answer other than 2xx."""
     text = body if isinstance(body, str) else json.dumps(body, indent=2)
     told = Raw(json.dumps({"status": 400, "body": body}).encode())
     shown = f"HTTP 400 Bad Request\n{text}" if shown is None else shown

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
-from gateway.upstreams.http.answers import failed, outage
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.results import failed, outage
 from gateway.upstreams.mcp.endpoint import HttpRefused
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
