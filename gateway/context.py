@@ -92,7 +92,7 @@ class CallHeaders(Struct, frozen=True):
     mirrored: Mapping[str, str] | None = NOT_MIRRORED
 
 
-NO_LETTER = CallHeaders()
+NO_CALL_HEADERS = CallHeaders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class QueryOptions:
     agent: str | None = None  # agent whose skills apply, where no token names one
 
 
-NO_WISHES = QueryOptions()
+NO_OPTIONS = QueryOptions()
 
 
 class Outbox:
@@ -287,9 +287,9 @@ class Context:
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front can send only the answer
-    letter: CallHeaders = NO_LETTER
+    headers: CallHeaders = NO_CALL_HEADERS
     toolset: str | None = None  # restricts to its tools; None: all
-    wishes: QueryOptions = NO_WISHES
+    options: QueryOptions = NO_OPTIONS
     params: Mapping[str, Any] = field(default_factory=dict)  # of a relayed call
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message

@@ -47,7 +47,7 @@ def counting(rates: RequestRates) -> Middleware:
 
     def counted(handler: Handler, _route: Route) -> Handler:
         async def count(context: Context, request: Request) -> object:
-            rates.count(context.identity, context.letter.client)
+            rates.count(context.identity, context.headers.client)
             return await handler(context, request)
 
         return count

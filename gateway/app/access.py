@@ -36,8 +36,8 @@ from gateway.guards.shedding import Shedding
 from gateway.middleware.audit import AuditTrail
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
-from gateway.middleware.limits import Limiting, RefusalCounts
-from gateway.middleware.policy import Judging, shown_to_people
+from gateway.middleware.limits import RateLimits, RefusalCounts
+from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.middleware.telemetry import Metrics
 from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
@@ -163,7 +163,7 @@ class Bounds:
         """`counter` is shared by all gateways."""
         refused = RefusalCounts()
         self.refusals = refused
-        self.limiting = Limiting(settings.limits, _rates(settings, counter), refused.add)
+        self.rate_limits = RateLimits(settings.limits, _rates(settings, counter), refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
         events.source_recovered.subscribe(self.breaker.close)
         self.bodies = BodyBudget(settings.limits, refused.add)
@@ -174,7 +174,7 @@ class Bounds:
 
     def reconfigure(self, limits: LimitsSettings) -> None:
         """Replace the limits for new calls; running calls stay counted."""
-        self.limiting = self.limiting.with_limits(limits)
+        self.rate_limits = self.rate_limits.with_limits(limits)
         self.shedding.reconfigure(limits)
         self.bodies.reconfigure(limits)
         self._parts.reconfigure(limits)
@@ -195,7 +195,7 @@ class Bounds:
         metrics.gauge("toolgate_body_bytes", text, lambda: self.bodies.held_bytes)
 
     def _running(self) -> int:
-        return self.limiting.running + self.bodies.held_bytes
+        return self.rate_limits.running + self.bodies.held_bytes
 
 
 def _rates(settings: Settings, counter: Counter) -> Rates:
@@ -232,7 +232,7 @@ class Access:
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
         self.protected_resource = ProtectedResource(settings, self._resources)
-        self._judging = self._judges(settings)
+        self._policy_guard = self._guard_of(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,
             "policy": self.policy_view.load,
@@ -246,13 +246,13 @@ class Access:
         now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
         self.policy_view.reconfigure(settings.policy, settings.limits.json_depth)
-        self._guardrails, self._judging = guardrails, self._judges(settings)
+        self._guardrails, self._policy_guard = guardrails, self._guard_of(settings)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
-    def _judges(self, settings: Settings) -> Judging:
-        approving = ApprovalGate(settings.policy, self._handle.pool, shown_to_people)
-        return Judging(self.policy_view, approving, audited=self.auditing.enabled)
+    def _guard_of(self, settings: Settings) -> PolicyGuard:
+        approving = ApprovalGate(settings.policy, self._handle.pool, arguments_for_approvers)
+        return PolicyGuard(self.policy_view, approving, audited=self.auditing.enabled)
 
     async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
@@ -262,14 +262,14 @@ class Access:
     @property
     def middleware(self) -> Sequence[Middleware]:
         """Middleware of every message, outermost first."""
-        return [*self.auditing.middleware, self.bounds.limiting.middleware]
+        return [*self.auditing.middleware, self.bounds.rate_limits.middleware]
 
     @property
     def guards(self) -> Sequence[Guard]:
         """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
         arguments and results, circuit breaker."""
         bounds = self.bounds
-        before = [*self.auditing.guards, self._judging, bounds.limiting]
+        before = [*self.auditing.guards, self._policy_guard, bounds.rate_limits]
         return [*before, self._guardrails, bounds.breaker]
 
     def remember(self, action: AdminAction) -> None:

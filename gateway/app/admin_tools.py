@@ -17,11 +17,11 @@ from gateway.app.access import Access
 from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.methods import session_methods, tool_methods
 from gateway.app.shared import Shared
-from gateway.methods.answers import Answering
+from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe
 from gateway.methods.results import rate_limit_result
-from gateway.methods.tools import Own, ToolMethods
+from gateway.methods.tools import BuiltInTools, ToolMethods
 from gateway.operations.calls import OperationUpstream
 from gateway.operations.tools import OperationCatalogs
 from gateway.protocol.dispatcher import Dispatcher
@@ -44,7 +44,7 @@ def admin_fronts(
     catalogs: Catalogs,
     access: Access,
     middleware: Sequence[Middleware],
-    answering: Answering,
+    answering: AnswerProcessing,
 ) -> dict[str, ASGIApp]:
     """Fronts by path. `middleware` runs before that of `access`."""
     operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaping)
@@ -58,7 +58,7 @@ def admin_fronts(
     )
     upstreams: dict[type, Upstream] = {
         OperationBinding: OperationUpstream(api.operations),
-        GatewayBinding: Own({"describe": Describe(lists)}),
+        GatewayBinding: BuiltInTools({"describe": Describe(lists)}),
     }
     plans = CallPlans(upstreams, access.guards, access.policy_view)
     tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)

@@ -27,7 +27,7 @@ from gateway.app.upstreams import Federation, Upstreams
 from gateway.components import components_of, has_jobs
 from gateway.context import Context, Principal
 from gateway.events import Events
-from gateway.methods.answers import Answering, Mismatches
+from gateway.methods.answers import AnswerProcessing, Mismatches
 from gateway.middleware.telemetry import LegacyUse, Metrics
 from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
@@ -352,9 +352,9 @@ class Gateway:
         """Middleware before that of access."""
         return [self.metrics.middleware, self.legacy_use.middleware]
 
-    def _answering(self) -> Answering:
+    def _answering(self) -> AnswerProcessing:
         kept, validates = self.shared.kept, self.upstreams.validates
-        return Answering(kept, self.settings.answers.tokens, validates, self.mismatches)
+        return AnswerProcessing(kept, self.settings.answers.tokens, validates, self.mismatches)
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         return dispatchers(

@@ -14,7 +14,7 @@ from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
 from gateway.context import Context
-from gateway.methods.answers import Answering
+from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
@@ -29,7 +29,7 @@ from gateway.methods.skills.agents import Agents, Handles
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
 from gateway.methods.tasks import TaskMethods
-from gateway.methods.tools import Own, Passing, ToolMethods
+from gateway.methods.tools import BuiltInTools, CallToolResolver, ToolMethods
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.sealed import Sealer
@@ -118,7 +118,7 @@ def dispatchers(
     federation: Federation,
     shared: Shared,
     middleware: Sequence[Middleware],
-    answering: Answering,
+    answering: AnswerProcessing,
     find: Find,
     pool: Callable[[], Pool | None],
 ) -> tuple[Dispatcher, Dispatcher]:
@@ -144,7 +144,7 @@ def dispatchers(
         plans,
         verify_scope=verify_scope,
         answering=answering,
-        passing=Passing(lists, skills.handles),
+        call_tool=CallToolResolver(lists, skills.handles),
         usage=usage,
         mean=search_tools.mean,
     )
@@ -205,8 +205,10 @@ def _modes(settings: Settings) -> Modes:
     return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
 
 
-def _own(settings: Settings, lists: Lists, search_tools: SearchTools, skills: SkillParts) -> Own:
-    return Own(
+def _own(
+    settings: Settings, lists: Lists, search_tools: SearchTools, skills: SkillParts
+) -> BuiltInTools:
+    return BuiltInTools(
         {
             "describe": Describe(lists),
             "search_tools": search_tools,

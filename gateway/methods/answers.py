@@ -185,7 +185,7 @@ class ReservedArguments:
 NOTHING_ASKED = ReservedArguments()
 
 
-class Answering:
+class AnswerProcessing:
     def __init__(
         self,
         kept: StoredAnswers,
@@ -201,7 +201,7 @@ class Answering:
         self._mismatches = mismatches
         self._checkers: Memo[str, Checker | None] = Memo(CHECKERS_LIMIT)  # by digest
 
-    def taken(
+    def split_arguments(
         self, tool: Tool, arguments: Json, called: str = ""
     ) -> tuple[ReservedArguments, Json]:
         """Split `arguments` into the reserved ones and the others. Raises InvalidParams."""
@@ -219,7 +219,7 @@ class Answering:
             raise InvalidParams("_continue: expected the handle that a cut answer came with")
         return ReservedArguments(fields, handle, called), rest
 
-    async def finished(
+    async def processed(
         self,
         result: ToolResult,
         tool: Tool,

@@ -145,7 +145,7 @@ def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentPro
         raise InvalidParams("The arguments are nested too deeply") from error
 
 
-def told(problems: Iterable[ArgumentProblem]) -> str:
+def problem_text(problems: Iterable[ArgumentProblem]) -> str:
     return "; ".join(f"{p.argument}: {p.message}" if p.argument else p.message for p in problems)
 
 

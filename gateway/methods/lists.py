@@ -151,7 +151,7 @@ class Lists:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
         profiles = self._catalogs.shaping.profiles
-        wanted = context.wishes.profile and profiles.named(context.wishes.profile)
+        wanted = context.options.profile and profiles.named(context.options.profile)
         return wanted or profiles.of(_client(context, request))
 
     async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
@@ -180,7 +180,7 @@ class Lists:
     async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
         """Whether a list has only the discovery tools."""
         mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
-        mode = context.wishes.mode or mode
+        mode = context.options.mode or mode
         if mode == "auto":
             await self._prepare(catalog, chosen)
             return self._is_long(catalog, chosen)

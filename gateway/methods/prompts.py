@@ -34,12 +34,12 @@ def view(catalog: Catalog, source: str, context: Context) -> View:
     return View(context.revision, partial(catalog.expose, source), WRITTEN)
 
 
-def handed_on(context: Context, request: Request) -> Context:
+def relay_context(context: Context, request: Request) -> Context:
     """`context` for a request that is relayed to another server unchanged."""
-    return replace(context, params=members_of(request))
+    return replace(context, params=params_of(request))
 
 
-def members_of(request: Request) -> dict[str, Any]:
+def params_of(request: Request) -> dict[str, Any]:
     return request.params if isinstance(request.params, dict) else {}
 
 
@@ -60,14 +60,14 @@ class Completion:
         seen = view(catalog, source.name, context)
         if not _completes(source.server):
             return seen.completed(_NOTHING)
-        sent = members_of(request)
+        sent = params_of(request)
         asked = RelayRequest(source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras)
         try:
-            return seen.completed(await self._relay.request(asked, handed_on(context, request)))
+            return seen.completed(await self._relay.request(asked, relay_context(context, request)))
         except RelayedFault as fault:
             if fault.code == MethodNotFound.code:
                 return seen.completed(_NOTHING)
-            raise failures.shown(fault, context.revision) from fault
+            raise failures.fault_for_client(fault, context.revision) from fault
 
     def _found(
         self,
@@ -113,12 +113,12 @@ class Prompts:
         if catalog.prompt(name) is None and (own := self._skills.prompt(context, name)):
             return own
         prompt = find(catalog, name, request.method)
-        params = {**members_of(request), "name": prompt.key}
+        params = {**params_of(request), "name": prompt.key}
         asked = RelayRequest(catalog.sources[prompt.source], request.method, params, prompt.eras)
         try:
-            members = await self._relay.request(asked, handed_on(context, request))
+            members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
-            raise failures.shown(fault, context.revision) from fault
+            raise failures.fault_for_client(fault, context.revision) from fault
         return view(catalog, prompt.source, context).prompted(members)
 
 

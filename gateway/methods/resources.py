@@ -13,7 +13,7 @@ from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Session
 from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
-from gateway.methods.prompts import handed_on, members_of, view
+from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results import WRITTEN
 from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
@@ -59,12 +59,12 @@ class ResourceMethods:
             return own  # before other servers: none of them may shadow one of our skills
         catalog = self._lists.catalog(context)
         located = self._located(context, catalog, uri, request.method)
-        params = {**members_of(request), "uri": located.uri}
+        params = {**params_of(request), "uri": located.uri}
         asked = RelayRequest(located.source, request.method, params, located.eras)
         try:
-            members = await self._relay.request(asked, handed_on(context, request))
+            members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
-            raise failures.of_reading(fault, context.revision, uri) from fault
+            raise failures.read_fault(fault, context.revision, uri) from fault
         members = view(catalog, located.source.name, context).read(members)
         if _is_nothing(members, context.revision):
             raise failures.missing(uri, context.revision)

@@ -39,12 +39,12 @@ META_RENAMED = "toolgate/renamedTo"  # the tool's current name, for callers of a
 _members = msgspec.json.Decoder(dict[str, Raw])  # values pass through undecoded
 
 
-class _Said(Struct, frozen=True):
+class _ContentItem(Struct, frozen=True):
     type: Any = None
     text: Any = None
 
 
-_said = msgspec.json.Decoder(list[_Said])
+_said = msgspec.json.Decoder(list[_ContentItem])
 
 
 def call_result(result: ToolResult, context: Context) -> CallToolResult:
@@ -100,12 +100,12 @@ def plain_members(members: Members) -> Raw:
     match _said.decode(content):
         case []:
             return Raw(b"null")
-        case [_Said("text", str(text))]:
+        case [_ContentItem("text", str(text))]:
             return Raw(encode(text))
     return content
 
 
-def spoken(result: ToolResult) -> Payload:
+def payload_of(result: ToolResult) -> Payload:
     """`result` of a hybrid action for clients of the legacy payload: without an envelope."""
     if result.structured_content is not UNSET:
         return Payload(bytes(result.structured_content))

@@ -13,7 +13,7 @@ from gateway.abc import Handler, ToolCall
 from gateway.context import Context
 from gateway.methods.calls import CallPlans, check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
-from gateway.methods.results import call_result, plain_result, spoken
+from gateway.methods.results import call_result, payload_of, plain_result
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog.catalog import Catalog
@@ -71,7 +71,7 @@ class Services:
             return await self._unknown(context, request)
         if result.is_error:
             raise failure(result)
-        return spoken(result) if legacy else plain_result(result)
+        return payload_of(result) if legacy else plain_result(result)
 
     async def _unknown(self, context: Context, request: Request) -> Raw:
         if context.revision.tools_are_methods:
@@ -81,7 +81,7 @@ class Services:
 
     def _check_stranger(self, context: Context) -> None:
         """Require a token before a not-found error: anonymous callers must not probe names."""
-        if context.letter.auth_first or self._lists.narrows(context):
+        if context.headers.auth_first or self._lists.narrows(context):
             context.require_identity()
 
     async def _otherwise(self, context: Context, request: Request) -> Raw:
@@ -119,17 +119,17 @@ class Services:
         tool = catalog.service(id_)
         if tool is None or (action := tool.binding.action) is None:
             return None
-        sides = {action.side, context.letter.side} - {None}
+        sides = {action.side, context.headers.side} - {None}
         return _Found(tool, action, catalog) if len(sides) < 2 else None
 
     async def _run(self, found: _Found, data: Any, context: Context) -> ToolResult:
         binding = found.binding
-        if context.letter.auth_first:
+        if context.headers.auth_first:
             self._authorize(binding, context)
         arguments = _checked(found, data)
-        if not context.letter.auth_first:
+        if not context.headers.auth_first:
             self._authorize(binding, context)
-        check_key(binding, context.letter.idempotency_key)
+        check_key(binding, context.headers.idempotency_key)
         plan = self._plans.plan(found.catalog, found.tool)
         result = await plan.execute(ToolCall(found.tool, plan.source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)

@@ -14,7 +14,7 @@ from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Peer
 from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
-from gateway.methods.prompts import handed_on, members_of, view
+from gateway.methods.prompts import params_of, relay_context, view
 from gateway.protocol import failures
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.protocol.shapes import Members
@@ -36,7 +36,7 @@ class TaskMethods:
 
     async def relay(self, context: Context, request: Request) -> Members:
         """Relay the request to the task's server; a task exists only in the era it began in."""
-        catalog, surroundings = self._lists.catalog(context), handed_on(context, request)
+        catalog, surroundings = self._lists.catalog(context), relay_context(context, request)
         _check(catalog, surroundings, request.method)
         task_id = read(request.params, TaskParams).task_id
         handle = await self._task_ids.read(task_id, context)
@@ -45,14 +45,14 @@ class TaskMethods:
             raise InvalidParams("Unknown task: its server is not known here any more")
         eras: Eras = "handshake" if context.revision.handshake else "stateless"
         asked = RelayRequest(
-            source, request.method, {**members_of(request), "taskId": handle.task}, eras
+            source, request.method, {**params_of(request), "taskId": handle.task}, eras
         )
         if context.peer is not None:
             surroundings = replace(surroundings, peer=_TaskPeer(context.peer, task_id))
         try:
             members = await self._relay.request(asked, surroundings)
         except RelayedFault as fault:
-            raise failures.shown(fault, context.revision) from fault
+            raise failures.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
         return _renamed(seen.called(members) if of_tool else seen.task(members), encode(task_id))

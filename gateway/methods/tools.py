@@ -9,12 +9,19 @@ from msgspec.structs import replace as replaced
 
 from gateway.abc import ToolCall, Upstream
 from gateway.context import Context
-from gateway.methods.answers import NOTHING_ASKED, Answering
-from gateway.methods.calls import CallPlan, CallPlans, check_key, check_scope, problems_of, told
+from gateway.methods.answers import NOTHING_ASKED, AnswerProcessing
+from gateway.methods.calls import (
+    CallPlan,
+    CallPlans,
+    check_key,
+    check_scope,
+    problem_text,
+    problems_of,
+)
 from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists, Mean
-from gateway.methods.prompts import handed_on, members_of, view
+from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
@@ -42,13 +49,13 @@ CALLS = GatewayBinding("call_tool")
 Json = dict[str, Any]
 
 
-class Passing:
+class CallToolResolver:
     def __init__(self, lists: Lists, handles: Handles | None = None) -> None:
         """`handles` resolve skills to the tools they grant; None: no skills."""
         self._lists = lists
         self._handles = handles
 
-    async def meant(
+    async def resolve(
         self, own: Tool, arguments: Json, context: Context, request: Request | None = None
     ) -> tuple[str, Json]:
         """The target tool's name in the caller's list, and the arguments to pass to it.
@@ -57,7 +64,7 @@ class Passing:
         catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
         if problems := problems_of(catalog.checker(own), arguments):
-            raise InvalidParams(told(problems))
+            raise InvalidParams(problem_text(problems))
         name: str = arguments["name"]
         tool = catalog.find(name, chosen)
         if tool is None:
@@ -79,7 +86,7 @@ def _read(arguments: Any) -> Any:
         return arguments
 
 
-class Own:
+class BuiltInTools:
     """Implements `Upstream`."""
 
     def __init__(self, by_what: Mapping[Does, Upstream]) -> None:
@@ -102,14 +109,14 @@ class ToolMethods:
         plans: CallPlans,
         *,
         verify_scope: bool,
-        answering: Answering,
-        passing: Passing | None = None,
+        answering: AnswerProcessing,
+        call_tool: CallToolResolver | None = None,
         usage: Usage | None = None,
         mean: Mean | None = None,
     ) -> None:
         """`mean`: semantic search for lists; None disables it."""
         self._mean = mean
-        self._passing = passing or Passing(lists)
+        self._call_tool = call_tool or CallToolResolver(lists)
         self._usage = usage
         self._lists = lists
         self._plans = plans
@@ -145,13 +152,13 @@ class ToolMethods:
         if params.task is not UNSET and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
         if plan.is_relayed:
-            result = await self._relayed(catalog, plan, arguments, handed_on(context, request))
+            result = await self._relayed(catalog, plan, arguments, relay_context(context, request))
         else:
             if plan.is_own:  # built-in tools use the display profile of lists
                 if tool.binding == CALLS:
-                    return await self._passed_on(tool, arguments, context, request)
+                    return await self._forwarded(tool, arguments, context, request)
                 profile = self._lists.profile(context, request).name
-                context = replace(context, wishes=replace(context.wishes, profile=profile))
+                context = replace(context, options=replace(context.options, profile=profile))
             known = name == tool.name or name in tool.aliases
             result = await self._run(plan, arguments, context, "" if known else name)
         if self._usage is not None:
@@ -169,18 +176,18 @@ class ToolMethods:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         return self._plans.plan(catalog, tool)
 
-    async def _passed_on(
+    async def _forwarded(
         self, own: Tool, arguments: Json, context: Context, request: Request
     ) -> CallToolResult | Members:
         """Forward call_tool as if the client had called the tool itself, other params kept."""
         try:
-            name, inner = await self._passing.meant(own, arguments, context, request)
+            name, inner = await self._call_tool.resolve(own, arguments, context, request)
         except InvalidParams as fault:
             return call_result(
                 _rejected(own, [ArgumentProblem("", fault.message)], context), context
             )
-        params = {**members_of(request), "name": name, "arguments": inner}
-        inside = replace(context, letter=replaced(context.letter, mirrored=None))
+        params = {**params_of(request), "name": name, "arguments": inner}
+        inside = replace(context, headers=replaced(context.headers, mirrored=None))
         passed = replaced(request, params=params)
         try:
             return await self._called(read(params, CallToolParams), inside, passed)
@@ -210,7 +217,7 @@ class ToolMethods:
             raise InvalidParams("A tool takes its params by name: an object, not an array")
         arguments = {} if request.params is UNSET else request.params
         if plan.is_own and plan.tool.binding == CALLS:
-            name, inner = await self._passing.meant(plan.tool, arguments, context)
+            name, inner = await self._call_tool.resolve(plan.tool, arguments, context)
             try:
                 passed = replaced(request, method=name, params=inner)
                 return await self._called_by_name(context, passed)
@@ -231,10 +238,10 @@ class ToolMethods:
         if action is not None:
             if self._verify_scope:
                 check_scope(action, context.identity)
-            check_key(action, context.letter.idempotency_key)
+            check_key(action, context.headers.idempotency_key)
         if called or FIELDS in arguments or CONTINUE in arguments:
             try:
-                asked, arguments = self._answering.taken(tool, arguments, called)
+                asked, arguments = self._answering.split_arguments(tool, arguments, called)
             except InvalidParams as fault:
                 return _rejected(tool, [ArgumentProblem("", fault.message)], context)
             if asked.handle is not None:
@@ -255,14 +262,14 @@ class ToolMethods:
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
-            return await self._answering.finished(result, tool, asked, context, checker=checker)
+            return await self._answering.processed(result, tool, asked, context, checker=checker)
         return result
 
     async def _relayed(
         self, catalog: Catalog, plan: CallPlan, arguments: Json, context: Context
     ) -> ToolResult | Members:
         """Call a tool of another MCP server; errors of the gateway itself are a ToolResult."""
-        tool, sent = plan.tool, context.letter.mirrored
+        tool, sent = plan.tool, context.headers.mirrored
         mirrored = tool.binding.mirrored
         if context.revision.routing_headers and mirrored and sent is not None:
             check_params(mirrored, sent, arguments)
@@ -280,7 +287,7 @@ class ToolMethods:
 
 def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
     """Report bad arguments as an error result for the model, or a fault, by revision."""
-    text = f"Invalid arguments for {tool.name}: {told(problems)}"
+    text = f"Invalid arguments for {tool.name}: {problem_text(problems)}"
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)
     raise InvalidParams(

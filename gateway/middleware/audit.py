@@ -190,7 +190,7 @@ class AuditTrail:
                 digest=digest_of(self._writer.key, sent) if sent else "",
                 arguments=kept.decode(),
                 request_id=context.request_id,
-                client=context.letter.client,
+                client=context.headers.client,
             )
         )
 

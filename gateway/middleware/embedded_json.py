@@ -19,14 +19,14 @@ Change = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EmbeddedJson:
     """The parts of a text in order, each as (its text, its decoded JSON), or (its text, None) for
     prose."""
 
     parts: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def of(cls, text: str) -> "Told | None":
+    def of(cls, text: str) -> "EmbeddedJson | None":
         """Split `text`; None if it has unreadable JSON: cut off, broken or too deep."""
         whole = json_in(text)
         if whole is not None:

@@ -27,7 +27,7 @@ from msgspec import UNSET, Raw
 from config.access import GUARDRAIL_VARIABLES, Guardrail
 from config.access import GuardrailsSettings as Settings
 from gateway.abc import Execute, ToolCall
-from gateway.middleware.embedded_json import Change, Told
+from gateway.middleware.embedded_json import Change, EmbeddedJson
 from gateway.policy.engine import facts_of
 from schemas.errors import ParseError, RelayedFault
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
@@ -61,7 +61,7 @@ Result = ToolResult | RelayedResult
 
 
 @dataclass(slots=True)
-class Seen:
+class InspectedResult:
     """The inspectable parts of a result: change `value` and `texts`, then call `result`."""
 
     value: Any  # the structured content, decoded; None: there is none
@@ -80,7 +80,7 @@ class Seen:
     def masked(self, masks: Masks, hidden: set[str]) -> bool:
         """Mask members marked in a schema, also in the texts; whether all could be inspected."""
         changed = masks.applied_by_name if self.failed else masks.applied
-        told = [Told.of(text) for text in self.texts]
+        told = [EmbeddedJson.of(text) for text in self.texts]
         whole = self._is_prose_told(masks, told) and not (self.opaque or self.has_bytes)
 
         def change(value: Any) -> Any:
@@ -93,13 +93,13 @@ class Seen:
                 self.texts[index] = one.changed(change, _same)
         return whole
 
-    def _is_prose_told(self, masks: Masks, told: list[Told | None]) -> bool:
+    def _is_prose_told(self, masks: Masks, told: list[EmbeddedJson | None]) -> bool:
         """Whether no text has unreadable JSON, or prose that mentions a marked member. Prose beside
         structured content is taken to repeat it."""
         body = self.value.get("body") if isinstance(self.value, dict) else self.value
         body = body if self.failed else None
         if isinstance(body, str):  # a service's raw response body
-            told = [*told, Told.of(body)]
+            told = [*told, EmbeddedJson.of(body)]
         beside = self.value is not None and not isinstance(body, str)
         return all(
             one is not None and (beside or not masks.are_mentioned(one.prose)) for one in told
@@ -112,12 +112,12 @@ class Seen:
         return self.rebuilt(self.texts, None if self.value is value else Raw(encode(self.value)))
 
 
-def seen_in(result: Result) -> Seen:
+def inspected(result: Result) -> InspectedResult:
     """Inspectable parts of `result`. Raises msgspec.DecodeError if its content is no array."""
     return _of_ours(result) if isinstance(result, ToolResult) else _of_theirs(result)
 
 
-def _of_ours(result: ToolResult) -> Seen:
+def _of_ours(result: ToolResult) -> InspectedResult:
     structure = result.structured_content
     raw = bytes(structure) if isinstance(structure, Raw) else b""
     texts = [item.text for item in result.content if isinstance(item, TextContent)]
@@ -135,7 +135,7 @@ def _of_ours(result: ToolResult) -> Seen:
         return msgspec.structs.replace(changed, structured_content=structure)
 
     value, is_read = _read(raw)
-    return Seen(
+    return InspectedResult(
         value,
         texts,
         len(raw) + sum(map(len, texts)),
@@ -147,7 +147,7 @@ def _of_ours(result: ToolResult) -> Seen:
     )
 
 
-def _of_theirs(result: RelayedResult) -> Seen:
+def _of_theirs(result: RelayedResult) -> InspectedResult:
     members = result.members
     structure, raw = members.get("structuredContent"), members.get("content")
     content = [] if raw is None else _items.decode(raw)
@@ -174,7 +174,7 @@ def _of_theirs(result: RelayedResult) -> Seen:
     value, is_read = _read(b"" if structure is None else bytes(structure))
     promised = raw is None and structure is None and _is_promise(members)
     linked = any(_kind(item) == "resource_link" for item in content)
-    return Seen(
+    return InspectedResult(
         value,
         [*(holder["text"] for holder in holders), *more],
         sum(len(memoryview(member)) for member in members.values()),
@@ -195,7 +195,7 @@ def _read(raw: bytes) -> tuple[Any, bool]:
         return None, not raw
 
 
-def hide(seen: Seen, hidden: Iterable[str]) -> None:
+def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
     """Mask `hidden` values wherever a result repeats them. Raises InvalidPattern if too many."""
     long = sorted((one for one in hidden if len(one) >= SHORTEST), key=len, reverse=True)
     if long:
@@ -211,12 +211,12 @@ def hide(seen: Seen, hidden: Iterable[str]) -> None:
 
 
 def _changed(text: str, change: Callable[[Any], Any]) -> str:
-    told = Told.of(text)
+    told = EmbeddedJson.of(text)
     return change(text) if told is None else told.changed(change, change)
 
 
 def _worded(text: str, words: Pattern) -> str:
-    told = Told.of(text)
+    told = EmbeddedJson.of(text)
     return text if told is None else told.changed(_same, lambda prose: words.replaced(prose, MASK))
 
 
@@ -289,7 +289,7 @@ EXPRESSION_LIMITS = (10_000, 1_048_576, 64)  # of `when`: values, bytes of text,
 
 
 @dataclass(slots=True)
-class Looked:
+class RuleOutcome:
     """Outcome of one rule: the inspected value and texts after redaction."""
 
     value: Any
@@ -320,7 +320,7 @@ class CompiledGuardrail:
     def exempts(self, roles: frozenset[str]) -> bool:
         return not roles.isdisjoint(self.rule.roles_exempt)
 
-    def look(self, value: Any, texts: list[str], facts: Mapping[str, Any]) -> Looked:
+    def look(self, value: Any, texts: list[str], facts: Mapping[str, Any]) -> RuleOutcome:
         """Inspect `value`, which is None where there is only text, and `texts`. The effect
         `redact` masks matches. Raises ExpressionFailed."""
         if self._when is not None:
@@ -328,12 +328,12 @@ class CompiledGuardrail:
             if too_much := too_large(seen, *EXPRESSION_LIMITS):
                 raise ExpressionFailed(f"it got {too_much}")
             if not self._when.holds({**facts, "value": seen}):
-                return Looked(value, texts)
+                return RuleOutcome(value, texts)
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
         after = value if value is None else self._reached(value, search.change)
         said = [self._text(text, search) for text in texts]
         by_itself = not (self._fields or self._pattern)  # `when` is the only condition
-        return Looked(after, said, search.found or by_itself)
+        return RuleOutcome(after, said, search.found or by_itself)
 
     def _reached(self, value: Any, change: Change) -> Any:
         if not self._fields:
@@ -343,7 +343,7 @@ class CompiledGuardrail:
         return value
 
     def _text(self, text: str, search: "_Search") -> str:
-        told = Told.of(text)
+        told = EmbeddedJson.of(text)
         if told is None:  # unreadable JSON: searched as plain characters
             return text if self._fields else search.change(text)
         prose = (lambda one: one) if self._fields else search.change
@@ -496,7 +496,7 @@ class Guardrails:
         rules = _of(plan.results, call)
         if not (rules or plan.outputs or plan.inputs):
             return result
-        seen = seen_in(result)
+        seen = inspected(result)
         hidden: set[str] = set()
         if plan.outputs is not None and not seen.masked(plan.outputs, hidden):
             self._too_large(None)
@@ -550,7 +550,7 @@ def _of(rules: Sequence[CompiledGuardrail], call: ToolCall) -> list[CompiledGuar
 
 def _looked(
     rule: CompiledGuardrail, value: Any, texts: list[str], facts: Mapping[str, Any]
-) -> Looked:
+) -> RuleOutcome:
     try:
         looked = rule.look(value, texts, facts)
     except ExpressionFailed as error:

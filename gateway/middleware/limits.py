@@ -61,14 +61,14 @@ class _Bound(NamedTuple):
     what: str = "calls"
 
 
-class _Share(NamedTuple):
+class _CallLimits(NamedTuple):
     """Rate and concurrency limits of a tool and its source."""
 
     bounds: Sequence[_Bound]
     at_a_time: Sequence[tuple[str, RateKey, int]]  # setting, key, most
 
 
-class _AtATime:
+class _InFlight:
     """Context manager that counts one running call of a key. (A generator takes three times as
     long.)"""
 
@@ -94,7 +94,7 @@ class _AtATime:
                 del self._running[self._key]
 
 
-class Limiting:
+class RateLimits:
     def __init__(
         self,
         limits: LimitsSettings,
@@ -119,9 +119,9 @@ class Limiting:
         self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter() if running is None else running
 
-    def with_limits(self, limits: LimitsSettings) -> "Limiting":
+    def with_limits(self, limits: LimitsSettings) -> "RateLimits":
         """The same counters with other limits."""
-        return Limiting(limits, self._rates, self._refused, self._running)
+        return RateLimits(limits, self._rates, self._refused, self._running)
 
     @property
     def running(self) -> int:
@@ -195,13 +195,13 @@ class Limiting:
 
     def _share(
         self, tenant: str, name: str, *, source: str, tags: tuple[str, ...], domain: str | None
-    ) -> "_Share":
+    ) -> "_CallLimits":
         rates = {
             ("tools", tenant, name): self._rate(name, tags, domain),
             ("sources", tenant, source): self._limits.sources.get(source),
         }
         given = [(key, rate) for key, rate in rates.items() if rate is not None]
-        return _Share(
+        return _CallLimits(
             [
                 _Bound(key[0], key, rate.calls, rate.per_s, f"calls of {key[2]}")
                 for key, rate in given
@@ -234,12 +234,12 @@ class Limiting:
                     self._rates.give_back(before.key, before.window_s)
                 raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
 
-    def _at_a_time(self, limit: str, whose: RateKey | None, most: int) -> _AtATime:
+    def _at_a_time(self, limit: str, whose: RateKey | None, most: int) -> _InFlight:
         """Reserve a concurrency slot. Raises TooManyRequests."""
         key = None if whose is None or not most else whose
         if key is not None and self._running[key] >= most:
             raise self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
-        return _AtATime(self._running, key)
+        return _InFlight(self._running, key)
 
     def _too_many(self, limit: str, text: str, wait_s: float) -> TooManyRequests:
         self._refused(limit)
@@ -267,7 +267,7 @@ def _owner(context: Context) -> RateKey | None:
     if identity.verified:
         return identity.principal.key
     if identity.refusal is not None:
-        return "", network_of(context.letter.client)
+        return "", network_of(context.headers.client)
     return None
 
 

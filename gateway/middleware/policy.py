@@ -21,7 +21,7 @@ SHOWN_BYTES = 16_384  # of arguments, to approvers
 _ASKS = Raw(b'"input_required"')
 
 
-class Judging:
+class PolicyGuard:
     def __init__(
         self, policy_view: PolicyView, approving: ApprovalGate, *, audited: bool = True
     ) -> None:
@@ -60,7 +60,7 @@ class Judging:
         return result
 
 
-def shown_to_people(call: ToolCall) -> str:
+def arguments_for_approvers(call: ToolCall) -> str:
     """The arguments of a call as JSON, secrets masked."""
     masks = masks_of(bytes(call.tool.input_schema))
     return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()

@@ -132,7 +132,7 @@ class LegacyUse(Collector):
         return counted
 
     def _seen(self, context: Context, request: Request) -> None:
-        path, address = context.letter.side or "rpc", context.letter.client
+        path, address = context.headers.side or "rpc", context.headers.client
         self._count[path] += 1
         client = (context.principal.id if context.identity.verified else "", address)
         if self._clients.use(client):

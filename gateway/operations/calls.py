@@ -148,7 +148,7 @@ def _conditions(arguments: Json, context: Context) -> dict[str, str]:
         "if-match": arguments.get(IF_MATCH),
         "if-none-match": arguments.get(IF_NONE_MATCH),
         "prefer": RESPOND_ASYNC if arguments.get(AS_JOB) else None,
-        "idempotency-key": context.letter.idempotency_key,
+        "idempotency-key": context.headers.idempotency_key,
     }
     return {name: value for name, value in said.items() if value is not None}
 

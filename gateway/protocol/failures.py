@@ -23,7 +23,7 @@ OURS = {-32020, -32021, -32022}  # errors of the gateway's envelope, not of the 
 _REFUSED = "The server behind the gateway did not accept the request that the gateway made"
 
 
-def shown(fault: RelayedFault, revision: Revision) -> Fault:
+def fault_for_client(fault: RelayedFault, revision: Revision) -> Fault:
     """The error that a client of `revision` gets."""
     if fault.code == URL_ELICITATION_REQUIRED and not _knows_addresses(revision):
         return InternalError(_addresses(fault))
@@ -46,7 +46,7 @@ def missing(uri: str, revision: Revision) -> Fault:
     return RelayedFault(revision.not_found, "Resource not found", {"uri": uri})
 
 
-def of_reading(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
+def read_fault(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
     """The error of reading `uri`: among invalid params, data with a `uri` mark a missing
     resource."""
     named = isinstance(fault.data, dict) and "uri" in fault.data
@@ -54,7 +54,7 @@ def of_reading(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
         return RelayedFault(revision.not_found, fault.message, {**_object(fault.data), "uri": uri})
     if fault.code == INVALID_PARAMS == revision.not_found and fault.data is None:
         return RelayedFault(fault.code, fault.message, {"uri": uri})
-    return shown(fault, revision)
+    return fault_for_client(fault, revision)
 
 
 def as_result(fault: RelayedFault, revision: Revision) -> Members:
@@ -63,7 +63,7 @@ def as_result(fault: RelayedFault, revision: Revision) -> Members:
     if fault.code == URL_ELICITATION_REQUIRED and not _knows_addresses(revision):
         text = TextContent(_addresses(fault))
         return {"content": Raw(encode([text])), "isError": Raw(b"true")}
-    raise shown(fault, revision) from fault
+    raise fault_for_client(fault, revision) from fault
 
 
 def _knows_addresses(revision: Revision) -> bool:

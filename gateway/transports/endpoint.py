@@ -11,7 +11,7 @@ from gateway.state.client_requests import ClientRequests
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.http import query_value, wishes_of
+from gateway.transports.http import query_options, query_value
 from schemas.errors import SessionNotFound, UnknownToolset
 
 
@@ -53,9 +53,9 @@ class McpEndpoint:
             raise UnknownToolset("There is no such toolset")
         return wanted
 
-    def wishes_of(self, scope: Scope) -> QueryOptions:
+    def query_options(self, scope: Scope) -> QueryOptions:
         """The other options in the query. Raises InvalidRequest."""
-        return wishes_of(scope, self.front.profiles)
+        return query_options(scope, self.front.profiles)
 
     async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
         """The open session, if it is the principal's and of this endpoint. Raises SessionNotFound,

@@ -12,7 +12,7 @@ from gateway.protocol.sse import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, ReplayedEvent
 from gateway.transports.endpoint import McpFront
 from gateway.transports.http import Responder
-from gateway.transports.peers import Watch, send_all
+from gateway.transports.peers import DisconnectWatch, send_all
 from schemas.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("toolgate.streams")
@@ -42,7 +42,7 @@ class EventStreams:
         with (
             self._sessions.stream(session, told) as outbox,
             self._streams.watch(session, STANDALONE, outbox.stir),
-            Watch(receive) as watch,
+            DisconnectWatch(receive) as watch,
         ):
             outbox.on_overflow, outbox.still = watch.give_up, identity.still
             await responder.stream([(b"mcp-session-id", session.id.encode())])
@@ -77,7 +77,7 @@ class EventStreams:
             self._streams.watch(session, position.stream, outbox.stir),
         ):
             said = [] if position.ended else await self._missed(session, position)
-            with Watch(receive) as watch:
+            with DisconnectWatch(receive) as watch:
                 await responder.stream([(b"mcp-session-id", session.id.encode())])
                 chunks = self._replayed_chunks(session, position, said, outbox)
                 await send_all(responder, chunks, watch)

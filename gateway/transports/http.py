@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.types import DisclosureMode
 from gateway.context import (
-    NO_WISHES,
+    NO_OPTIONS,
     NOT_MIRRORED,
     CallHeaders,
     Identify,
@@ -38,11 +38,11 @@ JSON_TYPE = "application/json"
 MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
-def wishes_of(scope: Scope, profiles: Collection[str]) -> QueryOptions:
+def query_options(scope: Scope, profiles: Collection[str]) -> QueryOptions:
     """The options in the query. Raises InvalidRequest for an unknown profile or mode; agents are
     resolved by the registry."""
     if not scope.get("query_string"):
-        return NO_WISHES
+        return NO_OPTIONS
     profile = query_value(scope, "profile")
     if profile is not None and profile not in profiles:
         raise InvalidRequest(f"There is no such profile; there is {', '.join(sorted(profiles))}")

@@ -31,7 +31,7 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.peers import StreamPeer, Watch, send_all
+from gateway.transports.peers import DisconnectWatch, StreamPeer, send_all
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode
 from schemas.mcp.revisions import V2024_11_05
@@ -63,7 +63,7 @@ class HttpSseEndpoint:
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
             toolset = self._endpoint.toolset_of(scope)
-            wishes = self._endpoint.wishes_of(scope)
+            options = self._endpoint.query_options(scope)
             principal = identity.principal
             session = await self._front.sessions.open(
                 V2024_11_05, principal, {}, {}, toolset=toolset
@@ -75,11 +75,11 @@ class HttpSseEndpoint:
             with (
                 self._front.sessions.stream(session) as outbox,
                 self._front.streams.watch(session, STANDALONE, outbox.stir),
-                Watch(receive) as watch,
+                DisconnectWatch(receive) as watch,
             ):
                 outbox.on_overflow, outbox.still = watch.give_up, identity.still
                 await responder.stream()
-                await send_all(responder, self._chunks(session, outbox, wishes), watch)
+                await send_all(responder, self._chunks(session, outbox, options), watch)
         except Fault as fault:
             await responder.fault(fault)
         finally:
@@ -98,8 +98,8 @@ class HttpSseEndpoint:
             body = await read_body(headers.content_length, receive, limit_bytes)
             session = await self._session(scope, identity.principal)
             context = Context(identity, session.revision, responder.request_id, session)
-            context.letter, context.toolset = call_headers(headers, scope), session.toolset
-            context.wishes = self._endpoint.wishes_of(scope)
+            context.headers, context.toolset = call_headers(headers, scope), session.toolset
+            context.options = self._endpoint.query_options(scope)
             await self._accept(decode(body, 0, self._front.batches.limits.depth), context, session)
         except Fault as fault:
             await responder.fault(fault)
@@ -107,10 +107,10 @@ class HttpSseEndpoint:
         await responder.empty(202)
 
     async def _chunks(
-        self, session: Session, outbox: Outbox, wishes: QueryOptions
+        self, session: Session, outbox: Outbox, options: QueryOptions
     ) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
-        told = {name: wish for name, wish in asdict(wishes).items() if wish is not None}
+        told = {name: wish for name, wish in asdict(options).items() if wish is not None}
         query = urlencode({"session_id": session.id, **told})
         yield sse.event(f"{path}?{query}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):

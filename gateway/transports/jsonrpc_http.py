@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import NO_WISHES, Context, Identify, Identity, QueryOptions
+from gateway.context import NO_OPTIONS, Context, Identify, Identity, QueryOptions
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -31,15 +31,15 @@ from gateway.transports.http import (
     call_headers,
     fault_headers,
     one_command,
+    query_options,
     query_value,
     read_body,
     read_headers,
     read_unauthenticated_body,
     require_json,
     require_same_site,
-    wishes_of,
 )
-from gateway.transports.peers import Watch
+from gateway.transports.peers import DisconnectWatch
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,
@@ -81,7 +81,7 @@ class JsonRpcHTTP:
         try:
             headers = read_headers(scope)
             carried = call_headers(headers, scope, side=rules.side, auth_first=rules.auth_first)
-            wishes = self._options(scope) if scope["query_string"] else NO_WISHES
+            options = self._options(scope) if scope["query_string"] else NO_OPTIONS
             identity = await self._front.identify(scope)  # needs no body
             body = await self._body(scope, headers, receive, identity)
         except Fault as fault:  # of the HTTP request itself
@@ -102,15 +102,15 @@ class JsonRpcHTTP:
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
         toolset, request_id = self._front.toolset, responder.request_id
         context = Context(
-            identity, revision, request_id, letter=carried, toolset=toolset, wishes=wishes
+            identity, revision, request_id, headers=carried, toolset=toolset, options=options
         )
-        with Watch(receive):
+        with DisconnectWatch(receive):
             await self._serve(message, context, responder)
 
     def _options(self, scope: Scope) -> QueryOptions:
         """The options in the query. Raises InvalidRequest."""
         rules = self._rules
-        options = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
+        options = query_options(scope, self._front.profiles) if rules.spec else NO_OPTIONS
         if rules.revision is JSON_RPC:
             self._refuse_toolset(scope)
         return options
@@ -172,7 +172,7 @@ class JsonRpcHTTP:
         self, batch: list[Message], context: Context, responder: Responder
     ) -> None:
         try:
-            one_command(context.letter)
+            one_command(context.headers)
             body = await self._front.batches.run(self._member, context, batch)
         except InvalidRequest as fault:
             await _send(responder, rpc_answer(None, fault, self._rules, context.request_id), fault)

@@ -22,25 +22,25 @@ from schemas.jsonrpc import ErrorReply, Reply, encode
 TURNS = 3
 
 
-class Living(Protocol):
+class KeptAlive(Protocol):
     def beat(self) -> None:
         """Send a keep-alive."""
 
 
-class Pulse:
+class KeepAliveTimer:
     def __init__(self, every_s: float) -> None:
         """Keep-alive timer: `beat` of every member runs every `every_s` at the latest, first after
         two thirds of that."""
         self._turn_s = every_s / TURNS
-        self._waiting: tuple[set[Living], ...] = tuple(set() for _ in range(TURNS))
+        self._waiting: tuple[set[KeptAlive], ...] = tuple(set() for _ in range(TURNS))
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, one: Living) -> None:
+    def enter(self, one: KeptAlive) -> None:
         self._waiting[0].add(one)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
 
-    def leave(self, one: Living) -> None:
+    def leave(self, one: KeptAlive) -> None:
         for waiting in self._waiting:
             waiting.discard(one)
 
@@ -57,7 +57,7 @@ class Pulse:
 WATCH_AFTER_S = 0.05  # most calls finish earlier, and need no second task
 
 
-class Watch:
+class DisconnectWatch:
     """Cancels the task that entered it when the client disconnects.
 
     Inside, no other task may call `receive`: the request body has been read.
@@ -72,7 +72,7 @@ class Watch:
         self._task: asyncio.Task[Any] | None = None
         self.gone = False
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "DisconnectWatch":
         self._task = asyncio.current_task()
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
         return self
@@ -109,7 +109,9 @@ class Watch:
         self.give_up()
 
 
-async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Watch) -> None:
+async def send_all(
+    responder: Responder, chunks: AsyncIterator[bytes], watch: DisconnectWatch
+) -> None:
     """Send the rest of a stream, and its end.
 
     Also checks for a disconnected client: under Python 3.11 a database client may swallow
@@ -129,7 +131,7 @@ class PostPeer:
 
     __slots__ = ("_beating", "_done", "_pulse", "_turn", "responder")
 
-    def __init__(self, responder: Responder, pulse: Pulse) -> None:
+    def __init__(self, responder: Responder, pulse: KeepAliveTimer) -> None:
         self.responder = responder
         self._pulse = pulse
         self._turn = asyncio.Lock()  # members of a batch, and the keep-alive, send concurrently
@@ -191,7 +193,7 @@ class SessionPeer(PostPeer):
     def __init__(
         self,
         responder: Responder,
-        pulse: Pulse,
+        pulse: KeepAliveTimer,
         *,
         front: McpFront,
         session: Session,

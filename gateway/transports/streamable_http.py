@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import UNSET
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.context import NO_WISHES, Context, Identity, Principal, Session
+from gateway.context import NO_OPTIONS, Context, Identity, Principal, Session
 from gateway.protocol.admission import Admitted, Headers, admit, check_version
 from gateway.protocol.dispatcher import UnknownMethod, member_server, run_cancellable
 from gateway.protocol.sse import STANDALONE, read_position
@@ -31,7 +31,7 @@ from gateway.transports.http import (
     require_json,
 )
 from gateway.transports.http_sse import HttpSseEndpoint
-from gateway.transports.peers import PostPeer, Pulse, SessionPeer, Watch
+from gateway.transports.peers import DisconnectWatch, KeepAliveTimer, PostPeer, SessionPeer
 from schemas.errors import (
     Fault,
     HeaderMismatch,
@@ -64,11 +64,11 @@ _SAID_BY_STATUS = (
 )
 
 
-class Posting:
+class PostHandler:
     def __init__(self, endpoint: McpEndpoint) -> None:
         self._endpoint = endpoint
         self._front = endpoint.front
-        self._pulse = Pulse(endpoint.front.keep_alive_s)
+        self._pulse = KeepAliveTimer(endpoint.front.keep_alive_s)
         self._serve_member = member_server(endpoint.front.dispatcher)
 
     async def serve(
@@ -79,9 +79,9 @@ class Posting:
             require_json(headers.content_type)
         if headers.accept is None or JSON_TYPE not in headers.accept:
             require_acceptable(headers.accept, JSON_TYPE, "text/event-stream")
-        toolset, wishes = endpoint.toolset, NO_WISHES
+        toolset, options = endpoint.toolset, NO_OPTIONS
         if scope["query_string"]:
-            toolset, wishes = endpoint.toolset_of(scope), endpoint.wishes_of(scope)
+            toolset, options = endpoint.toolset_of(scope), endpoint.query_options(scope)
         limits = front.batches.limits
         body = await read_body(headers.content_length, receive, front.body_limit_bytes)
         message = decode(body, limits.items, limits.depth)
@@ -113,9 +113,9 @@ class Posting:
             responder.request_id,
             session,
             peer=peer,
-            letter=carried,
+            headers=carried,
             toolset=toolset,
-            wishes=wishes,
+            options=options,
         )
         self._pulse.enter(peer)
         try:
@@ -160,7 +160,7 @@ class Posting:
             reply = await dispatcher.dispatch(context, request)
             await _finish(peer, reply, context)
         else:
-            with Watch(receive):  # 2026-07-28: disconnecting is cancellation
+            with DisconnectWatch(receive):  # 2026-07-28: disconnecting is cancellation
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, reply, context)
 
@@ -250,7 +250,7 @@ class StreamableHTTP:
         self._front = endpoint.front
         self._http_sse = http_sse
         self._event_streams = EventStreams(endpoint.front)
-        posting = Posting(endpoint)
+        posting = PostHandler(endpoint)
         self._verbs = {"POST": posting.serve, "GET": self._get, "DELETE": self._delete}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -100,13 +100,13 @@ class PythonUpstream:
 
 
 def _call(binding: PythonBinding, context: Context) -> Call:
-    letter = context.letter
+    call_headers = context.headers
     return Call(
         context.principal,
         context.request_id,
         service=binding.service,
-        correlation_id=letter.correlation_id,
-        idempotency_key=letter.idempotency_key,
+        correlation_id=call_headers.correlation_id,
+        idempotency_key=call_headers.idempotency_key,
     )
 
 

@@ -163,12 +163,12 @@ class WingApi(OperationApi):
                 operation, asked, headers=headers, body=body, request_id=received.request_id
             )
         arguments = arguments_of(operation, asked, body, headers)
-        letter = CallHeaders(
+        call_headers = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),
             authorization=headers.get("authorization"),
             client=received.client,
         )
-        context = Context(received.identity, JSON_RPC, received.request_id, letter=letter)
+        context = Context(received.identity, JSON_RPC, received.request_id, headers=call_headers)
         request = Request("2.0", operation.id, arguments, received.request_id)
         try:
             result = await self._call(context, request)

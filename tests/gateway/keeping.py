@@ -1,6 +1,6 @@
 """What keeps answers, in memory, and what makes them fit."""
 
-from gateway.methods.answers import Answering, Mismatches
+from gateway.methods.answers import AnswerProcessing, Mismatches
 from gateway.state.memory import MemoryCounter, MemoryLog
 from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 
@@ -14,5 +14,5 @@ def keeping(limits: StoredAnswerLimits = ROOMY) -> StoredAnswers:
 
 def answering(
     kept: StoredAnswers | None = None, tokens: int = 20_000, validates: bool = False
-) -> Answering:
-    return Answering(kept or keeping(), tokens, lambda _source: validates, Mismatches())
+) -> AnswerProcessing:
+    return AnswerProcessing(kept or keeping(), tokens, lambda _source: validates, Mismatches())

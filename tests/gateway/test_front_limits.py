@@ -157,8 +157,8 @@ async def test_what_is_overloaded_says_so_with_503_at_every_front(client: Client
 
 
 async def test_calls_at_a_time_have_an_end(client: Client) -> None:
-    limiting = client.gateway.access.bounds.limiting
-    limiting._running[("all",)] = client.gateway.settings.limits.concurrent
+    rate_limits = client.gateway.access.bounds.rate_limits
+    rate_limits._running[("all",)] = client.gateway.settings.limits.concurrent
     modern = {**bearer("m"), **MODERN_HEADERS}
     for path, body, headers in [
         ("/mcp", rpc("tools/list", _meta=META), modern),

@@ -25,14 +25,14 @@ class Agents:
     def agent(self, context: Context, catalog: Catalog) -> Agent | None:
         """The caller's agent; None: not an agent. Raises InvalidParams for an unknown agent, and
         Forbidden for an agent other than the token's."""
-        if not catalog.skills.agents and context.wishes.agent is None:
+        if not catalog.skills.agents and context.options.agent is None:
             return None  # no agents are defined: such a claim in a token has another meaning
         name = self._name(context)
         if name is None:
             return None
         agent = catalog.skills.agent(name)
         if agent is None:
-            there = _others(catalog) if context.wishes.agent else "ask for another"
+            there = _others(catalog) if context.options.agent else "ask for another"
             raise InvalidParams(f"There is no agent {name[:100]!r}; {there}")
         return agent
 
@@ -51,7 +51,7 @@ class Agents:
     def _name(self, context: Context) -> str | None:
         told = context.principal.claims.get(self._claim) if self._claim else None
         name = told if isinstance(told, str) and told and context.identity.verified else None
-        wish = context.wishes.agent
+        wish = context.options.agent
         if name is not None and wish is not None and wish != name:
             raise Forbidden(f"The token is of the agent {name[:100]!r}, the address of another")
         return name or wish

@@ -65,7 +65,7 @@ class OwnAudiences:
 
 def caller_of(context: Context) -> Caller:
     """Raises NoCaller."""
-    identity, sent = context.identity, context.letter.authorization
+    identity, sent = context.identity, context.headers.authorization
     principal = identity.principal
     if not identity.verified:
         raise NoCaller("the caller is not known")
@@ -78,7 +78,7 @@ def caller_of(context: Context) -> Caller:
         hashlib.sha256(token.encode()).hexdigest(),
         ends=_ends(principal),
         audiences=_audiences(principal.claims),
-        scope_token=context.letter.scope_token if told else None,
+        scope_token=context.headers.scope_token if told else None,
     )
 
 

@@ -439,11 +439,11 @@ class HybridUpstream:
 
 def carried(context: Context, query: bool) -> dict[str, str]:
     """The caller's headers that a service gets, except for credentials."""
-    letter = context.letter
+    call_headers = context.headers
     headers = {
-        CORRELATION_ID: letter.correlation_id,
-        "X-Traceability-Id": letter.traceability_id,
-        IDEMPOTENCY_KEY: None if query else letter.idempotency_key,
+        CORRELATION_ID: call_headers.correlation_id,
+        "X-Traceability-Id": call_headers.traceability_id,
+        IDEMPOTENCY_KEY: None if query else call_headers.idempotency_key,
     }
     return {name: value for name, value in headers.items() if value}
 

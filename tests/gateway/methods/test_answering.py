@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
-from gateway.methods.answers import NOTHING_ASKED, Answering, ReservedArguments
+from gateway.methods.answers import NOTHING_ASKED, AnswerProcessing, ReservedArguments
 from gateway.state.memory import MemoryLog
 from gateway.state.stored_answers import StoredAnswers
 from schemas.binding import McpBinding, OpenAPIBinding
@@ -46,7 +46,7 @@ def shown(result: ToolResult) -> str:
     return result.content[0].text
 
 
-async def parts(fits: Answering, result: ToolResult) -> list[str]:
+async def parts(fits: AnswerProcessing, result: ToolResult) -> list[str]:
     result = await fits.fitted(result, "t", "id", context())
     found = [shown(result)]
     while handle := handle_in(result):
@@ -114,16 +114,22 @@ async def test_what_cannot_be_kept_is_cut_with_a_word() -> None:
 
 
 def test_reserved_arguments_are_taken_out() -> None:
-    asked, rest = answering().taken(tool(), {"a": 1, "_fields": "x.y", "_continue": "h"})
+    asked, rest = answering().split_arguments(tool(), {"a": 1, "_fields": "x.y", "_continue": "h"})
     assert (asked, rest) == (ReservedArguments((("x", "y"),), "h"), {"a": 1})
 
 
 def test_a_tool_keeps_arguments_of_its_own() -> None:
     own = tool(schema=b'{"properties": {"_fields": {}}}')
     arguments = {"_fields": 7, "_continue": "h"}
-    assert answering().taken(own, arguments) == (ReservedArguments((), "h"), {"_fields": 7})
+    assert answering().split_arguments(own, arguments) == (
+        ReservedArguments((), "h"),
+        {"_fields": 7},
+    )
 
 
 def test_tools_of_other_servers_get_what_was_sent() -> None:
     arguments = {"_fields": 7}
-    assert answering().taken(tool(McpBinding("x")), arguments) == (NOTHING_ASKED, arguments)
+    assert answering().split_arguments(tool(McpBinding("x")), arguments) == (
+        NOTHING_ASKED,
+        arguments,
+    )

@@ -7,7 +7,7 @@ from config.access import Rule
 from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.methods.calls import CallPlans
-from gateway.middleware.policy import Judging, shown_to_people
+from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
@@ -28,8 +28,8 @@ class Upstream:
 
 
 def judging_of(policy_view, *, audited):
-    approvals = ApprovalGate(usual(), lambda: None, shown_to_people)
-    return Judging(policy_view, approvals, audited=audited)
+    approvals = ApprovalGate(usual(), lambda: None, arguments_for_approvers)
+    return PolicyGuard(policy_view, approvals, audited=audited)
 
 
 def plans_of(policy_view, *, audited=False):
@@ -75,8 +75,8 @@ async def test_a_rule_of_new_settings_applies_to_the_next_call_of_every_tenant()
 
 def test_calls_pass_no_policy_while_no_tenant_has_a_rule():
     policy_view = PolicyView(usual(), 50)
-    judging = Judging(
-        policy_view, ApprovalGate(usual(), lambda: None, shown_to_people), audited=False
+    judging = PolicyGuard(
+        policy_view, ApprovalGate(usual(), lambda: None, arguments_for_approvers), audited=False
     )
     assert not judging.applies(PAY, None)
     policy_view.apply("another tenant", DENY)
@@ -85,7 +85,7 @@ def test_calls_pass_no_policy_while_no_tenant_has_a_rule():
 
 def test_audited_calls_pass_the_policy_whose_decision_is_recorded():
     policy_view = PolicyView(usual(), 50)
-    judging = Judging(
-        policy_view, ApprovalGate(usual(), lambda: None, shown_to_people), audited=True
+    judging = PolicyGuard(
+        policy_view, ApprovalGate(usual(), lambda: None, arguments_for_approvers), audited=True
     )
     assert judging.applies(PAY, None)

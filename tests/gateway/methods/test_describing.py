@@ -52,7 +52,7 @@ def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **argument
         fail_closed=False,
     )
     around = Context(
-        Identity(Principal("p", "t")), V2026_07_28, "r", wishes=QueryOptions(profile=profile)
+        Identity(Principal("p", "t")), V2026_07_28, "r", options=QueryOptions(profile=profile)
     )
 
     async def run() -> Any:

@@ -215,7 +215,7 @@ async def test_schemas_are_written_for_the_client() -> None:
     )
     shown = {}
     for profile in ("plain", "openai", "gemini"):
-        around = caller(wishes=QueryOptions(profile=profile))
+        around = caller(options=QueryOptions(profile=profile))
         result = await own.call(CATALOG.own["search_tools"], None, {"query": "x"}, around)
         assert isinstance(result.content[0], TextContent)
         [shown[profile]] = decode(result.content[0].text)["tools"]

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from gateway.context import Context, Identity, Principal
-from gateway.methods.results import call_result, plain_result, spoken
+from gateway.methods.results import call_result, payload_of, plain_result
 from gateway.protocol.dialects import Payload
 from schemas.errors import ToolFailed
 from schemas.mcp.revisions import (
@@ -165,7 +165,7 @@ def test_a_failed_tool_without_structure_gives_its_content(content, message):
     ],
 )
 def test_a_client_of_the_legacy_payload_gets_no_envelope(result, payload):
-    assert spoken(result) == payload
+    assert payload_of(result) == payload
 
 
 LINK = ResourceLink("toolgate-answer:x", "a.zip", mime_type="application/zip", size=5_000_000)

@@ -178,7 +178,7 @@ def told(result: Any) -> Any:
 def stateless(agent: str | None = None, principal: Principal = PRINCIPAL, **more: Any) -> Context:
     verified = more.pop("verified", False)
     identity = Identity(principal, verified=verified)
-    return Context(identity, V2026_07_28, "r-1", wishes=QueryOptions(agent=agent))
+    return Context(identity, V2026_07_28, "r-1", options=QueryOptions(agent=agent))
 
 
 async def test_skills_are_listed_below_their_parents_with_descriptions_only() -> None:

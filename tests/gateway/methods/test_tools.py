@@ -70,9 +70,9 @@ def tools(answer=None, catalog=CATALOG):
     ), relay
 
 
-async def call(methods, revision, name, arguments=None, letter=None, **more):
+async def call(methods, revision, name, arguments=None, headers=None, **more):
     params = {"name": name, **more} | ({} if arguments is None else {"arguments": arguments})
-    surroundings = context(revision, **({"letter": letter} if letter else {}))
+    surroundings = context(revision, **({"headers": headers} if headers else {}))
     return shown(await methods.call(surroundings, request("tools/call", params)))
 
 
@@ -197,19 +197,19 @@ async def test_a_question_to_the_client_is_passed_on():
 @by_revision
 async def test_headers_must_repeat_the_arguments_of_2026_07_28_alone(revision, sent, arguments):
     methods, relay = tools()
-    letter = CallHeaders(mirrored=sent)
+    call_headers = CallHeaders(mirrored=sent)
     if revision is V2026_07_28:
         with pytest.raises(HeaderMismatch):
-            await call(methods, revision, "region", arguments, letter)
+            await call(methods, revision, "region", arguments, call_headers)
         assert relay.asked == []
     else:
-        assert await call(methods, revision, "region", arguments, letter)
+        assert await call(methods, revision, "region", arguments, call_headers)
 
 
 async def test_headers_that_repeat_the_arguments_are_let_in():
     methods, relay = tools()
-    letter = CallHeaders(mirrored={"region": "=?base64?w6k=?=", "other": "x"})
-    await call(methods, V2026_07_28, "region", {"region": "é"}, letter)
+    call_headers = CallHeaders(mirrored={"region": "=?base64?w6k=?=", "other": "x"})
+    await call(methods, V2026_07_28, "region", {"region": "é"}, call_headers)
     assert relay.asked[0].params["arguments"] == {"region": "é"}
 
 

@@ -65,8 +65,8 @@ class Log:
                 raise outcome
             return outcome
 
-        letter = CallHeaders(client="10.0.0.1")
-        surroundings = Context(identity, revision, "r-1", letter=letter, **context)
+        call_headers = CallHeaders(client="10.0.0.1")
+        surroundings = Context(identity, revision, "r-1", headers=call_headers, **context)
         return await self.trail.middleware(handler, Route(revision, request.method))(
             surroundings, request
         )

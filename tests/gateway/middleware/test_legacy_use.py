@@ -24,11 +24,11 @@ def told(caplog):
     return lambda: [record.client for record in caplog.records]
 
 
-async def send(use, revision=HYBRID, identity=NOBODY, request=REQUEST, **letter):
+async def send(use, revision=HYBRID, identity=NOBODY, request=REQUEST, **call_headers):
     async def handler(_context, _request):
         return "served"
 
-    context = Context(identity, revision, "r-1", letter=CallHeaders(**letter))
+    context = Context(identity, revision, "r-1", headers=CallHeaders(**call_headers))
     assert (
         await use.middleware(handler, Route(revision, request.method))(context, request) == "served"
     )

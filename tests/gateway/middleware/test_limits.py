@@ -11,7 +11,7 @@ from config.access import Rate
 from config.load import load
 from gateway.abc import Route, ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.middleware.limits import DAY_S, Limiting
+from gateway.middleware.limits import DAY_S, RateLimits
 from gateway.state.rates import LocalRates
 from schemas.errors import Overloaded, TooManyRequests, Unavailable
 from schemas.hybrid import MISSING_AUTH_TOKEN, StatusFault
@@ -31,8 +31,8 @@ def of(name, tenant="t"):
     return Identity(Principal(name, tenant), verified=True)
 
 
-def context(identity, revision=V2025_11_25, **letter):
-    return Context(identity, revision, "r-1", letter=CallHeaders(**letter))
+def context(identity, revision=V2025_11_25, **call_headers):
+    return Context(identity, revision, "r-1", headers=CallHeaders(**call_headers))
 
 
 class Serving:
@@ -43,7 +43,7 @@ class Serving:
         self.served = 0
         self.release = asyncio.Event()
         self.release.set()
-        self.limiting = Limiting(
+        self.limiting = RateLimits(
             replace(NONE, **limits), rates or LocalRates(), self.refused.append
         )
 
@@ -205,7 +205,7 @@ async def test_all_together_run_so_many_calls_at_a_time():
 
 
 async def test_a_call_that_fails_runs_no_longer():
-    limiting = Limiting(replace(NONE, principal_concurrent=1, concurrent=1), LocalRates())
+    limiting = RateLimits(replace(NONE, principal_concurrent=1, concurrent=1), LocalRates())
 
     async def fails(_context, _request):
         raise Unavailable("x")
@@ -226,7 +226,7 @@ class Tool:
 
 async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
     tools = {"delete_*": Rate(calls=1), "*": Rate(calls=2)}
-    limiting, refusals = Limiting(replace(NONE, tools=tools), LocalRates()), []
+    limiting, refusals = RateLimits(replace(NONE, tools=tools), LocalRates()), []
 
     async def execute(call):
         return call.tool.name
@@ -251,7 +251,7 @@ async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
 
 @pytest.mark.parametrize("pattern", ["*refund*", "tag:Money"])
 async def test_a_limit_holds_for_names_in_any_case_and_for_tags(pattern):
-    limiting = Limiting(replace(NONE, tools={pattern: Rate(calls=1)}), LocalRates())
+    limiting = RateLimits(replace(NONE, tools={pattern: Rate(calls=1)}), LocalRates())
 
     async def execute(_call):
         return "done"
@@ -265,7 +265,7 @@ async def test_a_limit_holds_for_names_in_any_case_and_for_tags(pattern):
 
 async def test_a_source_has_so_many_calls_whatever_its_tools():
     sources = {"crm": Rate(calls=2)}
-    limiting = Limiting(replace(NONE, sources=sources), LocalRates())
+    limiting = RateLimits(replace(NONE, sources=sources), LocalRates())
 
     async def execute(_call):
         return "done"
@@ -286,7 +286,7 @@ async def test_a_tool_or_a_source_runs_so_many_calls_at_a_time(setting):
     name = "get" if setting == "tools" else "crm"
     limits = {setting: {name: Rate(concurrent=1)}}
     limiting, began, release = (
-        Limiting(replace(NONE, **limits), LocalRates()), anyio.Event(), anyio.Event()
+        RateLimits(replace(NONE, **limits), LocalRates()), anyio.Event(), anyio.Event()
     )  # fmt: skip
 
     async def execute(_call):
@@ -306,7 +306,7 @@ async def test_a_tool_or_a_source_runs_so_many_calls_at_a_time(setting):
 
 def test_only_tools_and_sources_with_limits_have_to_pass():
     limits = replace(NONE, tools={"get_*": Rate(calls=1)}, sources={"erp": Rate(concurrent=1)})
-    limiting = Limiting(limits, LocalRates())
+    limiting = RateLimits(limits, LocalRates())
     assert limiting.applies(Tool("get_pet"), None)
     assert limiting.applies(Tool("list", "erp"), None)
     assert not limiting.applies(Tool("list"), None)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
-from gateway.middleware.policy import Judging, shown_to_people
+from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.access.approvals import Approvals
@@ -51,9 +51,11 @@ def call(arguments: Any = None, one: Tool = PAY, note: AuditDraft | None = None)
     return ToolCall(one, None, arguments or {}, context)
 
 
-def judging(pool: Any, **rules: Rule) -> Judging:
+def judging(pool: Any, **rules: Rule) -> PolicyGuard:
     policy = replace(usual(), rules=rules)
-    return Judging(PolicyView(policy, 50), ApprovalGate(policy, lambda: pool, shown_to_people))
+    return PolicyGuard(
+        PolicyView(policy, 50), ApprovalGate(policy, lambda: pool, arguments_for_approvers)
+    )
 
 
 WAITS = {"sums": Rule("approve", tools=("pay",))}
@@ -130,9 +132,9 @@ async def test_without_a_database_nothing_is_approved() -> None:
 def test_who_decides_sees_no_secrets() -> None:
     schema = Raw(b'{"properties":{"iban":{"type":"string","x-mask":true}}}')
     asked = call({"iban": "DE02", "api_key": "sk-1", "sum": 5}, tool("pay", input_schema=schema))
-    shown = shown_to_people(asked)
+    shown = arguments_for_approvers(asked)
     assert "DE02" not in shown
     assert "sk-1" not in shown
     assert '"sum":5' in shown
-    long = shown_to_people(call({"text": "x" * 30_000}))
+    long = arguments_for_approvers(call({"text": "x" * 30_000}))
     assert len(long) < 17_000

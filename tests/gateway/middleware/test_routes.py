@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.abc import Route
-from gateway.middleware.limits import Limiting
+from gateway.middleware.limits import RateLimits
 from gateway.middleware.telemetry import LegacyUse
 from gateway.state.rates import LocalRates
 from schemas.mcp.revisions import HYBRID, JSON_RPC, V2025_11_25, V2026_07_28
@@ -25,13 +25,13 @@ def test_only_the_legacy_payload_is_counted_as_such(revision):
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "notifications/", "notifications/x"])
 def test_methods_that_are_free_pass_no_limit(method):
-    limiting = Limiting(replace(NONE, principal_calls=1), LocalRates())
+    limiting = RateLimits(replace(NONE, principal_calls=1), LocalRates())
     assert limiting.middleware(handler, Route(V2025_11_25, method)) is handler
     assert limiting.middleware(handler, Route(JSON_RPC, method)) is not handler
 
 
 def test_lasting_methods_pass_no_limit_without_rates():
-    limiting = Limiting(NONE, LocalRates())
+    limiting = RateLimits(NONE, LocalRates())
     assert limiting.middleware(handler, Route(V2026_07_28, "subscriptions/listen")) is handler
 
 

@@ -39,8 +39,8 @@ def told(fault: Fault):
 )
 def test_errors_come_through_with_code_message_and_data(revision, code, data):
     fault = RelayedFault(code, "No", data)
-    assert failures.shown(fault, revision) is fault
-    assert failures.of_reading(RelayedFault(code, "No", data), revision, "u").code == code
+    assert failures.fault_for_client(fault, revision) is fault
+    assert failures.read_fault(RelayedFault(code, "No", data), revision, "u").code == code
     with pytest.raises(RelayedFault) as caught:
         failures.as_result(fault, revision)
     assert told(caught.value) == (code, "No", data)
@@ -62,7 +62,7 @@ def test_data_that_are_an_object_also_say_which_request_it_was():
 @pytest.mark.parametrize("data", [None, {"uri": "own://name"}, {"uri": "own://name", "x": 1}])
 @pytest.mark.parametrize("code", [-32002, -32602])
 def test_a_resource_that_is_not_there_has_the_code_of_the_revision(revision, code, data):
-    fault = failures.of_reading(RelayedFault(code, "Gone", data), revision, "test://asked")
+    fault = failures.read_fault(RelayedFault(code, "Gone", data), revision, "test://asked")
     if code == -32602 and data is None and revision.handshake:
         assert told(fault) == (-32602, "Gone", None)  # may be about any of the params
     else:
@@ -80,14 +80,14 @@ def test_we_say_the_same_of_a_resource_that_nobody_has(revision):
 
 @by_revision
 def test_minus_32002_never_reaches_2026_07_28(revision):
-    fault = failures.shown(RelayedFault(-32002, "Gone", {"uri": "x"}), revision)
+    fault = failures.fault_for_client(RelayedFault(-32002, "Gone", {"uri": "x"}), revision)
     assert told(fault) == (revision.not_found, "Gone", {"uri": "x"})
 
 
 @by_revision
 def test_addresses_to_open_are_an_error_of_2025_11_25_alone(revision):
     fault = RelayedFault(-32042, "Log in first", ASKED)
-    seen = failures.shown(fault, revision)
+    seen = failures.fault_for_client(fault, revision)
     if revision is V2025_11_25:
         assert seen is fault
         with pytest.raises(RelayedFault):
@@ -100,13 +100,18 @@ def test_addresses_to_open_are_an_error_of_2025_11_25_alone(revision):
 
 @pytest.mark.parametrize("data", [None, [], {}, {"elicitations": {}}, {"elicitations": [1]}])
 def test_addresses_that_are_not_there_are_not_told(data):
-    assert failures.shown(RelayedFault(-32042, "Log in", data), JSON_RPC).message == "Log in"
+    assert (
+        failures.fault_for_client(RelayedFault(-32042, "Log in", data), JSON_RPC).message
+        == "Log in"
+    )
 
 
 @by_revision
 @pytest.mark.parametrize("code", [-32020, -32022])
 def test_what_the_gateway_did_wrong_is_not_blamed_on_the_client(revision, code):
-    seen = failures.shown(RelayedFault(code, "Mcp-Name says 'x'", {"secret": 1}), revision)
+    seen = failures.fault_for_client(
+        RelayedFault(code, "Mcp-Name says 'x'", {"secret": 1}), revision
+    )
     assert isinstance(seen, InternalError)
     assert "Mcp-Name" not in seen.message
     assert seen.data is None
@@ -115,8 +120,10 @@ def test_what_the_gateway_did_wrong_is_not_blamed_on_the_client(revision, code):
 @by_revision
 @pytest.mark.parametrize("data", [{"requiredCapabilities": {"sampling": {}, "roots": {}}}, None, 1])
 def test_what_the_client_would_have_to_be_able_to_do(revision, data):
-    seen = failures.shown(RelayedFault(-32021, "Needs more", data), revision)
-    assert failures.shown(RelayedFault(-32021, "Needs more", data), JSON_RPC).code == -32603
+    seen = failures.fault_for_client(RelayedFault(-32021, "Needs more", data), revision)
+    assert (
+        failures.fault_for_client(RelayedFault(-32021, "Needs more", data), JSON_RPC).code == -32603
+    )
     if revision is V2026_07_28:
         assert isinstance(seen, MissingClientCapability)
         wanted = data if isinstance(data, dict) else {"requiredCapabilities": {}}

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context import Principal, Session
 from gateway.transports.http import Responder
-from gateway.transports.peers import PostPeer, Pulse, StreamPeer
+from gateway.transports.peers import KeepAliveTimer, PostPeer, StreamPeer
 from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.revisions import V2024_11_05
@@ -38,7 +38,7 @@ async def wire(anyio_backend):
 
 def peer_of(wire):
     responder = Responder(wire.send)
-    return PostPeer(responder, Pulse(60)), responder
+    return PostPeer(responder, KeepAliveTimer(60)), responder
 
 
 async def test_an_answer_that_nothing_went_before_is_no_stream(wire):

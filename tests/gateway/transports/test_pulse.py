@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.transports import peers as pulse
-from gateway.transports.peers import TURNS, Pulse
+from gateway.transports.peers import TURNS, KeepAliveTimer
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ def loop(monkeypatch):
 
 
 def test_a_call_shows_that_it_lives_again_and_again(loop):
-    beating, call = Pulse(15), Call()
+    beating, call = KeepAliveTimer(15), Call()
     beating.enter(call)
     loop.turn(TURNS - 1)
     assert call.beats == 0
@@ -53,7 +53,7 @@ def test_a_call_shows_that_it_lives_again_and_again(loop):
 
 
 def test_no_call_is_silent_for_longer_than_it_may_be(loop):
-    beating, early, late = Pulse(15), Call(), Call()
+    beating, early, late = KeepAliveTimer(15), Call(), Call()
     beating.enter(early)
     assert [delay for delay, _ in loop.timers] == [5]
     loop.turn()
@@ -65,7 +65,7 @@ def test_no_call_is_silent_for_longer_than_it_may_be(loop):
 
 
 def test_a_call_that_has_ended_is_dead(loop):
-    beating, call, other = Pulse(15), Call(), Call()
+    beating, call, other = KeepAliveTimer(15), Call(), Call()
     beating.enter(call)
     beating.enter(other)
     loop.turn()
@@ -76,7 +76,7 @@ def test_a_call_that_has_ended_is_dead(loop):
 
 
 def test_there_is_one_timer_and_none_when_nothing_runs(loop):
-    beating, calls = Pulse(15), [Call() for _ in range(10)]
+    beating, calls = KeepAliveTimer(15), [Call() for _ in range(10)]
     for call in calls:
         beating.enter(call)
     assert len(loop.timers) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.transports import peers as watch_module
 from gateway.transports.http import Responder
-from gateway.transports.peers import Watch, send_all
+from gateway.transports.peers import DisconnectWatch, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ def at_once(monkeypatch):
 
 async def serve(wire, work):
     """A request whose answer is what `work` gives; None when its client left."""
-    with Watch(wire.receive):
+    with DisconnectWatch(wire.receive):
         return await work
     return None
 
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_just_as_its_answer_is_there(left_first):
 
 async def test_a_client_that_is_not_worth_waiting_for_is_as_good_as_gone():
     wire = Wire()
-    with anyio.fail_after(5), Watch(wire.receive) as watch:
+    with anyio.fail_after(5), DisconnectWatch(wire.receive) as watch:
         asyncio.get_running_loop().call_soon(watch.give_up)
         asyncio.get_running_loop().call_soon(watch.give_up)  # twice does no more
         await asyncio.Event().wait()
@@ -171,7 +171,7 @@ async def test_a_stream_ends_though_its_task_missed_that_the_client_left():
     async def stream():
         responder = Responder(wire.send)
         await responder.stream()
-        with Watch(wire.receive) as watch:
+        with DisconnectWatch(wire.receive) as watch:
             await send_all(responder, chunks(), watch)
 
     running = asyncio.create_task(stream())

@@ -19,8 +19,8 @@ def caller(token: str = "ann", *, key: bool = False, **claims: Any) -> Context:
     """`key`: known by an API key, whatever token is sent beside it."""
     mark = "key:1" if key else ""
     principal = Principal(token, "t", claims=claims, mark=mark)
-    letter = CallHeaders(authorization=f"Bearer {token}")
-    return Context(Identity(principal, verified=True), V2025_06_18, "r-1", letter=letter)
+    call_headers = CallHeaders(authorization=f"Bearer {token}")
+    return Context(Identity(principal, verified=True), V2025_06_18, "r-1", headers=call_headers)
 
 
 def exchange(url: str, **changes: Any) -> TokenExchange:

@@ -41,15 +41,15 @@ def rules(base_url: str | None, trusted: bool = True, **options: Any) -> Source:
     )
 
 
-def known(**letter: Any) -> Context:
-    """A call of somebody whose token, `letter`'s, was verified."""
-    token = frozenset({"rules"}) if letter.get("scope_token") else None
+def known(**call_headers: Any) -> Context:
+    """A call of somebody whose token, that of `call_headers`, was verified."""
+    token = frozenset({"rules"}) if call_headers.get("scope_token") else None
     identity = Identity(IDENTITY.principal, verified=True, scope_token=token)
-    return Context(identity, V2025_06_18, "r-1", letter=CallHeaders(**letter))
+    return Context(identity, V2025_06_18, "r-1", headers=CallHeaders(**call_headers))
 
 
-def caller(request_id: str = "r-1", **letter: Any) -> Context:
-    return Context(IDENTITY, V2025_06_18, request_id, letter=CallHeaders(**letter))
+def caller(request_id: str = "r-1", **call_headers: Any) -> Context:
+    return Context(IDENTITY, V2025_06_18, request_id, headers=CallHeaders(**call_headers))
 
 
 @asynccontextmanager

@@ -42,6 +42,6 @@ def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpst
 
 def asked(key: str | None = None, **said: Any) -> tuple[Tool, None, dict[str, Any], Context]:
     """The arguments of `PythonUpstream.call`."""
-    letter = CallHeaders(idempotency_key=key)
-    context = Context(Identity(ADA, verified=True), PORTAL, "r-1", letter=letter)
+    call_headers = CallHeaders(idempotency_key=key)
+    context = Context(Identity(ADA, verified=True), PORTAL, "r-1", headers=call_headers)
     return tool(PythonBinding(ID, **said)), None, {}, context

@@ -136,7 +136,7 @@ async def test_credentials_travel_apart_where_they_travel_at_all(serve, forwarde
                (("ann", None), ("bob", None), ("ann", None), ("ann", "app"))]  # fmt: skip
     async with adjusted(base_url=await serve(service), forward_token=forwarded) as client:
         call = Caller.of(client, None, batch=10)
-        await together(*(call({}, known(**letter)) for letter in letters))
+        await together(*(call({}, known(**call_headers)) for call_headers in letters))
     assert sorted(sizes(service)) == expected
     told = [seen.all("authorization") + seen.all("x-scope-token") for seen in service.seen]
     ann, bob = "Bearer ann", "Bearer bob"

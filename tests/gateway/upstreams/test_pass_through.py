@@ -79,8 +79,8 @@ async def test_where_all_tokens_are_bound_to_the_gateway_none_goes_on(serve):
 async def test_the_scope_token_follows_the_same_rule(serve, aud, goes):
     token = jwt(aud=aud)
     identity = Identity(caller().principal, verified=True, scope_token=frozenset({"a"}))
-    letter = CallHeaders(authorization="ann", scope_token=f"Bearer {token}")
-    text, seen = await passed(serve, Context(identity, V2025_06_18, "r", letter=letter))
+    call_headers = CallHeaders(authorization="ann", scope_token=f"Bearer {token}")
+    text, seen = await passed(serve, Context(identity, V2025_06_18, "r", headers=call_headers))
     if goes:
         assert seen[0].all("x-scope-token") == [f"Bearer {token}"]
         assert seen[0].all("authorization") == ["Bearer ann"]
@@ -90,7 +90,7 @@ async def test_the_scope_token_follows_the_same_rule(serve, aud, goes):
 
 async def test_a_scope_token_that_is_not_verified_goes_nowhere(serve):
     context = caller("ann")
-    context.letter = CallHeaders(authorization="Bearer ann", scope_token="junk")
+    context.headers = CallHeaders(authorization="Bearer ann", scope_token="junk")
     _, [seen] = await passed(serve, context)
     assert seen.all("x-scope-token") == []
 

@@ -33,8 +33,8 @@ async def call(function: Any, arguments: Any = None, keys: Keys | None = None, *
         return function(data, of)
 
     upstream = upstream_of(Handler(run, takes_call=True, is_async=True), (keys or Keys()).once)
-    letter = CallHeaders(idempotency_key=key, correlation_id="c-1")
-    context = Context(Identity(ADA, verified=True), PORTAL, "r-1", letter=letter)
+    call_headers = CallHeaders(idempotency_key=key, correlation_id="c-1")
+    context = Context(Identity(ADA, verified=True), PORTAL, "r-1", headers=call_headers)
     return await upstream.call(tool(PythonBinding(ID, **said)), None, arguments, context)
 
 
@@ -188,6 +188,6 @@ async def test_whatever_it_raises_is_a_bug_of_the_action(
 async def test_strangers_share_no_keys_with_who_has_their_name() -> None:
     keys = Keys()
     upstream = upstream_of(Handler(lambda _data: 1, False, False), keys.once)
-    context = Context(Identity(ADA), PORTAL, "r-1", letter=CallHeaders(idempotency_key="k"))
+    context = Context(Identity(ADA), PORTAL, "r-1", headers=CallHeaders(idempotency_key="k"))
     await upstream.call(tool(PythonBinding(ID)), None, {}, context)
     assert keys.commands[0].principal == Principal("", "tenant")
