@@ -51,7 +51,7 @@ def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _missing_api_keys(auth: Auth) -> Conflicts:
     if not auth.api_keys:
-        yield ("mode",), "expected auth.api_keys with it, or nobody could come in"
+        yield ("mode",), "expected auth.api_keys with it, or no caller could authenticate"
 
 
 def _key_sources(auth: Auth) -> Conflicts:
@@ -94,7 +94,7 @@ def _issuer_names(auth: Auth) -> Conflicts:
         else:
             seen[issuer.issuer] = dotted(("auth", *path))
     if RESERVED_ISSUER in auth.issuers:
-        text = f"expected another name: {RESERVED_ISSUER}:NAME is who has an API key"
+        text = f"expected another name: {RESERVED_ISSUER}:NAME is the principal of an API key"
         yield ("issuers", RESERVED_ISSUER), text
 
 
@@ -115,7 +115,7 @@ def _audiences(settings: Settings) -> Conflicts:
     if auth.bind_audience == "endpoint":
         for path, issuer in (((), auth), *_keyed_issuers(auth)):
             if issuer.audience:
-                text = "expected none with auth.bind_audience: endpoint, which says what `aud` is"
+                text = "expected none with auth.bind_audience: endpoint, which determines `aud`"
                 yield (*path, "audience"), text
                 return
 
@@ -181,7 +181,7 @@ def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]
     if not (rule.fields or rule.pattern or rule.when):
         yield "effect", "expected fields, pattern or when beside it: the rule looks for nothing"
     elif rule.effect == "redact" and not (rule.fields or rule.pattern):
-        yield "effect", "expected fields or pattern beside redact, which say what to mask"
+        yield "effect", "expected fields or pattern beside redact, which define what to mask"
     if rule.pattern:
         try:
             Pattern(rule.pattern)
@@ -390,7 +390,7 @@ def _ambiguous_sources(settings: Settings, where: Where) -> list[Problem]:
 def _unusable_keys(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
     """Keys of an entry that cannot work, and why."""
     if kind == "hybrid" and source.base_url is None:
-        yield "hybrid", "expected base_url beside it: a description does not say where calls go"
+        yield "hybrid", "expected base_url beside it: a description has no address of calls"
     calls_hybrid = kind not in ("openapi", "graphql", "python")
     if source.dialect == "legacy" and source.batch > 1 and calls_hybrid:
         yield (
@@ -476,7 +476,7 @@ def _keys_without_token(source: SourceSettings, kind: str | None) -> Iterator[tu
 def _framing_headers(source: SourceSettings) -> Iterator[tuple[str, str]]:
     for name in source.headers:
         if name.lower() in FRAMING:
-            yield "headers", f"expected no {name} in it, which each request says of itself"
+            yield "headers", f"expected no {name} in it, which each request sets itself"
 
 
 def _incomplete_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:

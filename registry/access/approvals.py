@@ -204,8 +204,8 @@ class Approvals:
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
     """The four-eyes principle. Raises ApprovalRefused."""
     if by == call.principal:
-        raise ApprovalRefused("nobody agrees to calls of their own: ask somebody else")
+        raise ApprovalRefused("a principal cannot approve calls of its own: ask another one")
     shared = {by, *makers} & {call.principal, *call.makers}
     if shared:
-        text = "nobody agrees to calls of a key that they made, or with a key that its caller made"
-        raise ApprovalRefused(f"{text}: ask somebody else than {min(shared)[:100]}")
+        text = "a principal cannot approve calls of a key that it made, or with a key of the caller"
+        raise ApprovalRefused(f"{text}: ask another principal than {min(shared)[:100]}")

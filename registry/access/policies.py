@@ -115,7 +115,7 @@ class Policies:
         if count >= limit:
             raise TooManyRules(
                 f"there are {count:,} stored rules, and at most {limit:,} may be stored "
-                "(policy.stored_rules): remove one, or say more in one of them"
+                "(policy.stored_rules): remove one, or combine some of them"
             )
 
     async def _version(self, connection: Any, name: str) -> int | None:

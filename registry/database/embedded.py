@@ -251,8 +251,7 @@ class DataDirectory:
         owners = {os.geteuid(), self._account.uid if self._account else os.geteuid()}
         if directory.is_symlink() or (directory.exists() and directory.stat().st_uid not in owners):
             raise DatabaseError(
-                f"{directory} belongs to somebody else; remove it or set a shorter "
-                "database.data_dir"
+                f"{directory} belongs to another user; remove it or set a shorter database.data_dir"
             )
         return self.prepare(directory)
 

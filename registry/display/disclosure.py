@@ -209,7 +209,7 @@ _PROPERTIES: Mapping[Does, Json] = {
     },
     "call_tool": {
         "name": {**_TEXT, "description": "Name of the tool."},
-        "arguments": {"type": "object", "description": "As the tool's input schema says."},
+        "arguments": {"type": "object", "description": "As in the tool's input schema."},
     },
     "list_skills": {"query": {**_TEXT, "description": "What the skill should help with."}},
     "use_skill": {

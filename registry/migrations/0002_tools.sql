@@ -161,7 +161,7 @@ COMMENT ON COLUMN tool_param_t.order_index IS 'Position among the properties, fr
 CREATE FUNCTION property_type(property json, root json) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    WITH said (type) AS (
+    WITH stated (type) AS (
         SELECT coalesce(
             property -> 'type',
             root -> '$defs' -> substring(property ->> '$ref' FROM '^#/\$defs/(.*)$') -> 'type')
@@ -173,7 +173,7 @@ BEGIN ATOMIC
                 SELECT member FROM json_array_elements_text(type) AS member
                 WHERE member <> 'null' LIMIT 1)
         END, 'any')
-    FROM said;
+    FROM stated;
 END;
 
 CREATE FUNCTION tool_param_derive() RETURNS trigger LANGUAGE plpgsql AS $$

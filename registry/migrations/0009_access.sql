@@ -115,7 +115,7 @@ CREATE INDEX approval_call_ix ON approval_t (host_id, principal, digest)
     WHERE state IN ('waiting', 'approved');
 CREATE INDEX approval_expire_ix ON approval_t (host_id, expire_ts);
 COMMENT ON TABLE approval_t IS
-    'Calls that were refused until somebody approves them; an approval is valid for one call.';
+    'Calls that wait for an approval, and the approvals; each is valid for one call.';
 COMMENT ON COLUMN approval_t.makers IS
     'Makers of the API key that the call came with, in order. None of them may approve the call.';
 COMMENT ON COLUMN approval_t.digest IS 'SHA-256 of the tool at that time and of the arguments.';

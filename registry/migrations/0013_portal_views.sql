@@ -1,6 +1,6 @@
 -- Tools and skills by the columns of light-portal's design, for the SQL of a portal. For reading.
 --
--- A portal whose statements say `tool_t` has a schema of its own in front of this one:
+-- A portal whose statements name `tool_t` has a schema of its own in front of this one:
 --     CREATE SCHEMA portal;
 --     CREATE VIEW portal.tool_t AS SELECT * FROM tool_v;
 --     CREATE VIEW portal.skill_t AS SELECT * FROM skill_v;

@@ -29,8 +29,8 @@ Access = Literal["read", "write", "execute"]
 LEVELS: tuple[Access, ...] = get_args(Access)
 
 MEANING = {
-    "read": "tools that say that they only read",
-    "write": "tools that say that they destroy nothing",
+    "read": "tools annotated as read-only",
+    "write": "tools annotated as not destructive",
     "execute": "any tool",
 }
 
@@ -132,7 +132,7 @@ def check_imported_document(document: SkillDocument, where: str) -> None:
     check_invisible(document.text.removeprefix("\ufeff"), where)
     for key, value in document.metadata.items():
         if without_hidden_in(pair := {key: value}) is not pair:
-            text = "an escape stands for a character that nobody sees; remove it"
+            text = "an escape stands for an invisible character; remove it"
             _reject(where, f"{visible(key)[:80]}: {text}")
     for key in document.metadata.get("metadata") or {}:
         if isinstance(key, str) and key.startswith(PREFIX) and key not in KEYS:
@@ -151,7 +151,7 @@ def check_invisible(text: str, where: str) -> None:
         if without_hidden(line) != line:
             at = sum(1 for _ in takewhile(_same, zip(line, without_hidden(line), strict=False)))
             shown = visible(line[max(at - 20, 0) : at + 10])
-            _reject(where, f"line {number} has characters that nobody sees: {shown}; remove them")
+            _reject(where, f"line {number} has invisible characters: {shown}; remove them")
 
 
 def _same(pair: tuple[str, str]) -> bool:

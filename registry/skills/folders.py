@@ -167,7 +167,7 @@ def write_folder(
     that is not to be replaced."""
     target = parent / name
     if target.is_symlink() or (target.exists() and not replace):
-        _reject(target, "it exists already; remove it, or say --force")
+        _reject(target, "it exists already; remove it, or use --force")
     parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
     try:

@@ -174,9 +174,7 @@ def _refused(url: URL, status: int, body: bytes) -> str:
     answer = _decoded(body)
     if answer.errors:
         messages = "; ".join(filter(None, (_message(error) for error in answer.errors)))
-        return (
-            f"{url} refuses introspection: {messages[:SHOWN] or 'it does not say why'}. {_REMEDY}"
-        )
+        return f"{url} refuses introspection: {messages[:SHOWN] or 'no reason given'}. {_REMEDY}"
     if status in (401, 403):
         return (
             f"{url} answered {status}: it wants credentials. Put them into the settings of the "

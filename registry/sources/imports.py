@@ -68,7 +68,7 @@ def relative_server(spec: ImportSpec, found: FoundSource, imported: Imported) ->
         return None
     return (
         f"its server {relative!r} is relative to the URL that the description is served at, and it "
-        f"was read from {found.location}: say where the service is, as in --base-url "
+        f"was read from {found.location}: name the address of the service, as in --base-url "
         f"https://api.example.com{relative if relative.startswith('/') else ''}, or base_url in "
         f"the settings (sources.{spec.name}.base_url)"
     )

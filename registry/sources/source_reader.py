@@ -154,8 +154,8 @@ async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> 
 async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
     if spec.base_url is None:
         raise ImportRejected(
-            f"The source {spec.name} has no base_url; a hybrid service's description does not say "
-            "where the service is."
+            f"The source {spec.name} has no base_url; the description of a hybrid service "
+            "does not contain its address."
         )
     return await find_description(spec, limits, origins)
 
@@ -166,7 +166,9 @@ async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> 
 
 async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
     if origins.lister is None:
-        raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
+        raise ImportRejected(
+            f"The source {spec.name} is an MCP server, and this process lists none."
+        )
     return reread(spec, await origins.lister(spec))
 
 
@@ -219,7 +221,7 @@ def _introspection(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awai
     async def ask() -> bytes:
         if lister is None:
             raise ImportRejected(
-                f"The source {spec.name} is a GraphQL endpoint; nobody here asks it."
+                f"The source {spec.name} is a GraphQL endpoint, and this process introspects none."
             )
         return await lister(spec)
 

@@ -175,7 +175,7 @@ _LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier"
 def check_schema(name: str, schema: Mapping[str, Any]) -> None:
     """Raises ToolRefused for an input schema that is invalid for tools."""
     if schema.get("type") != "object":
-        raise ToolRefused(f'{name}: the input schema has to say "type": "object"')
+        raise ToolRefused(f'{name}: expected "type": "object" in the input schema')
     if not isinstance(schema.get("properties", {}), dict):
         raise ToolRefused(f"{name}: the input schema's `properties` are no object")
     try:

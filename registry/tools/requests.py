@@ -322,7 +322,7 @@ def address_of(
         url = _checked(wanted.name, url)
         return Address(_source_name(wanted) or _name_of(url), url, options or HybridOptions())
     if wanted.source is None:
-        raise ToolRefused(f"{wanted.name}: nothing says where its calls go: give a url or a source")
+        raise ToolRefused(f"{wanted.name}: expected a url or a source, where its calls go")
     source = known.sources.get(wanted.source)
     if source is None:
         names = ", ".join(sorted(known.sources)) or "none"
@@ -501,8 +501,8 @@ def _function(wanted: ToolRequest, known: KnownSources) -> NewTool:
     function = known.functions[name]
     if wanted.input_schema is None and function.schema is None:
         raise ToolRefused(
-            f"{wanted.name}: the annotations of {name} do not say what it takes: give it an input "
-            "schema"
+            f"{wanted.name}: the annotations of {name} do not define its parameters: give it an "
+            "input schema"
         )
     described = (wanted.input_schema or {}).get("properties")
     named = described if isinstance(described, dict) else {}

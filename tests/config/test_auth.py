@@ -53,7 +53,7 @@ URL = "server: {public_url: 'https://gw'}\n"
         ),
         (
             "auth: {mode: keys, api_keys: false}",
-            "1: auth.mode: expected auth.api_keys with it, or nobody could come in",
+            "1: auth.mode: expected auth.api_keys with it, or no caller could authenticate",
         ),
         (
             f"auth: {{mode: jwt, issuer: 'https://b', issuers: {{a: {ISSUER}}}}}",
@@ -91,7 +91,7 @@ URL = "server: {public_url: 'https://gw'}\n"
         ),
         (
             f"auth: {{mode: jwt, issuers: {{key: {ISSUER}}}}}",
-            "1: auth.issuers.key: expected another name: key:NAME is who has an API key",
+            "1: auth.issuers.key: expected another name: key:NAME is the principal of an API key",
         ),
         (
             "auth: {mode: jwt, jwks_url: 'http://id.example/jwks'}",
@@ -118,8 +118,8 @@ URL = "server: {public_url: 'https://gw'}\n"
         (
             URL + "auth: {mode: jwt, key_file: a, bind_audience: endpoint, audience: b}",
             (
-                "2: auth.audience: expected none with auth.bind_audience: endpoint, which says "
-                "what `aud` is"
+                "2: auth.audience: expected none with auth.bind_audience: endpoint, which "
+                "determines `aud`"
             ),
         ),
         (

@@ -71,7 +71,7 @@ async def test_the_maker_of_a_key_agrees_to_none_of_its_calls(
     approvals: Approvals, by: str, makers: list[str]
 ) -> None:
     id_ = await asked(approvals, MADE)
-    with pytest.raises(ApprovalRefused, match="ask somebody else"):
+    with pytest.raises(ApprovalRefused, match="ask another principal"):
         await approvals.decide(id_, True, by, makers)
     assert [(one.id, one.makers) for one in await approvals.waiting()] == [
         (id_, ["ada", "key:first"])

@@ -95,7 +95,7 @@ def test_a_socket_directory_that_somebody_prepared_is_refused(tmp_path: Path) ->
     short.rmdir()
     short.symlink_to(tmp_path)
     try:
-        with pytest.raises(DatabaseError, match="belongs to somebody else"):
+        with pytest.raises(DatabaseError, match="belongs to another user"):
             directory.socket_directory()
     finally:
         short.unlink()

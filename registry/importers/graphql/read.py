@@ -134,7 +134,7 @@ def _refusal(
     if options.include and not any(_matches(operation, texts, one) for one in options.include):
         return "not included"
     if marks.enabled is False:
-        return "its marks say that it is not enabled"
+        return "its marks do not enable it"
     if options.only_marked and marks.enabled is UNSET:
         return "it is not marked as enabled"
     return None
@@ -162,7 +162,7 @@ def _notes(
 ) -> Iterator[str]:
     deprecated = sum(root.field.deprecated is not None for root in roots)
     if deprecated:
-        yield f"{deprecated} of {len(roots)} fields are deprecated; their descriptions say so"
+        yield f"{deprecated} of {len(roots)} fields are deprecated, as their descriptions state"
     fields: list[tuple[str, tuple[str, ...]]] = [
         *((root.operation, _texts(root, names[root.key])) for root in roots),
         *(("subscription", texts) for texts in _subscribed(schema)),

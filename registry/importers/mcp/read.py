@@ -324,7 +324,7 @@ def read_snapshot(
     try:
         snapshot = decode_snapshot(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ImportRejected(f"what the server said cannot be read: {error}") from error
+        raise ImportRejected(f"the server's lists cannot be read: {error}") from error
     found = list(definitions("tool", snapshot.tools))
     names = _names(found)
     drafts, outcomes = _tools(found, names, include, exclude)

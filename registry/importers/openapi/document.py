@@ -100,7 +100,7 @@ def _unversioned(root: dict[str, Any], supported: str) -> str:
         )
     if "overlay" in root and "actions" in root:
         return (
-            "This is an OpenAPI Overlay, which says what to change in a description. Apply it "
+            "This is an OpenAPI Overlay, which lists changes to a description. Apply it "
             "first, and import what comes out."
         )
     return (

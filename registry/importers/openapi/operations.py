@@ -401,9 +401,9 @@ def refusal(operation: DocumentOperation, name: str, options: OpenApiOptions) ->
     if options.include and not any(matches(operation, name, p) for p in options.include):
         return "not included"
     if operation.marks.enabled is False:
-        return f"{KEY} says `enabled: false`"
+        return f"{KEY} has `enabled: false`"
     if options.only_marked and operation.marks.enabled is not True:
-        return f"no {KEY} says `enabled: true`"
+        return f"no {KEY} has `enabled: true`"
     return None
 
 

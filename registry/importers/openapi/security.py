@@ -156,7 +156,7 @@ def _key(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:
         case ("header" | "cookie") as location if _TOKEN.fullmatch(name):
             return Credential(scheme, "apiKey", location, name), None
         case _:
-            problem = f"security scheme {scheme!r} does not say which parameter its key is"
+            problem = f"security scheme {scheme!r} does not name the parameter of its key"
             return Credential(scheme, "http"), problem
 
 

@@ -79,7 +79,7 @@ def test_settings_say_the_same(toolgate: Toolgate, api: Path) -> None:
 def test_a_description_without_marks_says_that_it_has_none(toolgate: Toolgate, api: Path) -> None:
     ran = run_import(toolgate, "--entry", "swagger.json", "--only-marked")
     assert ran.code == 1
-    assert "operations are left out (no x-toolgate says `enabled: true`)" in ran.err
+    assert "operations are left out (no x-toolgate has `enabled: true`)" in ran.err
 
 
 def test_an_overlay_with_an_unknown_key_says_what_was_expected(

@@ -186,7 +186,7 @@ def test_calls_that_wait_are_shown_and_decided(
     key = ruled("keys", "create", "ci", "--json").json
     made = asyncio.run(ask("3", frozenset(key["makers"])))
     refused = ruled("approvals", "approve", made)
-    assert (refused.code, "a key that they made" in refused.err) == (1, True)
+    assert (refused.code, "a key that it made" in refused.err) == (1, True)
     assert ruled("approvals", "deny", made).code == 0
 
 

@@ -87,7 +87,7 @@ def test_descriptions_are_those_of_the_fields_or_say_the_type():
     assert told["pets"] == "All pets, a page at a time."
     assert told["things"] == "List things. Answers with [Thing!]!."
     assert told["older"] == "Deprecated: use count\n\nGet older. Answers with Int."
-    assert "1 of 10 fields are deprecated; their descriptions say so" in found.notes
+    assert "1 of 10 fields are deprecated, as their descriptions state" in found.notes
 
 
 @pytest.mark.parametrize(

@@ -237,5 +237,5 @@ def test_a_server_that_does_not_introduce_itself_is_nameless(info: dict[str, Any
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000, b'{"facts":{"info":7}}'])
 def test_what_is_no_snapshot_is_rejected(data: bytes) -> None:
-    with pytest.raises(ImportRejected, match="what the server said cannot be read"):
+    with pytest.raises(ImportRejected, match="the server's lists cannot be read"):
         read_snapshot(data)

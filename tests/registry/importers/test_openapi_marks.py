@@ -74,8 +74,8 @@ def test_what_is_disabled_is_left_out():
     assert [draft.name for draft in every.drafts] == ["on", "unsaid"]
     assert [draft.name for draft in chosen.drafts] == ["on"]
     assert [o.reason for o in chosen.outcomes if o.status == "excluded"] == [
-        "x-toolgate says `enabled: false`",
-        "no x-toolgate says `enabled: true`",
+        "x-toolgate has `enabled: false`",
+        "no x-toolgate has `enabled: true`",
     ]
 
 

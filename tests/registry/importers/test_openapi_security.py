@@ -92,8 +92,8 @@ def test_scopes_are_those_of_the_operation():
         ("unheard", "security scheme 'unheard' is not defined"),
         ("nowhere", "points at nothing"),
         ("strange", "security scheme 'strange' has the type 'telepathy'"),
-        ("keyless", "security scheme 'keyless' does not say which parameter its key is"),
-        ("illegal", "security scheme 'illegal' does not say which parameter its key is"),
+        ("keyless", "security scheme 'keyless' does not name the parameter of its key"),
+        ("illegal", "security scheme 'illegal' does not name the parameter of its key"),
     ],
 )
 def test_a_scheme_that_cannot_be_understood_is_wanted_all_the_same(scheme, reason):

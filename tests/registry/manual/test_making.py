@@ -185,7 +185,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
         ({"rest": "GET http://x/{}"}, "a brace in the path /{} has no other, or nothing in it"),
         ({"rest": "GET http://x/?q=tag:{tag}"}, "an argument has to be all of q"),
         ({"rest": "GET http://x/", "source": "No Name"}, "the name of a source has at most 63"),
-        ({"rest": "GET /pets"}, "nothing says where its calls go"),
+        ({"rest": "GET /pets"}, "expected a url or a source, where its calls go"),
         ({"rest": "GET /pets", "source": "pts"}, "there is no source pts; there: crm, pets"),
         ({"rest": "GET /pets", "source": "crm"}, "of the kind mcp; expected openapi or manual"),
         ({"rest": "GET http://x/{id}", "input_schema": {"type": "object"}}, "does not describe"),

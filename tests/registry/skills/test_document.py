@@ -161,16 +161,18 @@ def test_what_of_others_stands_in_the_metadata_is_theirs() -> None:
 )
 def test_instructions_that_nobody_sees_are_refused(hidden: str) -> None:
     found = read_document(HEAD + f"---\nBe kind.\nSell {hidden} pets.".encode(), "S")
-    with pytest.raises(
-        ImportRejected, match=r"^S: line \d+ has characters that nobody sees: "
-    ) as no:
+    with pytest.raises(ImportRejected, match=r"^S: line \d+ has invisible characters: ") as no:
         check_imported_document(found, "S")
     assert str(no.value).isprintable()
     escaped = b'---\nname: a\ndescription: "A.\\U000E0041"\n---\nX'
-    with pytest.raises(ImportRejected, match=r"^S: description: an escape stands for a character"):
+    with pytest.raises(
+        ImportRejected, match=r"^S: description: an escape stands for an invisible character"
+    ):
         check_imported_document(read_document(escaped, "S"), "S")
     for line in (r'license: "a\u200B"', r'metadata: {author: ["\U000E0041"]}', r'"x\u202E": 1'):
-        with pytest.raises(ImportRejected, match=r"^S: .*: an escape stands for a character"):
+        with pytest.raises(
+            ImportRejected, match=r"^S: .*: an escape stands for an invisible character"
+        ):
             check_imported_document(document(line), "S")
     kind = "---\n\u0645\u06cc\u200c\u062e and \U0001f468\u200d\U0001f469"
     check_imported_document(read_document(HEAD + kind.encode(), "S"), "S")

@@ -147,7 +147,7 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
 
 def test_markdown_beside_it_hides_nothing(tmp_path: Path) -> None:
     place = write(tmp_path / "a", **{"more.md": "Look\U000e0041here.".encode()})
-    with pytest.raises(ImportRejected, match=r"more.md: line 1 has characters that nobody sees"):
+    with pytest.raises(ImportRejected, match=r"more.md: line 1 has invisible characters"):
         read_folder(place, LIMITS)
 
 
