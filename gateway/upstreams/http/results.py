@@ -4,6 +4,7 @@ import base64
 import codecs
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -51,12 +52,17 @@ def by_status(response: HttpResponse, result: ToolResult) -> ToolResult:
     return outage(result) if response.status in AWAY else result
 
 
+CONTENT_TYPES = 64  # remembered: services send few
+
+
 def media_type(response: HttpResponse) -> str:
     """In lower case, without parameters; empty when the service names none."""
     return essence(response.headers.get("Content-Type", ""))
 
 
+@lru_cache(CONTENT_TYPES)
 def essence(content_type: str) -> str:
+    """The type that a Content-Type names, in lower case and without parameters."""
     return printable(content_type).split(";", 1)[0].strip().lower()
 
 

@@ -10,6 +10,7 @@ Null, an array without members and an object without members are undefined, as i
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -100,6 +101,10 @@ def plain(value: Any) -> str:
     return encode(value).decode()
 
 
+MEDIA_TYPES = 64  # remembered: services send few
+
+
+@lru_cache(MEDIA_TYPES)
 def is_json(media_type: str) -> bool:
     media_type = media_type.split(";", 1)[0].strip().lower()
     return media_type == "application/json" or media_type.endswith("+json")
