@@ -21,7 +21,7 @@ from gateway.context import Context
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import failed, unanswered
+from gateway.upstreams.http.results import failed, failed_call
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
@@ -182,7 +182,7 @@ class GraphQLUpstream:
                 request = replace(request, caller=caller)
             response = await self._client.send(source, request)
         except UpstreamFailed as error:
-            return unanswered(error)
+            return failed_call(error)
         return read(response, binding, arguments, source.name)
 
     def _target(self, source: Source) -> str:

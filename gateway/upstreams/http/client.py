@@ -28,7 +28,7 @@ from gateway.upstreams.http.connections import (
     read,
 )
 from gateway.upstreams.http.deadline import Deadline
-from gateway.upstreams.http.failures import is_outage, why
+from gateway.upstreams.http.failures import failure_text, is_outage
 from gateway.upstreams.http.http1 import Response, Site
 from gateway.upstreams.rest.bodies import Stream, StreamedBody
 from schemas.source import Source
@@ -122,7 +122,7 @@ class Client:
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
             )
             late = type(error) is TimeoutError
-            text = f"{source.name} {why(error, pool.timeout_s)}"
+            text = f"{source.name} {failure_text(error, pool.timeout_s)}"
             raise UpstreamFailed(text, late, is_outage(error)) from error
 
     def base_path(self, source: Source) -> str:

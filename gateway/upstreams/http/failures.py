@@ -1,4 +1,4 @@
-"""Failure reasons of HTTP calls, as texts for callers."""
+"""Failures of HTTP calls: their texts for callers, and which of them are outages."""
 
 import socket
 import ssl
@@ -11,8 +11,8 @@ from gateway.upstreams.http.http1 import Unreachable, Unreadable, Unsendable
 from registry.documents.addresses import is_private
 
 
-def why(error: Exception, timeout_s: float) -> str:
-    """Failure reason, to follow the name of a source, without addresses."""
+def failure_text(error: Exception, timeout_s: float) -> str:
+    """Text of a failure, which follows the name of a source and contains no address."""
     if type(error) is TimeoutError:
         return f"did not answer within {timeout_s:g} s"
     if is_private(error):

@@ -29,15 +29,15 @@ from schemas.tool import (
 _syntax = msgspec.json.Decoder(Raw)  # validates without building anything
 
 
-AWAY = frozenset({502, 503, 504})  # sent by proxies, and by services that cannot serve
+OUTAGE_STATUSES = frozenset({502, 503, 504})  # sent by proxies, and by services that cannot serve
 
 
 def failed(text: str) -> ToolResult:
     return ToolResult((TextContent(text),), is_error=True)
 
 
-def unanswered(error: UpstreamFailed) -> ToolResult:
-    """The result of a call without a usable answer."""
+def failed_call(error: UpstreamFailed) -> ToolResult:
+    """The result of a call that got no usable response."""
     result = failed(str(error))
     return outage(result) if error.down else result
 
@@ -49,14 +49,14 @@ def outage(result: ToolResult) -> Outage:
 
 def by_status(response: HttpResponse, result: ToolResult) -> ToolResult:
     """`result`, as an outage where the status of the response means one."""
-    return outage(result) if response.status in AWAY else result
+    return outage(result) if response.status in OUTAGE_STATUSES else result
 
 
 CONTENT_TYPES = 64  # remembered: services send few
 
 
 def media_type(response: HttpResponse) -> str:
-    """In lower case, without parameters; empty when the service names none."""
+    """Media type in lower case, without parameters; empty when the service names none."""
     return essence(response.headers.get("Content-Type", ""))
 
 
@@ -100,14 +100,14 @@ def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
     return failure(status, shown, told if body is None else body)
 
 
-def lost(error: UpstreamFailed) -> ToolResult:
-    """Like `unanswered`, for a hybrid call."""
+def failed_hybrid_call(error: UpstreamFailed) -> ToolResult:
+    """Like `failed_call`, for a hybrid call."""
     result = no_answer(str(error), error.late)
     return outage(result) if error.down else result
 
 
 def no_answer(text: str, late: bool = False) -> ToolResult:
-    """The result of a hybrid call without a usable answer."""
+    """The result of a hybrid call that got no usable response."""
     fault = StatusFault(UPSTREAM_TIMEOUT if late else UPSTREAM_FAILED, text)
     return status_failure(fault.status, fault.data)
 

@@ -26,7 +26,7 @@ from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import by_status, lost, no_answer, status_failure
+from gateway.upstreams.http.results import by_status, failed_hybrid_call, no_answer, status_failure
 from gateway.upstreams.rest.serialize import is_json
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
@@ -304,7 +304,7 @@ async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> l
             post.source, post.request(encode(requests[0] if alone else requests))
         )
     except UpstreamFailed as error:
-        return [lost(error)] * len(requests)
+        return [failed_hybrid_call(error)] * len(requests)
     ids = [request.id for request in requests if isinstance(request.id, int)]
     if alone:
         return [read_single(response, ids[0], post.source.name)]
@@ -412,7 +412,7 @@ class HybridUpstream:
                 return read_legacy(response, source.name, context.request_id)
             request = rpc(binding.service, data, next(self._ids))
         except UpstreamFailed as error:
-            return lost(error)
+            return failed_hybrid_call(error)
         except Unsendable as error:
             return no_answer(str(error))
         if options.batch > 1 and IDEMPOTENCY_KEY not in post.headers:

@@ -14,9 +14,9 @@ from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.http.deadline import Deadline
-from gateway.upstreams.http.failures import is_outage, why
+from gateway.upstreams.http.failures import failure_text, is_outage
 from gateway.upstreams.http.http1 import Response, Site
-from gateway.upstreams.http.results import AWAY
+from gateway.upstreams.http.results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage, Message
@@ -39,7 +39,7 @@ class HttpRefused(UpstreamFailed):
     """An HTTP error status without a JSON-RPC error."""
 
     def __init__(self, text: str, status: int) -> None:
-        super().__init__(text, down=status in AWAY)
+        super().__init__(text, down=status in OUTAGE_STATUSES)
         self.http_status = status
         self.means_no_session = status == 404
 
@@ -95,7 +95,9 @@ class ServerEndpoint:
             return UpstreamFailed(f"{self.name} {error}")
         timeout_s = idle_timeout.limit_s if idle_timeout is not None else self.pool.timeout_s
         late = type(error) is TimeoutError
-        return UpstreamFailed(f"{self.name} {why(error, timeout_s)}", late, is_outage(error))
+        return UpstreamFailed(
+            f"{self.name} {failure_text(error, timeout_s)}", late, is_outage(error)
+        )
 
     async def headers(
         self, own: Mapping[str, str], headers: Mapping[str, str]

@@ -16,7 +16,7 @@ from gateway.upstreams.http.client import Client, Download, HttpRequest, HttpRes
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
-from gateway.upstreams.http.results import failed, unanswered
+from gateway.upstreams.http.results import failed, failed_call
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.rest.bodies import EncodedBody, StreamedBody, written
 from gateway.upstreams.rest.paging import following, with_next
@@ -173,7 +173,7 @@ class OpenAPIUpstream:
         try:
             response = await self._send(calling, binding, request)
         except UpstreamFailed as error:
-            return unanswered(error)
+            return failed_call(error)
         result = read(response, context.request_id)
         if binding.pagination is None or result.is_error:
             return result
