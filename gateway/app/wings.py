@@ -264,6 +264,9 @@ class ServedWing:
     @contextmanager
     def _serving(self, offer: Offer) -> Iterator[None]:
         """Serve what the wing offers. Raises ToolgateError if it offers what it may not."""
+        # Jobs run the operations of the admin API alone: those of wings answer at once.
+        at_once = [replace(one, job=None) for one in offer.operations]
+        offer = replace(offer, operations=at_once)
         self._drafts = drafts(self._wing, offer)
         self._apps = offer.apps
         server = self._api.serve(offer.operations)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from config.types import END
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput, not_found
 from gateway.wings.abc import CallTool
 from tests.wings.toy.store import Notes
@@ -64,6 +65,7 @@ class NoteOperations:
                 Note,
                 201,
                 body=NewNote,
+                job=AsJob(lock="notes"),  # answers at once: wings have no jobs yet
             ),
             Operation(
                 "toy_list",
