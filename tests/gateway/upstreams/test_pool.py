@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import ssl
+from pathlib import Path
 
 import aiohttp
 import anyio
@@ -14,6 +16,7 @@ from gateway.upstreams.http.pool import Pool
 from registry.documents.addresses import PrivateAddress, PublicResolver
 from tests.gateway.upstreams.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
 from tests.servers.exact import Peer, talking
+from tests.servers.tls import Authority, https
 
 __all__ = ["anyio_backend"]  # on both event loops
 
@@ -283,3 +286,44 @@ async def test_a_connection_that_is_made_while_the_pool_closes_is_closed_too() -
         with pytest.raises(Unreachable):
             await ask(opened, f"http://pets.example:{URL(server.url).port}")
         await server.all_left()
+
+
+async def test_tls_that_fails_leaves_no_connection(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    async with https(authority.sign("server")) as (url, _):
+        opened = Pool(trusting, None, limit=1, connect_timeout_s=5)
+        assert (await ask(opened, url))[0] == 200
+        await opened.close()
+        opened = Pool(True, None, limit=1, connect_timeout_s=5)
+        for _ in range(2):
+            with pytest.raises(Unreachable) as caught:
+                await ask(opened, url)
+            assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
+        assert (opened.in_use, opened.open) == (0, 0)
+        await opened.close()
+
+
+async def test_a_handshake_without_answer_is_given_up_or_cancelled() -> None:
+    arrived = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        await peer.reader.read(1)
+        arrived.set()
+        await peer.gone()
+
+    async with talking(talk) as server:
+        url = server.url.replace("http:", "https:")
+        opened = Pool(True, None, limit=1, connect_timeout_s=0.05)
+        with pytest.raises(Unreachable):
+            await ask(opened, url)
+        await opened.close()
+        arrived.clear()
+        async with pool(limit=1) as opened:
+            calling = asyncio.create_task(ask(opened, url))
+            await arrived.wait()
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+            await server.all_left()
+            assert opened.open == 0
