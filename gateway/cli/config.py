@@ -16,10 +16,10 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
 from gateway.cli.doctor.checks import gathered
+from gateway.cli.doctor.patterns import idle_in_registry
 from gateway.cli.doctor.sources import unimported
 from gateway.cli.doctor.wings import wings
 from gateway.cli.doctor.world import world
-from gateway.cli.idle import idle_in_registry
 from gateway.cli.serve.command import check_exposure
 
 USUAL = Path("toolgate.yaml")

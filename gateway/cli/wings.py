@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from config.settings import Settings
-from gateway.cli.access.admin import asked, gateway_address, received
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
+from gateway.cli.running.admin import asked, gateway_address, received
 from gateway.cli.tools.arguments import json_or_text, read_object, read_pairs
 from gateway.wings.abc import Wing
 from gateway.wings.table import WINGS, load_wing

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import ServerSettings, Settings
-from gateway.cli.doctor.remote import breakers
+from gateway.cli.doctor.registry import breakers
 from tests.fixtures_gateway import Recorder, running
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, remark, say
-from gateway.cli.idle import Idle, idle_rules, known
+from gateway.cli.doctor.patterns import Idle, idle_rules, known
 from gateway.context import Principal
 from gateway.policy.engine import Engine, Subject
 from gateway.policy.explain import Explanation, explain

@@ -32,13 +32,13 @@ from gateway.cli.doctor.checks import (
     shadows,
     unused_scripts,
 )
-from gateway.cli.doctor.remote import breakers, embeddings, held_back, jobs, mcp_server, toolsets
+from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
+from gateway.cli.doctor.registry import breakers, embeddings, held_back, jobs, mcp_server, toolsets
 from gateway.cli.doctor.sources import imported
 from gateway.cli.doctor.wings import wings
 from gateway.cli.doctor.world import rights, world
-from gateway.cli.idle import idle_patterns, rules_not_evaluated
 from gateway.cli.imports.report import is_private
-from gateway.cli.sources.servers import open_lister
+from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs
 from gateway.components import components_of, has_jobs
 from gateway.wings.table import wing_components

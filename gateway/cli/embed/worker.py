@@ -18,7 +18,7 @@ from gateway.cli.access.credentials import stored_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import out
-from gateway.cli.sources.servers import open_lister
+from gateway.cli.sources.lister import open_lister
 from gateway.components import has_jobs
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import Database

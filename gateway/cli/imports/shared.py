@@ -29,7 +29,7 @@ from gateway.cli.imports.report import (
     print_report_json,
     print_table,
 )
-from gateway.cli.sources.servers import open_asking, open_lister
+from gateway.cli.sources.lister import open_asking, open_lister
 from gateway.upstreams.mcp.stdio import NOT_STARTED
 from registry.catalog.toolsets import unknown
 from registry.sources.imports import ImportReport, Sources, preview

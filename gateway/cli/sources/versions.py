@@ -28,7 +28,7 @@ from gateway.cli.imports.report import (
     write,
 )
 from gateway.cli.imports.shared import progress_of
-from gateway.cli.sources.servers import open_asking
+from gateway.cli.sources.lister import open_asking
 from registry.sources.compat import SchemaChange
 from registry.sources.history import Difference, History, RollbackResult, ToolChange, Versions
 from registry.sources.source_reader import ImportSpec

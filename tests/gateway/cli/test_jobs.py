@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.cli.doctor.checks import Check
-from gateway.cli.doctor.remote import jobs
+from gateway.cli.doctor.registry import jobs
 from registry.database.postgres import Database
 from registry.jobs.queue import JobQueue
 from registry.jobs.store import JobDraft, JobStore

@@ -23,8 +23,8 @@ from gateway.cli.common.output import one_line, print_json, print_rows, remark, 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMANDS = {
-    "list": ("gateway.cli.sessions:list_", "List the open sessions."),
-    "end": ("gateway.cli.sessions:end", "End a session."),
+    "list": ("gateway.cli.running.sessions:list_", "List the open sessions."),
+    "end": ("gateway.cli.running.sessions:end", "End a session."),
 }
 TIMEOUT_S = 10
 ANSWER_BYTES = 2**24

@@ -8,17 +8,17 @@ import click
 
 from config.access import ADMIN_TOOLSET
 from config.settings import Settings
-from gateway.cli.access.admin import asked, finish, gateway_address, progress_of, waited
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows
+from gateway.cli.running.admin import asked, finish, gateway_address, progress_of, waited
 
 COMMANDS = {
-    "list": ("gateway.cli.access.jobs:list_", "List jobs, the newest first."),
-    "show": ("gateway.cli.access.jobs:show", "Show a job: its progress, or its result."),
-    "cancel": ("gateway.cli.access.jobs:cancel", "Cancel a job."),
-    "wait": ("gateway.cli.access.jobs:wait", "Wait until a job has ended."),
+    "list": ("gateway.cli.running.jobs:list_", "List jobs, the newest first."),
+    "show": ("gateway.cli.running.jobs:show", "Show a job: its progress, or its result."),
+    "cancel": ("gateway.cli.running.jobs:cancel", "Cancel a job."),
+    "wait": ("gateway.cli.running.jobs:wait", "Wait until a job has ended."),
 }
 COLUMNS = ("JOB", "OPERATION", "STATE", "PROGRESS", "BY", "CREATED")
 
