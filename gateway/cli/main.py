@@ -11,7 +11,7 @@ from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.wings.table import WINGS
 
 COMMANDS = {
-    "init": ("gateway.cli.config:init", "Write a settings file to begin with."),
+    "init": ("gateway.cli.installation:init", "Write a settings file to begin with."),
     "import": (
         "gateway.cli.imports.command:import_",
         "Turn a service, or an MCP server, into tools.",
@@ -44,13 +44,13 @@ COMMANDS = {
     "status": ("gateway.cli.running.sessions:status", "Show how a gateway is that runs."),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
-    "config": ("gateway.cli.config:config", "Show and check the settings."),
-    "migrate": ("gateway.cli.migrate:migrate", "Bring the database to this release."),
+    "config": ("gateway.cli.installation:config", "Show and check the settings."),
+    "migrate": ("gateway.cli.installation:migrate", "Bring the database to this release."),
     "doctor": (
         "gateway.cli.doctor.command:doctor",
         "Find out what is wrong, and what to do about it.",
     ),
-    "completion": ("gateway.cli.config:completion", "Complete commands in your shell."),
+    "completion": ("gateway.cli.installation:completion", "Complete commands in your shell."),
 }
 COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in WINGS.items()}
 

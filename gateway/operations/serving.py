@@ -14,7 +14,6 @@ from msgspec import Struct
 from psycopg_pool import PoolTimeout
 
 from gateway.context import Principal
-from gateway.operations.answering import answering, value_of
 from gateway.operations.jobs import RESPOND_ASYNC, JobView, prefers_async
 from gateway.operations.operation import (
     MEDIA_TYPE,
@@ -26,6 +25,9 @@ from gateway.operations.operation import (
     TaggedView,
     bad_request,
     changed,
+    invalid,
+    not_found,
+    sentence,
     unavailable,
 )
 from gateway.operations.requests import Headers, tags
@@ -36,6 +38,9 @@ from gateway.state.idempotency import (
     OtherRequest,
     StillRunning,
 )
+from registry.skills.rows import NoSuchEntry
+from registry.tools.edits import NoSuchTool, ToolChanged
+from schemas.errors import Fault, ToolgateError
 
 log = logging.getLogger("toolgate.admin")
 
@@ -279,3 +284,30 @@ def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
         if tag is not None and ("*" in named or tag in named):
             return False
     return True
+
+
+async def answering(operation: Operation, asked: OperationInput) -> Any:
+    """The result of the operation; its errors become ProblemDetails."""
+    try:
+        return await operation.handle(asked)
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise unavailable("The database does not answer; try again later.") from error
+    except NoSuchTool as error:
+        raise not_found("tool", error.name) from error
+    except ToolChanged as error:
+        raise changed() from error
+    except NoSuchEntry as error:
+        if error.name in asked.names.values():
+            raise not_found(error.kind, error.name) from error
+        raise invalid(sentence(error)) from error
+    except Fault as fault:
+        if fault.status == 503:
+            raise unavailable(fault.message) from fault
+        raise invalid(fault.message) from fault
+    except ToolgateError as error:
+        raise invalid(str(error)) from error
+
+
+def value_of(given: Any) -> Any:
+    """The body of an answer."""
+    return given.value if isinstance(given, OperationOutput) else given

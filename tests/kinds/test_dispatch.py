@@ -14,7 +14,7 @@ PACKAGES = ("schemas", "config", "registry", "gateway")
 BINDINGS = {one.binding.__name__ for one in KINDS.values()} | {"Binding", "ServiceBinding"}
 OWN = {  # of settings, where each kind has a key of its own, and of what makes tools of two kinds
     "config/conflicts.py",
-    "gateway/cli/doctor/world.py",
+    "gateway/cli/doctor/environment.py",
     "registry/importers/hybrid/read.py",
 }
 

@@ -30,7 +30,7 @@ BARE = """
 import json, sys
 from config.load import load
 from gateway.app import build_app
-import gateway.cli.doctor.command, gateway.cli.migrate, gateway.cli.config
+import gateway.cli.doctor.command, gateway.cli.installation, gateway.cli.installation
 build_app(load(None, {}))
 found = [name for name in sys.modules if name.startswith(("gateway.wings", "gateway.app.wings"))]
 print(json.dumps(sorted(found)))

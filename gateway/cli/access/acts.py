@@ -3,6 +3,7 @@
 Commands write them directly, because no gateway has to be running.
 """
 
+import getpass
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,6 @@ from datetime import UTC, datetime
 from config.settings import Settings
 from gateway.audit.records import AuditEntry, Chain, printable
 from gateway.audit.writer import heads, is_recorded, store
-from gateway.cli.access.actor import actor
 from registry.database.postgres import Pool
 
 VIA = "cli"
@@ -44,3 +44,8 @@ async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None
         outcome=outcome,
     )
     await store(pool, key, chain.header, chain.link([entry]))
+
+
+def actor() -> str:
+    """The operating-system user; the form cannot be a token's principal."""
+    return f"{getpass.getuser()} (command line)"

@@ -32,11 +32,9 @@ from gateway.cli.doctor.checks import (
     shadows,
     unused_scripts,
 )
+from gateway.cli.doctor.environment import imported, rights, wings, world
 from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.registry import breakers, embeddings, held_back, jobs, mcp_server, toolsets
-from gateway.cli.doctor.sources import imported
-from gateway.cli.doctor.wings import wings
-from gateway.cli.doctor.world import rights, world
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs

@@ -1,15 +1,154 @@
-"""`toolgate search`: search quality, and explanations of results."""
+"""`toolgate search` and `toolgate search try`: a search, and how its hits were scored."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import click
 
+from config.settings import Settings
+from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import json_option, source_option
+from gateway.cli.common.output import first_line, one_line, print_json, print_rows, say
+from gateway.cli.search.serving import Searched, searched
+from gateway.cli.tools.command import check_source, how_to_get_tools
+from registry.embedding.texts import sentences
+from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
+from registry.search.fusion import enough
 
 COMMANDS = {
     "eval": ("gateway.cli.search.eval:eval_", "Measure how well tools are found."),
-    "try": ("gateway.cli.search.attempt:try_", "Show what a query finds, and why."),
+    "try": ("gateway.cli.search.command:try_", "Show what a query finds, and why."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def search() -> None:
     """Measure and explain how tools are found. To just find some: toolgate tools search."""
+
+
+COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "what it does")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """Components of a hit's score: their sum times its weight."""
+
+    meaning: float
+    words: float
+
+    @classmethod
+    def of(cls, hit: Hit, share: float, most_bm25: float) -> "ScoreParts":
+        words = hit.lexical / most_bm25 if most_bm25 else 0.0
+        return cls(share * (hit.semantic or 0.0), (1 - share) * words)
+
+
+@click.command(name="try")
+@click.argument("query", nargs=-1, required=True)
+@click.option("--mode", type=click.Choice(get_args(Mode)), default="hybrid", show_default=True)
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
+@source_option
+@click.option("--domain", "domains", metavar="TEXT", multiple=True, help="Only of this domain.")
+@click.option("--tier", "tiers", metavar="TEXT", multiple=True, help="Only of this tier.")
+@json_option
+@settings_option
+def try_(
+    settings: Settings,
+    query: tuple[str, ...],
+    mode: Mode,
+    limit: int,
+    source: str | None,
+    domains: tuple[str, ...],
+    tiers: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show what QUERY finds, and why.
+
+    The score of a tool is what meaning and words give it, times its weight (tool metadata, and
+    less where it is deprecated). Meaning is its cosine; words its BM25 relative to the best one's,
+    or to that of a good match where the best one is none; each times its share
+    (search.semantic_share). Where the model gives no vectors, it is done as in the gateway: by
+    words, with a note, unless disclosure.when_down is fail_closed; --mode dense fails.
+
+    Several --domain, or --tier, mean any of them.
+
+    \b
+    Examples:
+      toolgate search try create an issue
+      toolgate search try --mode lexical --limit 3 "who is on call?"
+    """
+    text = " ".join(query)
+    filters = Filters(
+        settings.tenant.host_id,
+        sources=[source] if source else None,
+        domains=domains or None,
+        tiers=tiers or None,
+    )
+    done, tools = run(_found(settings, SearchQuery(text, limit, mode, filters)))
+    found = done.found
+    if as_json:
+        print_json(_as_json(found))
+        return
+    share, least = _weighing(settings, found, mode, tools)
+    most = max([least, *(hit.lexical for hit in found.hits)])
+    if rows := [_row(hit, ScoreParts.of(hit, share, most)) for hit in found.hits]:
+        print_rows(COLUMNS, rows)
+    _explain(done, settings, text, tools)
+
+
+def _weighing(
+    settings: Settings, found: SearchResult, mode: Mode, tools: int
+) -> tuple[float, float]:
+    """Weight of the semantic score, and the BM25 at full weight. See `registry.search.fusion`."""
+    if found.path == "lexical":
+        return 0.0, 0.0
+    return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
+
+
+async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
+    """The search result, and the number of tools."""
+    async with open_registry(settings) as registry:
+        for source in query.filters.sources or ():
+            await check_source(registry, source)
+        done = await searched(settings, registry, query)
+        if query.mode == "dense" and done.found.model is None:
+            fail(". ".join(filter(None, (done.found.note, done.failure or done.note))))
+        return done, len(await registry.store.tools(registry.host_id))
+
+
+def _row(hit: Hit, parts: ScoreParts) -> tuple[str, ...]:
+    cosine = "-" if hit.semantic is None else f"{hit.semantic:.3f}"
+    numbers = (f"{hit.score:.3f}", f"{parts.meaning:.3f}", f"{parts.words:.3f}", cosine)
+    about = first_line(hit.title or hit.description)
+    return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
+
+
+def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
+    found = done.found
+    if not found.hits:
+        say("Nothing found; try other words." if count else how_to_get_tools(settings))
+    if found.note:
+        say(f"note: {found.note}", "yellow")
+    if done.failure:
+        say(done.failure, "yellow")
+    how = {
+        "exact": "all vectors were compared",
+        "hnsw": "vectors were searched with an index",
+        "lexical": "by words alone",
+    }[found.path]
+    say(f"{how}; query {found.took.encode_ms:.1f} ms, database {found.took.sql_ms:.1f} ms")
+    if found.model:
+        say(f"model {found.model}")
+        for one in sentences(text, settings.search.sentences):
+            say(f"also looked up by itself: {one_line(one)}")
+
+
+def _as_json(found: SearchResult) -> dict[str, Any]:
+    return {
+        "hits": found.hits,
+        "note": found.note,
+        "path": found.path,
+        "model": found.model,
+        "took": found.took,
+    }

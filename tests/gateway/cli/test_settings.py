@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from config.load import load
-from gateway.cli.config import STARTER
+from gateway.cli.installation import STARTER
 from tests.gateway.cli.conftest import Toolgate
 
 

@@ -1,12 +1,13 @@
-"""Checks settings against the environment: files, addresses, Redis, and rights in the database. For
-`toolgate doctor` and `toolgate config check`.
+"""Checks of settings against the environment: files, addresses, Redis, rights in the database, the
+imported sources and the wings. For `toolgate doctor` and `toolgate config check`.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
 import anyio
+import psycopg
 from anyio import to_thread
 from psycopg import AsyncConnection
 from redis.exceptions import RedisError
@@ -14,11 +15,17 @@ from redis.exceptions import RedisError
 from config.networks import without_queries
 from config.settings import Settings, StateSettings
 from config.sources import SourceSettings
+from gateway.cli.common.database import open_registry
 from gateway.cli.doctor.checks import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
+from gateway.wings.table import enabled, load_wing, section
+from registry.database.embedded import DatabaseError, has_cluster
+from registry.database.postgres import Pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
+from registry.sources.specs import configured, removed_from_settings
 from schemas.errors import ImportRejected, ToolgateError
+from schemas.source import Source
 
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")
 
@@ -138,3 +145,58 @@ async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
     if not may_create:
         hint = "an administrator can GRANT CREATE ON its SCHEMA"
         yield Check("database", "failed", f"{user} may not create tables in {name}; {hint}")
+
+
+async def unimported(settings: Settings) -> list[Check]:
+    """The check `imported`, if the registry is readable; an embedded database that was never used
+    is not created for it."""
+    if not has_cluster(settings.database):
+        return []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            return list(imported(settings, await registry.store.sources(registry.host_id)))
+    except (DatabaseError, psycopg.Error):
+        return []  # reported by the other checks of the registry
+
+
+def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
+    """Sources of the settings without an import, and imported ones missing in the settings."""
+    known = {source.name for source in sources}
+    for name, wanted in settings.sources.items():
+        if name not in known and (spec := configured(name, wanted)):
+            how = "`toolgate serve` imports it"
+            if not spec.facts.loaded:
+                how += f", or now: toolgate sources refresh {name}"
+            yield Check(
+                "source", "warning", f"{name}: the settings name it, not imported yet; {how}"
+            )
+        elif name not in known:
+            yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
+    for name in removed_from_settings(sources, settings.sources):
+        yield Check("source", "warning", f"{name}: {LEFT_OVER}")
+
+
+ADJUSTS_NOTHING = (
+    "the settings adjust it, but there is no such source: import it, or say what it is with "
+    "openapi, graphql, hybrid, python, mcp or command"
+)
+LEFT_OVER = (
+    "left over: the settings do not name it any more, so it is served without the headers and "
+    "credentials that stood there; to remove it: toolgate sources prune"
+)
+
+
+async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:
+    """Whether each wing that is switched on can be imported, and what it finds itself. `pool`
+    None: without a database."""
+    for name in enabled(settings):
+        try:
+            wing = load_wing(name)
+        except ToolgateError as error:
+            yield Check("wing", "failed", str(error))
+            continue
+        if wing.checks is None:
+            yield Check("wing", "ok", f"{name}: can be opened")
+            continue
+        async for one in wing.checks(section(settings, name), settings.tenant.host_id, pool):
+            yield Check("wing", one.status, f"{name}: {one.detail}")
