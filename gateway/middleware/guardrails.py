@@ -289,7 +289,7 @@ EXPRESSION_LIMITS = (10_000, 1_048_576, 64)  # of `when`: values, bytes of text,
 
 
 @dataclass(slots=True)
-class RuleOutcome:
+class GuardrailOutcome:
     """Outcome of one rule: the inspected value and texts after redaction."""
 
     value: Any
@@ -320,7 +320,7 @@ class CompiledGuardrail:
     def exempts(self, roles: frozenset[str]) -> bool:
         return not roles.isdisjoint(self.rule.roles_exempt)
 
-    def look(self, value: Any, texts: list[str], facts: Mapping[str, Any]) -> RuleOutcome:
+    def look(self, value: Any, texts: list[str], facts: Mapping[str, Any]) -> GuardrailOutcome:
         """Inspect `value`, which is None where there is only text, and `texts`. The effect
         `redact` masks matches. Raises ExpressionFailed."""
         if self._when is not None:
@@ -328,12 +328,12 @@ class CompiledGuardrail:
             if too_much := too_large(seen, *EXPRESSION_LIMITS):
                 raise ExpressionFailed(f"it got {too_much}")
             if not self._when.holds({**facts, "value": seen}):
-                return RuleOutcome(value, texts)
+                return GuardrailOutcome(value, texts)
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
         after = value if value is None else self._reached(value, search.change)
         said = [self._text(text, search) for text in texts]
         by_itself = not (self._fields or self._pattern)  # `when` is the only condition
-        return RuleOutcome(after, said, search.found or by_itself)
+        return GuardrailOutcome(after, said, search.found or by_itself)
 
     def _reached(self, value: Any, change: Change) -> Any:
         if not self._fields:
@@ -550,7 +550,7 @@ def _of(rules: Sequence[CompiledGuardrail], call: ToolCall) -> list[CompiledGuar
 
 def _looked(
     rule: CompiledGuardrail, value: Any, texts: list[str], facts: Mapping[str, Any]
-) -> RuleOutcome:
+) -> GuardrailOutcome:
     try:
         looked = rule.look(value, texts, facts)
     except ExpressionFailed as error:

@@ -29,7 +29,7 @@ from gateway.upstreams.http.connections import (
 )
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.failures import failure_text, is_outage
-from gateway.upstreams.http.http1 import Response, Site
+from gateway.upstreams.http.http1 import Http1Response, Site
 from gateway.upstreams.rest.bodies import Stream, StreamedBody
 from schemas.source import Source
 
@@ -70,7 +70,7 @@ class HttpResponse(Struct, frozen=True):
     kept: Download | None = None  # instead of the body
 
 
-Reader = Callable[[Response, int], Awaitable[bytes | Download]]
+Reader = Callable[[Http1Response, int], Awaitable[bytes | Download]]
 """Reads a body, of which at most so many bytes may be held in memory. Raises TooLarge."""
 
 
@@ -168,7 +168,7 @@ class Client:
             await asyncio.sleep(pause_s)
             pause_s *= 2
 
-    async def _read(self, response: Response, reader: Reader) -> HttpResponse:
+    async def _read(self, response: Http1Response, reader: Reader) -> HttpResponse:
         try:
             body = await reader(response, self.connections.limits.response_limit_bytes)
         finally:

@@ -18,7 +18,7 @@ from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
-from gateway.upstreams.http.http1 import DEFAULT_HEADERS, Response, Site
+from gateway.upstreams.http.http1 import DEFAULT_HEADERS, Http1Response, Site
 from gateway.upstreams.http.pool import Pool
 from registry.documents.addresses import PublicResolver, check_url_host
 from schemas.errors import ToolgateError
@@ -389,7 +389,7 @@ def _address(source: Source) -> str | None:
     return source.base_url or (source.location if source.facts.server else None)
 
 
-def declared_within(response: Response, limit_bytes: int) -> bool:
+def declared_within(response: Http1Response, limit_bytes: int) -> bool:
     """Whether Content-Length is within the limit and counts the bytes that will be read: a
     compressed body may grow."""
     declared = response.content_length
@@ -400,7 +400,7 @@ def declared_within(response: Response, limit_bytes: int) -> bool:
     )
 
 
-async def read(response: Response, limit_bytes: int) -> bytes:
+async def read(response: Http1Response, limit_bytes: int) -> bytes:
     """The whole body. Raises TooLarge as soon as the limit is exceeded."""
     if declared_within(response, limit_bytes):
         return await response.read()

@@ -12,7 +12,7 @@ from gateway.context import Principal
 from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
 from gateway.upstreams.http.client import Download
 from gateway.upstreams.http.connections import TooLarge, declared_within
-from gateway.upstreams.http.http1 import Response
+from gateway.upstreams.http.http1 import Http1Response
 from gateway.upstreams.http.results import charset_of, essence, is_textual
 from schemas.errors import Unavailable
 
@@ -60,7 +60,7 @@ class Reading:
         self._principal = principal
         self._tool = tool
 
-    async def __call__(self, response: Response, limit_bytes: int) -> bytes | Download:
+    async def __call__(self, response: Http1Response, limit_bytes: int) -> bytes | Download:
         """Raises TooLarge for more than `limit_bytes` without a download, and NoRoom."""
         shortest = min(self._inline_bytes, limit_bytes)
         if declared_within(response, shortest):
@@ -85,7 +85,7 @@ class Reading:
 
     async def _keep(
         self,
-        response: Response,
+        response: Http1Response,
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
         most: int,
@@ -102,7 +102,7 @@ class Reading:
 
     async def _kept_while(
         self,
-        response: Response,
+        response: Http1Response,
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
         most: int,
@@ -127,14 +127,14 @@ def _too_large(most: int, limit_bytes: int) -> TooLarge:
     return TooLarge(most) if most == limit_bytes else TooLarge(most, _SETTING)
 
 
-def _belongs_into_result(response: Response) -> bool:
+def _belongs_into_result(response: Http1Response) -> bool:
     """Whether it is JSON or text, and not declared as an attachment."""
     kind = essence(response.headers.get("Content-Type", ""))
     disposition = response.headers.get("Content-Disposition", "")
     return is_textual(kind) and not disposition.lstrip().lower().startswith("attachment")
 
 
-def name_of(response: Response) -> str:
+def name_of(response: Http1Response) -> str:
     """The file name from the service, else the last segment of its path."""
     disposition = _one_line(response.headers.get("Content-Disposition", ""))
     path, _, _ = response.request.target.partition("?")

@@ -7,7 +7,7 @@ from types import UnionType
 import aiohttp
 
 from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.http.http1 import Unreachable, Unreadable, Unsendable
+from gateway.upstreams.http.http1 import ConnectFailed, MalformedRequest, MalformedResponse
 from registry.documents.addresses import is_private
 
 
@@ -19,7 +19,7 @@ def failure_text(error: Exception, timeout_s: float) -> str:
         return "lies in a private network and only its description says so; set its base_url"
     if isinstance(error, TooLarge):
         return str(error)
-    failures = (error, error.__cause__) if isinstance(error, Unreachable) else (error,)
+    failures = (error, error.__cause__) if isinstance(error, ConnectFailed) else (error,)
     for kind, words in _CAUSES:
         if any(isinstance(one, kind) for one in failures):
             return words
@@ -33,8 +33,8 @@ def is_outage(error: Exception) -> bool:
 
 _OF_THE_REQUEST = (
     TooLarge,
-    Unreadable,
-    Unsendable,
+    MalformedResponse,
+    MalformedRequest,
     aiohttp.InvalidURL,
     aiohttp.ClientResponseError,
 )
@@ -53,7 +53,7 @@ _CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
         "has no usable address; set its base_url",
     ),
     (
-        Unreachable | aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
+        ConnectFailed | aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
         "could not be reached: the connection was refused or timed out",
     ),
     (
@@ -61,8 +61,8 @@ _CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
         "closed the connection before its answer was complete",
     ),
     (
-        Unsendable,
+        MalformedRequest,
         "was not called: a header or the path of the request has characters that HTTP forbids",
     ),
-    (Unreadable | aiohttp.ClientResponseError, "sent an answer that cannot be read"),
+    (MalformedResponse | aiohttp.ClientResponseError, "sent an answer that cannot be read"),
 )

@@ -38,15 +38,15 @@ DEFAULT_HEADERS = {
 }
 
 
-class Unreachable(aiohttp.ClientConnectionError):
+class ConnectFailed(aiohttp.ClientConnectionError):
     """No connection was made, so nothing was sent. The cause says why."""
 
 
-class Unreadable(aiohttp.ClientError):
+class MalformedResponse(aiohttp.ClientError):
     """A response that violates HTTP or a limit of its framing."""
 
 
-class Unsendable(aiohttp.ClientError):
+class MalformedRequest(aiohttp.ClientError):
     """A request that would not be one request: its target or a header has forbidden characters."""
 
 
@@ -58,7 +58,7 @@ class Origin(NamedTuple):
     port: int
 
 
-class Request(NamedTuple):
+class Http1Request(NamedTuple):
     method: str
     target: str  # path and query, which follow the path of the site
     headers: Mapping[str, str]
@@ -87,8 +87,8 @@ class Site:
             headers["Authorization"] = basic
         self._lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
 
-    def head(self, request: Request) -> bytes:
-        """Request line and headers. Raises Unsendable."""
+    def head(self, request: Http1Request) -> bytes:
+        """Request line and headers. Raises MalformedRequest."""
         method, target, headers, body = request
         lines = self._lines.copy()
         for name, value in headers.items():
@@ -96,7 +96,7 @@ class Site:
         _frame(lines, method, body)
         path = self._path + target.partition("#")[0] or "/"
         if " " in path or not path.isprintable():
-            raise Unsendable("control characters in its path")
+            raise MalformedRequest("control characters in its path")
         fields = "\r\n".join(lines.values())
         breaks = len(lines) - 1
         if (
@@ -104,11 +104,11 @@ class Site:
             or fields.count("\r") != breaks
             or fields.count("\n") != breaks
         ):
-            raise Unsendable("control characters in a header")
+            raise MalformedRequest("control characters in a header")
         try:
             return f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
         except UnicodeEncodeError as error:
-            raise Unsendable("lone surrogates in its path or a header") from error
+            raise MalformedRequest("lone surrogates in its path or a header") from error
 
 
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -117,16 +117,16 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
 
 @lru_cache(1024)
 def _field(name: str) -> str:
-    """A header's name in lower case. Raises Unsendable."""
+    """A header's name in lower case. Raises MalformedRequest."""
     if _TOKEN.fullmatch(name) is None:
-        raise Unsendable("a header's name is not one")
+        raise MalformedRequest("a header's name is not one")
     return name.lower()
 
 
 def _frame(lines: dict[str, str], method: str, body: bytes | Stream | None) -> None:
     """Declare where the body ends, instead of what the caller's headers say about that."""
     if _TOKEN.fullmatch(method) is None:
-        raise Unsendable("its method is not one")
+        raise MalformedRequest("its method is not one")
     lines.pop("content-length", None)
     lines.pop("transfer-encoding", None)
     if body is None:
@@ -151,14 +151,14 @@ class State(Enum):
     CLOSED = auto()
 
 
-class Connection(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """A connection to a server, with the response that arrives on it.
 
     `exchange` takes it from IDLE to HEAD; the server's bytes from there to BODY and DONE; `reuse`
     back to IDLE. Any doubt about it leads to CLOSED.
     """
 
-    def __init__(self, origin: Origin, release: "Callable[[Connection], None]") -> None:
+    def __init__(self, origin: Origin, release: "Callable[[Http1Connection], None]") -> None:
         """`release` takes the connection back when its response is closed."""
         self.origin = origin
         self.release = release
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
 
     # -- the request --
 
-    async def exchange(self, request: Request, head: bytes) -> "Response":
+    async def exchange(self, request: Http1Request, head: bytes) -> "Http1Response":
         """Send a request, whose encoded head is `head`, and wait for the head of its response.
         Unless that comes, the connection is closed. Raises aiohttp.ClientError."""
         self._reset(request.method)
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         reason = self._reason.decode("utf-8", "surrogateescape")
-        return Response(self, request, self._status, reason=reason, headers=self._headers)
+        return Http1Response(self, request, self._status, reason=reason, headers=self._headers)
 
     def _send(self, head: bytes, body: bytes | Stream | None) -> None:
         if isinstance(body, Stream):
@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
         except HttpParserError as error:
             self._refuse(error)
         if self._framing_bytes > HEAD_BYTES:
-            self._fail(Unreadable("its head or its framing is too long"))
+            self._fail(MalformedResponse("its head or its framing is too long"))
         self._framing_bytes = max(0, self._framing_bytes)  # many chunks allow no long one
         self._wake()
 
@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
         """Handle bytes that the parser cannot read, perhaps behind a complete response."""
         self._keep_alive = False
         if self.state is not State.DONE:
-            self._fail(Unreadable(str(error)))
+            self._fail(MalformedResponse(str(error)))
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -388,7 +388,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.state is State.DONE:
-            raise Unreadable("bytes follow the response")
+            raise MalformedResponse("bytes follow the response")
         self._reason = b""
         self._fields = []
 
@@ -399,13 +399,13 @@ class Connection(asyncio.Protocol):
         text = value.decode("utf-8", "surrogateescape").strip(" \t")
         self._fields.append((name.decode("ascii"), text))  # trailers are counted, but not used
         if len(self._fields) > HEADERS:
-            raise Unreadable("it has too many headers")
+            raise MalformedResponse("it has too many headers")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
             if status < 100 or status == 101:
-                raise Unreadable("a protocol that was not asked for")
+                raise MalformedResponse("a protocol that was not asked for")
             return  # an interim response: the final one follows
         headers = CIMultiDict(self._fields)
         self._until_end = _is_until_end(headers)
@@ -432,23 +432,23 @@ class Connection(asyncio.Protocol):
 
 
 def _is_until_end(headers: CIMultiDict[str]) -> bool:
-    """Whether only the end of the connection ends the body. Raises Unreadable."""
+    """Whether only the end of the connection ends the body. Raises MalformedResponse."""
     codings = headers.getall("Transfer-Encoding", None)
     if codings is None:
         return "Content-Length" not in headers
     if len(codings) > 1 or codings[0].lower() != "chunked":
-        raise Unreadable("its transfer coding is not chunked alone")
+        raise MalformedResponse("its transfer coding is not chunked alone")
     return False
 
 
-class Response:
+class Http1Response:
     """A response whose body is read as it arrives, decompressed. Its connection is held until
     `close`."""
 
     def __init__(
         self,
-        connection: Connection,
-        request: Request,
+        connection: Http1Connection,
+        request: Http1Request,
         status: int,
         *,
         reason: str,
@@ -458,7 +458,7 @@ class Response:
         self.status = status
         self.reason = reason
         self.headers = headers
-        self._connection: Connection | None = connection
+        self._connection: Http1Connection | None = connection
 
     @property
     def complete(self) -> bool:
@@ -492,7 +492,7 @@ class Response:
         """The body in pieces, as they come. Raises aiohttp.ClientError."""
         encoding = self.headers.get("Content-Encoding", "").lower()
         if encoding in _UNDECODABLE:
-            raise Unreadable(f"its content coding {encoding} was not asked for")
+            raise MalformedResponse(f"its content coding {encoding} was not asked for")
         return self._inflated(encoding) if encoding in _WINDOWS else self._plain()
 
     def close(self) -> None:
@@ -501,7 +501,7 @@ class Response:
             connection, self._connection = self._connection, None
             connection.release(connection)
 
-    def _held(self) -> Connection:
+    def _held(self) -> Http1Connection:
         if self._connection is None:
             raise aiohttp.ClientConnectionError("the connection was given back")
         return self._connection

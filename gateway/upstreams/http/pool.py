@@ -15,13 +15,13 @@ from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 
 from gateway.upstreams.http.http1 import (
-    Connection,
+    ConnectFailed,
+    Http1Connection,
+    Http1Request,
+    Http1Response,
     Origin,
-    Request,
-    Response,
     Site,
     State,
-    Unreachable,
 )
 from gateway.upstreams.rest.bodies import Stream
 
@@ -52,8 +52,8 @@ class Pool:
         self._slots = asyncio.Semaphore(limit) if limit else None
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
-        self._idle: dict[Origin, deque[Connection]] = {}
-        self._open: set[Connection] = set()
+        self._idle: dict[Origin, deque[Http1Connection]] = {}
+        self._open: set[Http1Connection] = set()
         self._expiry: asyncio.TimerHandle | None = None
         self._resolved: dict[Origin, tuple[float, list[AddrInfoType]]] = {}
 
@@ -76,11 +76,11 @@ class Pool:
         *,
         body: bytes | Stream | None = None,
         repeatable: bool = False,
-    ) -> Response:
+    ) -> Http1Response:
         """The response of the service, once its head has arrived; it must be closed. A
         `repeatable` request is sent again if it met a connection that was just closed for being
         idle. Raises aiohttp.ClientError."""
-        request = Request(method, target, headers, body)
+        request = Http1Request(method, target, headers, body)
         head = site.head(request)
         if self._slots is not None:
             await self._slots.acquire()
@@ -114,7 +114,7 @@ class Pool:
         if self._slots is not None:
             self._slots.release()
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: Http1Connection) -> None:
         """Take a connection back from its response."""
         self._free()
         if not connection.reuse():
@@ -125,7 +125,7 @@ class Pool:
         if self._expiry is None:
             self._expiry = loop.call_later(self._idle_s, self._expire)
 
-    def _reused(self, origin: Origin) -> Connection | None:
+    def _reused(self, origin: Origin) -> Http1Connection | None:
         """The connection that was used last, which is the one least likely to be closed."""
         idle = self._idle.get(origin)
         while idle:
@@ -148,26 +148,26 @@ class Pool:
         if first is not None:
             self._expiry = loop.call_at(first + self._idle_s, self._expire)
 
-    async def _connect(self, origin: Origin) -> Connection:
-        """Raises Unreachable, also where the address may not be connected to."""
+    async def _connect(self, origin: Origin) -> Http1Connection:
+        """Raises ConnectFailed, also where the address may not be connected to."""
         if self.closed:
-            raise Unreachable("the pool is closed")
+            raise ConnectFailed("the pool is closed")
         try:
             addresses = await self._addresses(origin)
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._opened(origin, addresses)
         except (OSError, UnicodeError) as error:  # TimeoutError too; UnicodeError of a name
             self._resolved.pop(origin, None)
-            raise Unreachable(type(error).__name__) from error
+            raise ConnectFailed(type(error).__name__) from error
         return connection
 
-    async def _opened(self, origin: Origin, addresses: list[AddrInfoType]) -> Connection:
+    async def _opened(self, origin: Origin, addresses: list[AddrInfoType]) -> Http1Connection:
         loop = asyncio.get_running_loop()
         delay_s = EYEBALLS_S if len(addresses) > 1 else None
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=delay_s)
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(origin, self._release),
+                lambda: Http1Connection(origin, self._release),
                 sock=sock,
                 ssl=self._context() if origin.tls else None,
                 server_hostname=origin.host if origin.tls else None,
@@ -179,7 +179,7 @@ class Pool:
         connection.closed.add_done_callback(lambda _closed: self._open.discard(connection))
         if self.closed:  # meanwhile
             connection.abort()
-            raise Unreachable("the pool is closed")
+            raise ConnectFailed("the pool is closed")
         return connection
 
     def _context(self) -> ssl.SSLContext:

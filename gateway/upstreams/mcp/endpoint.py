@@ -15,7 +15,7 @@ from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, inval
 from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.failures import failure_text, is_outage
-from gateway.upstreams.http.http1 import Response, Site
+from gateway.upstreams.http.http1 import Http1Response, Site
 from gateway.upstreams.http.results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
@@ -110,7 +110,7 @@ class ServerEndpoint:
 
     async def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
-    ) -> Response:
+    ) -> Http1Response:
         """POST a request; `long_lived` for streams. The caller closes the response."""
         http = self.pool.unlimited if long_lived else self.pool.http
         return await http.request(self._site, "POST", "", headers, body=body)
@@ -118,7 +118,7 @@ class ServerEndpoint:
     @asynccontextmanager
     async def notify(
         self, body: bytes, headers: Mapping[str, str], url: URL | None = None
-    ) -> AsyncIterator[Response]:
+    ) -> AsyncIterator[Http1Response]:
         """POST a message that has no response. Uses no connection of a call, since the call may
         wait for this message."""
         site = self._site if url is None else Site(url)
@@ -127,7 +127,7 @@ class ServerEndpoint:
             yield response
 
     @asynccontextmanager
-    async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[Response]:
+    async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[Http1Response]:
         """GET a long-lived event stream."""
         headers = {**headers, "Accept": SSE}
         response = await self.pool.unlimited.request(
@@ -147,7 +147,7 @@ class ServerEndpoint:
         except (aiohttp.ClientError, OSError) as error:
             log.info("mcp_end_failed", extra={"source": self.name, "error": type(error).__name__})
 
-    def finish(self, response: Response) -> None:
+    def finish(self, response: Http1Response) -> None:
         """Drain the rest of a response, commonly empty, so that its connection can be reused."""
 
         async def read_on() -> None:
@@ -162,7 +162,7 @@ class ServerEndpoint:
         else:
             self.tasks.run(read_on(), DRAIN_S)
 
-    async def refusal(self, response: Response) -> HttpRefused | HttpFault:
+    async def refusal(self, response: Http1Response) -> HttpRefused | HttpFault:
         """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
@@ -181,7 +181,7 @@ class ServerEndpoint:
             pass
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
-    def _unproved(self, response: Response) -> str:
+    def _unproved(self, response: Http1Response) -> str:
         """Error text for a 401 or 403. After a 401 the gateway's own token is invalidated."""
         status, sent = response.status, CIMultiDict(response.request.headers)
         if not self.pool.by_caller:
@@ -197,7 +197,7 @@ class ServerEndpoint:
 
     async def answer(
         self,
-        response: Response,
+        response: Http1Response,
         exchange: Exchange,
         exchanges: Exchanges,
         events: EventStream,
@@ -227,7 +227,7 @@ class ServerEndpoint:
 
     async def _streamed(
         self,
-        response: Response,
+        response: Http1Response,
         exchange: Exchange,
         exchanges: Exchanges,
         events: EventStream | JsonTextParser,

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.http.http1 import Response, Unreachable
+from gateway.upstreams.http.http1 import ConnectFailed, Http1Response
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
@@ -118,7 +118,7 @@ class HttpLink(Link):
         except (RelayedFault, SessionLost, HttpRefused):
             over = True
             raise
-        except Unreachable as error:
+        except ConnectFailed as error:
             over = True  # nothing was sent
             raise self._endpoint.failure(error) from error
         except TROUBLE as error:
@@ -213,7 +213,7 @@ class HttpLink(Link):
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
 
-    async def _check(self, response: Response) -> None:
+    async def _check(self, response: Http1Response) -> None:
         """Raises SessionLost, RelayedFault and UpstreamFailed unless the status is a success."""
         if 200 <= response.status < 300:
             return
@@ -230,7 +230,7 @@ class HttpLink(Link):
         if self._listening is not None and self._listening is not asyncio.current_task():
             self._listening.cancel()
 
-    def _take_session(self, response: Response) -> None:
+    def _take_session(self, response: Http1Response) -> None:
         session = response.headers.get("Mcp-Session-Id")
         if session is not None:
             self._session = self._headers["Mcp-Session-Id"] = session
@@ -275,7 +275,7 @@ class HttpLink(Link):
             await asyncio.sleep(events.pause_s(rounds))
             rounds += 1
 
-    async def _overheard(self, response: Response, events: EventStream) -> bool:
+    async def _overheard(self, response: Http1Response, events: EventStream) -> bool:
         """Read the stream to its end; returns whether any event came."""
         came = False
         async for chunk in response.iter_any():
@@ -358,7 +358,7 @@ class StatelessLink(SubscribableLink):
         finally:
             self._exchanges.end(exchange)
 
-    async def _heard(self, response: Response, exchange: Exchange) -> None:
+    async def _heard(self, response: Http1Response, exchange: Exchange) -> None:
         """Only the size of a single message is limited, not that of the stream."""
         if not 200 <= response.status < 300:
             raise await self._endpoint.refusal(response)

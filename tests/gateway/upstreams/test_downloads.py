@@ -7,7 +7,7 @@ import pytest
 from gateway.context import Principal
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
-from gateway.upstreams.http.http1 import Request
+from gateway.upstreams.http.http1 import Http1Request
 from schemas.errors import Unavailable
 from tests.fixtures_servers import Serve
 from tests.gateway.upstreams.conftest import GET, opened, source
@@ -19,7 +19,7 @@ class Response:
 
     def __init__(self, disposition: str | None, path: str) -> None:
         self.headers = {} if disposition is None else {"Content-Disposition": disposition}
-        self.request = Request("GET", path, {})
+        self.request = Http1Request("GET", path, {})
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from gateway.upstreams.http.http1 import (
     BUFFER_BYTES,
     HEAD_BYTES,
     HEADERS,
-    Request,
+    Http1Request,
+    MalformedRequest,
+    MalformedResponse,
     Site,
-    Unreadable,
-    Unsendable,
 )
 from gateway.upstreams.http.pool import Pool
 from gateway.upstreams.rest.bodies import Stream
@@ -130,7 +130,7 @@ def sends(*data: bytes, close: bool = True):
 async def test_a_response_that_violates_http_is_refused(answer: bytes, split: bool) -> None:
     pieces = [answer[at : at + 1] for at in range(len(answer))] if split else [answer]
     async with talking(sends(*pieces)) as server, pool() as opened:
-        with pytest.raises(Unreadable):
+        with pytest.raises(MalformedResponse):
             await ask(opened, server.url)
         await server.all_left()
     assert server.connections == 1  # and was not asked again
@@ -166,7 +166,7 @@ async def test_framing_without_end_is_given_up(beginning: bytes, again: bytes) -
         await endless(peer, beginning, again)
 
     async with talking(talk) as server, pool() as opened:
-        with pytest.raises(Unreadable):
+        with pytest.raises(MalformedResponse):
             await ask(opened, server.url)
         await server.all_left()
 
@@ -187,7 +187,7 @@ async def test_a_head_has_a_longest_length_and_a_number_of_headers(head: bytes, 
         if good:
             assert await ask(opened, server.url) == (200, b"ok")
         else:
-            with pytest.raises(Unreadable):
+            with pytest.raises(MalformedResponse):
                 await ask(opened, server.url)
 
 
@@ -319,13 +319,13 @@ async def test_a_server_that_sends_faster_than_is_read_has_to_wait() -> None:
 def test_a_request_that_would_be_more_than_one_is_not_sent(
     target: str, headers: dict[str, str]
 ) -> None:
-    with pytest.raises(Unsendable):
-        SITE.head(Request("GET", target, headers))
+    with pytest.raises(MalformedRequest):
+        SITE.head(Http1Request("GET", target, headers))
 
 
 def test_a_method_is_one_word() -> None:
-    with pytest.raises(Unsendable):
-        SITE.head(Request("GET /y HTTP/1.1\r\nX:", "/x", {}))
+    with pytest.raises(MalformedRequest):
+        SITE.head(Http1Request("GET /y HTTP/1.1\r\nX:", "/x", {}))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_a_method_is_one_word() -> None:
 def test_the_end_of_a_body_is_declared_by_the_client_alone(
     method: str, body: bytes | None, headers: dict[str, str], framing: list[str]
 ) -> None:
-    lines = SITE.head(Request(method, "/x", headers, body)).decode().split("\r\n")
+    lines = SITE.head(Http1Request(method, "/x", headers, body)).decode().split("\r\n")
     assert [
         one for one in lines if one.lower().startswith(("content-length", "transfer"))
     ] == framing
@@ -358,14 +358,18 @@ def test_the_end_of_a_body_is_declared_by_the_client_alone(
     ],
 )
 def test_the_head_names_path_and_host(url: str, target: str, line: str, host: str) -> None:
-    lines = Site(URL(url, encoded=True)).head(Request("GET", target, {})).decode().split("\r\n")
+    lines = (
+        Site(URL(url, encoded=True)).head(Http1Request("GET", target, {})).decode().split("\r\n")
+    )
     assert lines[:2] == [line, f"Host: {host}"]
 
 
 def test_headers_of_a_call_replace_those_of_the_site() -> None:
     site = Site(URL("http://ann:s3cret@h/"))
-    assert b"Authorization: Basic YW5uOnMzY3JldA==\r\n" in site.head(Request("GET", "/x", {}))
-    head = site.head(Request("GET", "/x", {"authorization": "Bearer t", "ACCEPT": "text/plain"}))
+    assert b"Authorization: Basic YW5uOnMzY3JldA==\r\n" in site.head(Http1Request("GET", "/x", {}))
+    head = site.head(
+        Http1Request("GET", "/x", {"authorization": "Bearer t", "ACCEPT": "text/plain"})
+    )
     assert b"Basic" not in head
     assert head.lower().count(b"accept:") == 1
 

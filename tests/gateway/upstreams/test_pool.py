@@ -11,7 +11,7 @@ import pytest
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from gateway.upstreams.http.http1 import Site, Unreachable
+from gateway.upstreams.http.http1 import ConnectFailed, Site
 from gateway.upstreams.http.pool import Pool
 from registry.documents.addresses import PrivateAddress, PublicResolver
 from tests.gateway.upstreams.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
@@ -205,7 +205,7 @@ async def test_closing_ends_calls_that_run_and_refuses_further_ones() -> None:
         await opened.close()
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await calling
-        with pytest.raises(Unreachable):
+        with pytest.raises(ConnectFailed):
             await ask(opened, server.url)
 
 
@@ -252,7 +252,7 @@ async def test_the_second_address_is_tried_when_the_first_refuses() -> None:
 async def test_a_name_that_leads_into_a_private_network_is_not_connected_to() -> None:
     async with talking(sends(ANSWER)) as server:
         opened = Pool(True, PublicResolver(), limit=1, connect_timeout_s=5)
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(ConnectFailed) as caught:
             await ask(opened, server.url.replace("127.0.0.1", "localhost"))
         assert isinstance(caught.value.__cause__, PrivateAddress)
         await opened.close()
@@ -269,7 +269,7 @@ async def test_a_name_is_resolved_anew_when_its_address_refuses() -> None:
             assert await ask(opened, url) == (200, b"ok")
         assert told.asked == ["pets.example"]
     for _ in range(2):
-        with pytest.raises(Unreachable):
+        with pytest.raises(ConnectFailed):
             await ask(opened, url)
     assert told.asked == ["pets.example"] * 2
     await opened.close()
@@ -283,7 +283,7 @@ async def test_a_connection_that_is_made_while_the_pool_closes_is_closed_too() -
 
     async with talking(sends(ANSWER, close=False)) as server:
         opened = Pool(True, Slow("127.0.0.1"), limit=1, connect_timeout_s=5)
-        with pytest.raises(Unreachable):
+        with pytest.raises(ConnectFailed):
             await ask(opened, f"http://pets.example:{URL(server.url).port}")
         await server.all_left()
 
@@ -297,7 +297,7 @@ async def test_tls_that_fails_leaves_no_connection(tmp_path: Path) -> None:
         await opened.close()
         opened = Pool(True, None, limit=1, connect_timeout_s=5)
         for _ in range(2):
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(ConnectFailed) as caught:
                 await ask(opened, url)
             assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
         assert (opened.in_use, opened.open) == (0, 0)
@@ -315,7 +315,7 @@ async def test_a_handshake_without_answer_is_given_up_or_cancelled() -> None:
     async with talking(talk) as server:
         url = server.url.replace("http:", "https:")
         opened = Pool(True, None, limit=1, connect_timeout_s=0.05)
-        with pytest.raises(Unreachable):
+        with pytest.raises(ConnectFailed):
             await ask(opened, url)
         await opened.close()
         arrived.clear()
