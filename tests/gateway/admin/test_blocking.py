@@ -38,7 +38,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[thr
 async def test_a_tool_is_made_and_its_schema_checked_off_the_event_loop(
     api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = watched(monkeypatch, manual_tools, "make")
+    made = watched(monkeypatch, manual_tools, "make_tool")
     checked = watched(monkeypatch, tools, "check_schema")
     assert (await api("POST", "/tools", WEATHER)).status == 201
     assert made
@@ -59,7 +59,7 @@ async def test_an_edited_schema_is_checked_off_the_event_loop(
 async def test_skills_are_parsed_off_the_event_loop(
     api: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed = watched(monkeypatch, skills, "made_folder")
+    parsed = watched(monkeypatch, skills, "folder_from")
     assert (await api("POST", "/skills", {"skills": [SKILL]})).status == 200
     assert parsed
     assert threading.current_thread() not in parsed
