@@ -1,7 +1,8 @@
-"""The workers of one machine, for the answers that speak for all of them: /metrics and /ready.
+"""The workers of one machine: for the answers that speak for all of them (/metrics, /ready), and
+for what one of them finds out and the others need not (a source that fails).
 
 Each listens on a Unix socket in a directory that only their user may enter. A question is one line,
-the answer is everything until the end.
+a word and perhaps its subject; the answer is everything until the end.
 """
 
 import asyncio
@@ -19,12 +20,14 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+LINE_BYTES = 1000
+DONE = b"\n"
 TIMEOUT_S = 2.0  # until a worker that does not answer counts as away
 # The other worker has left, or asks for something that this version does not know.
 GONE = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
 
-Answers: TypeAlias = Mapping[str, Callable[[], bytes]]
-"""What a worker answers, by question."""
+Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
+"""What a worker answers, by the question's first word; the rest of the line is passed."""
 
 
 class Siblings:
@@ -33,6 +36,7 @@ class Siblings:
         self.slot = slot
         self._directory = directory
         self._count = count
+        self._telling: set[asyncio.Task[object]] = set()
 
     @asynccontextmanager
     async def answering(self, answers: Answers) -> AsyncIterator[None]:
@@ -41,8 +45,9 @@ class Siblings:
         async def answer(stream: SocketStream) -> None:
             async with stream:
                 with suppress(*GONE), anyio.fail_after(TIMEOUT_S):
-                    question = await BufferedByteReceiveStream(stream).receive_until(b"\n", 100)
-                    await stream.send(answers[question.decode()]())
+                    line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES)
+                    word, _, subject = line.decode().partition(" ")
+                    await stream.send(answers[word](subject) or DONE)
 
         async with (
             await anyio.create_unix_listener(self._path(self.slot)) as listener,
@@ -59,6 +64,12 @@ class Siblings:
         others = [slot for slot in range(self._count) if slot != self.slot]
         answers = await asyncio.gather(*(self._ask(slot, question) for slot in others))
         return dict(zip(others, answers, strict=True))
+
+    def tell(self, word: str, subject: str) -> None:
+        """Pass on what this worker has found out, without waiting for the others."""
+        task = asyncio.get_running_loop().create_task(self.ask(f"{word} {subject}"))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def _ask(self, slot: int, question: str) -> bytes | None:
         try:

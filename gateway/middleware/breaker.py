@@ -26,6 +26,7 @@ from gateway.abc import Execute, ToolCall
 from schemas.errors import RelayedFault, SourceDown, whole_seconds
 from schemas.hybrid import UNAVAILABLE, Status, status_members
 from schemas.jsonrpc import encode
+from schemas.signals import Signal
 from schemas.source import Source
 from schemas.tool import Outage, RelayedResult, TextContent, Tool, ToolResult
 
@@ -88,6 +89,11 @@ class Circuit:
             if failed and enough and self.failures >= self._settings.failures * self.calls:
                 self._open(now)
 
+    def open(self, now: float) -> None:
+        """Open a closed circuit, as another process did that calls the same source."""
+        if self.state == "closed":
+            self._open(now)
+
     def close(self) -> None:
         """Close the circuit; outcomes of running calls are ignored."""
         if self.state != "closed":
@@ -146,6 +152,7 @@ class Breaker(Collector):
         self._clock = clock
         self._jitter = jitter
         self._circuits: dict[str, Circuit] = {}  # by `Source.place`
+        self.changed: Signal[str, str] = Signal()  # `Source.place`, and "open" or "closed"
 
     def collect(self) -> Iterator[Metric]:
         text = "1 while calls to a source are refused because it fails, 0.5 while it is tried."
@@ -169,6 +176,13 @@ class Breaker(Collector):
             circuit.close()
             log.info("breaker_closed", extra={"source": place})
 
+    def follow(self, place: str, state: str) -> None:
+        """Take over a state that another worker of this machine has found out."""
+        if state == "open":
+            self._circuit(place).open(self._clock())
+        else:
+            self.close(place)
+
     def applies(self, tool: Tool, source: Source | None) -> bool:
         return self._settings.enabled and source is not None and tool.binding.facts.remote
 
@@ -180,9 +194,7 @@ class Breaker(Collector):
             if source is None:
                 return await execute(call)
             name, place = source.name, source.place
-            circuit = circuits.get(place)
-            if circuit is None:
-                circuit = circuits[place] = Circuit(self._settings, self._jitter)
+            circuit = circuits.get(place) or self._circuit(place)
             began = circuit.round if circuit.state == "closed" else circuit.admit(clock())
             if began is None:
                 return self._refusal(call, name, circuit.wait_s(clock()))
@@ -202,8 +214,19 @@ class Breaker(Collector):
                 circuit.done(began, failed, now)
                 if circuit.state != before:
                     self._log_change(name, circuit, before, now)
+                    self._publish(place, circuit.state)
 
         return protected
+
+    def _circuit(self, place: str) -> Circuit:
+        circuit = self._circuits.get(place)
+        if circuit is None:
+            circuit = self._circuits[place] = Circuit(self._settings, self._jitter)
+        return circuit
+
+    def _publish(self, place: str, state: State) -> None:
+        if state != "half-open":
+            self.changed.publish(place, state)
 
     def _log_change(self, name: str, circuit: Circuit, before: State, now: float) -> None:
         if circuit.state == "open":

@@ -7,8 +7,8 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import ServerSettings, Settings
-from gateway.cli.doctor.registry import breakers
+from config.settings import Settings
+from gateway.cli.doctor.registry import serving
 from tests.fixtures_gateway import Recorder, running
 
 pytestmark = pytest.mark.anyio
@@ -45,15 +45,17 @@ async def test_a_service_that_is_away_is_spared(settings: Settings, service: Rec
             told = answer["error"]["message"] if "error" in answer else answer["description"]
             assert "more than 10 levels (limits.json_depth)" in told, path
             assert 200 <= status < 500
-        [check] = await to_thread.run_sync(lambda: list(breakers(address_of(settings, client.url))))
+        [check] = await to_thread.run_sync(lambda: list(serving(served_at(settings, client.url))))
         assert check.detail == "pets: it fails, so calls to it are refused"
     assert service.requests == []
 
 
-def address_of(settings: Settings, url: str) -> ServerSettings:
+def served_at(settings: Settings, url: str) -> Settings:
     address = urlsplit(url)
-    return replace(settings.server, host=str(address.hostname), port=address.port)
+    server = replace(settings.server, host=str(address.hostname), port=address.port)
+    return replace(settings, server=server)
 
 
-def test_where_no_gateway_serves_nothing_is_said() -> None:
-    assert list(breakers(replace(load(None, {}).server, port=1))) == []
+def test_without_a_gateway_there_is_nothing_to_report() -> None:
+    settings = load(None, {})
+    assert list(serving(replace(settings, server=replace(settings.server, port=1)))) == []

@@ -68,6 +68,14 @@ def sealing(state: StateSettings) -> Iterator[Check]:
         yield Check("sealing", "warning", text)
 
 
+def workers(settings: Settings) -> Iterator[Check]:
+    """Where several workers share their state."""
+    count, backend = settings.server.processes, settings.state.backend
+    if count > 1:
+        where = "the registry's PostgreSQL" if backend == "postgres" else "Redis"
+        yield Check("workers", "ok", f"{count}, which share sessions and streams in {where}")
+
+
 def shadows() -> Iterator[Check]:
     """Foreign modules that shadow our packages: the command is safe from them, `import` is not."""
     home = Path(gateway.__file__).resolve().parents[1]

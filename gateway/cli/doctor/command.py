@@ -31,10 +31,11 @@ from gateway.cli.doctor.checks import (
     sealing,
     shadows,
     unused_scripts,
+    workers,
 )
 from gateway.cli.doctor.environment import imported, rights, wings, world
 from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
-from gateway.cli.doctor.registry import breakers, embeddings, held_back, jobs, mcp_server, toolsets
+from gateway.cli.doctor.registry import embeddings, held_back, jobs, mcp_server, serving, toolsets
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs
@@ -81,7 +82,8 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
     yield port(settings.server)
     yield from sealing(settings.state)
-    yield from breakers(settings.server, settings.metrics.token)
+    yield from workers(settings)
+    yield from serving(settings)
     yield from run(gathered(identity(settings)))
     yield from python_services(settings.sources)
     yield from run(gathered(world(settings)))

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
@@ -179,25 +180,33 @@ async def jobs(database: Database, settings: JobsSettings) -> Check:
 READY_BYTES = 1_000_000
 
 
-def breakers(server: ServerSettings, token: str = "") -> Iterator[Check]:
-    """Sources whose circuit breaker is open; none if no gateway serves here. `token` is that of the
-    metrics: the server need not listen on loopback."""
-    for source, state in sorted(_broken(server, token).items()):
-        spared = "refused" if state == "open" else "tried one by one"
+def serving(settings: Settings) -> Iterator[Check]:
+    """What the gateway at this address says of itself: its workers, and the sources whose circuit
+    breaker is open. Nothing if none serves here."""
+    state = _state(settings.server, settings.metrics.token)
+    for worker, reported in sorted(_strings(state.get("workers")).items()):
+        if reported != "ok":
+            text = f"worker {worker} of the running gateway is {reported}"
+            yield Check("workers", "warning", text)
+    for source, circuit in sorted(_strings(state.get("breakers")).items()):
+        spared = "refused" if circuit == "open" else "tried one by one"
         yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")
 
 
-def _broken(server: ServerSettings, token: str) -> dict[str, str]:
+def _state(server: ServerSettings, token: str) -> dict[str, Any]:
+    """/ready of the running gateway. `token` is that of the metrics: the server need not listen on
+    loopback."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", "/ready", headers=headers)
-        said = json.loads(connection.getresponse().read(READY_BYTES))
-        found = said.get("breakers") if isinstance(said, dict) else None
+        state = json.loads(connection.getresponse().read(READY_BYTES))
+        return state if isinstance(state, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:
         connection.close()
-    return (
-        {str(name): str(state) for name, state in found.items()} if isinstance(found, dict) else {}
-    )
+
+
+def _strings(found: object) -> dict[str, str]:
+    return {str(name): str(one) for name, one in found.items()} if isinstance(found, dict) else {}

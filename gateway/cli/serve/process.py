@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -63,6 +64,9 @@ class ServingProcess:
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
         if self._link is not None:
             beside.append(asyncio.create_task(self._link.run(self._answers())))
+            siblings = self._link.siblings
+            breaker = self._gateway.access.bounds.breaker
+            breaker.changed.subscribe(lambda place, state: siblings.tell(state, place))
         try:
             await self._server.serve(sockets=[self._listener])
         finally:
@@ -77,10 +81,17 @@ class ServingProcess:
 
     def _answers(self) -> Answers:
         """What this worker tells the others."""
-        gateway = self._gateway
+        gateway, breaker = self._gateway, self._gateway.access.bounds.breaker
+
+        def follow(state: str, place: str) -> bytes:
+            breaker.follow(place, state)
+            return b""
+
         return {
-            "status": lambda: gateway.health.status.encode(),
-            "metrics": lambda: generate_latest(gateway.metrics.registry),
+            "status": lambda _: gateway.health.status.encode(),
+            "metrics": lambda _: generate_latest(gateway.metrics.registry),
+            "open": partial(follow, "open"),
+            "closed": partial(follow, "closed"),
         }
 
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:

@@ -354,3 +354,55 @@ async def test_a_killed_model_is_replaced_and_words_are_searched_meanwhile(
         # until the next model is there, and its absence forgotten
         while "listPets" not in await searched(http, gateway, "all animals of the shop"):
             pass
+
+
+async def test_the_doctor_names_the_shared_state_and_a_worker_that_is_away(
+    gateway: Served, database_settings: DatabaseSettings
+) -> None:
+    stopped = max(await children(gateway))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        settings = {
+            "TOOLGATE_DATABASE__URL": database_settings.url,
+            "TOOLGATE_SERVER__PORT": gateway.url.rpartition(":")[2],
+            "TOOLGATE_SERVER__WORKERS": "2",
+        }
+        _, out, _ = await ran("doctor", "--json", **settings)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    details = [check["detail"] for check in json.loads(out) if check["name"] == "workers"]
+    assert details == [
+        "2, which share sessions and streams in the registry's PostgreSQL",
+        "worker 1 of the running gateway is away",
+    ]
+
+
+async def test_a_source_that_fails_at_one_worker_is_spared_by_all(
+    folder: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
+) -> None:
+    """Two failures open its circuit; alone, the other worker would need two of its own."""
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and refuses connections
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        (folder / "toolgate.yaml").write_text(
+            f"sources: {{pets: {{openapi: pets.json, base_url: '{url}'}}}}\n"
+            "breaker: {calls: 2, open_s: 600, longest_s: 600}"
+        )
+        async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+            for _ in range(2):
+                async with aiohttp.ClientSession() as one:  # one connection: one worker
+                    await call(one, gateway)
+                    await call(one, gateway)
+            await gateway.event("breaker_opened")
+            async with asyncio.timeout(DEADLINE_S):
+                while set(await circuits(http, gateway)) != {1.0}:
+                    pass
+
+
+async def circuits(http: aiohttp.ClientSession, gateway: Served) -> list[float]:
+    """State of the breaker at each worker; empty until both have one."""
+    async with http.get(gateway.url + "/metrics") as response:
+        families = {f.name: f for f in text_string_to_metric_families(await response.text())}
+    found = [sample.value for sample in families["toolgate_breaker"].samples]
+    return found if len(found) == 2 else []
