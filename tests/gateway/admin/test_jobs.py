@@ -164,6 +164,7 @@ async def test_no_tenant_sees_or_cancels_jobs_of_another(
         shown = (await api.raw("GET", f"/jobs/{job}", None, own)).json
         assert shown["state"] in {"waiting", "running"}
         assert not shown.get("cancelling")
+        assert (await api.raw("DELETE", f"/jobs/{job}", None, own)).status == 200
 
 
 async def test_the_list_is_paged_newest_first_without_results(api: Admin) -> None:
