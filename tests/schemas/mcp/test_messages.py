@@ -17,7 +17,7 @@ def test_absent_params_are_empty_ones():
 
 
 def test_members_that_nobody_asks_for_are_carried_by_no_one_and_disturb_no_one():
-    params = {"name": "t", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "task": {}}
+    params = {"name": "t", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "more": {}}
     assert read(params, CallToolParams) == CallToolParams("t", {"a": 1})
 
 
