@@ -53,7 +53,7 @@ class KeyTable:
         """`clock`: seconds since the epoch."""
         self._clock = clock
         self._keys: dict[str, tuple[KnownKey, Identity]] = {}
-        self._used: dict[str, float] = {}  # keys used since the last write
+        self._used: dict[tuple[str, str], float] = {}  # keys used since the last write
 
     async def load(self, pool: Pool) -> None:
         """Reload all keys from the registry."""
@@ -71,7 +71,7 @@ class KeyTable:
         same = same and is_key(text)
         if known is None or identity is None or not same or not self._is_good(known):
             raise UnknownKey("no such key")
-        self._used[id_] = self._clock()
+        self._used[known.tenant, id_] = self._clock()
         return identity
 
     async def write_uses(self, pool: Pool) -> None:

@@ -170,15 +170,16 @@ async def known_keys(pool: Pool) -> list[KnownKey]:
     return await _read(pool, usable, [])
 
 
-async def note_uses(pool: Pool, used: Mapping[str, float]) -> None:
-    """Record the last uses of keys, by id (s since the epoch)."""
+async def note_uses(pool: Pool, used: Mapping[tuple[str, str], float]) -> None:
+    """Record the last uses of keys, by tenant and id (s since the epoch)."""
     async with borrowed(pool) as connection:
         await connection.execute(
             """
             UPDATE api_key_t SET last_used_ts = greatest(last_used_ts, to_timestamp(used.moment))
-            FROM unnest(%s::text[], %s::float8[]) AS used (id, moment) WHERE key_id = used.id
+            FROM unnest(%s::uuid[], %s::text[], %s::float8[]) AS used (host_id, id, moment)
+            WHERE (api_key_t.host_id, key_id) = (used.host_id, used.id)
             """,
-            [list(used), list(used.values())],
+            [[tenant for tenant, _ in used], [id_ for _, id_ in used], list(used.values())],
         )
 
 

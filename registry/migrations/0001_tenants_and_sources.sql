@@ -2,7 +2,8 @@
 -- Written by registry/sources. Table and column names follow light-portal's agent tools.
 --
 -- Conventions of all tables of the registry:
---   host_id            the tenant; first in the key of every table that belongs to tenants
+--   host_id            the tenant; first in the key of every table that belongs to tenants, and in
+--                      every unique index, so that tables distribute by it (docs/scaling.md)
 --   aggregate_version  number of writes of the row, from 1
 --   active             false: out of service; the row is kept
 --   *_ts               times with time zone; update_ts and update_user: the last write

@@ -22,7 +22,7 @@ COMMENT ON COLUMN search_part_t.owner IS
     'permitted owners, and document frequencies tell nothing of others. Empty: the tenant''s.';
 
 CREATE TABLE search_doc_t (
-    doc_id             integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    doc_id             integer GENERATED ALWAYS AS IDENTITY,
     part_id            integer NOT NULL,
     entity_id          uuid NOT NULL,
     name               text COLLATE "C" NOT NULL,
@@ -37,6 +37,7 @@ CREATE TABLE search_doc_t (
     valid_to           timestamptz,
     facets             jsonb,
     digest             char(32) NOT NULL,
+    PRIMARY KEY (part_id, doc_id),
     UNIQUE (part_id, entity_id)
 );
 COMMENT ON TABLE search_doc_t IS 'Indexed entities, with the columns that results are filtered by.';
@@ -61,7 +62,7 @@ CREATE TABLE search_posting_t (
     term               text COLLATE "C" NOT NULL,
     PRIMARY KEY (part_id, term, doc_id) INCLUDE (tf, length)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX search_posting_doc_ix ON search_posting_t (doc_id);
+CREATE INDEX search_posting_doc_ix ON search_posting_t (part_id, doc_id);
 COMMENT ON TABLE search_posting_t IS 'Words of each document.';
 COMMENT ON COLUMN search_posting_t.tf IS
     'Term frequency: occurrences of the word, each times the weight of its field.';
@@ -196,7 +197,7 @@ CREATE FUNCTION search_refresh(
 #variable_conflict use_column
 DECLARE
     weights real[] := (SELECT field_weights FROM search_kind_t WHERE entity_type = kind);
-    gone integer[]; stale integer[]; changed integer[];
+    gone integer[]; changed integer[];
     lost_parts integer[]; lost_terms text[]; lost_numbers integer[]; lost_lengths float8[];
     new_parts integer[]; new_terms text[]; new_numbers integer[]; new_lengths float8[];
 BEGIN
@@ -230,9 +231,9 @@ BEGIN
                 toolsets, scopes, weight, valid_from, valid_to, facets, digest)
             SELECT * FROM source WHERE NOT EXISTS (SELECT FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id))
-            RETURNING doc_id
+            RETURNING part_id, doc_id
         ), reworded AS (
-            SELECT doc.doc_id FROM search_doc_t AS doc JOIN source
+            SELECT doc.part_id, doc.doc_id FROM search_doc_t AS doc JOIN source
                 ON (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id)
             WHERE doc.digest <> source.digest
         ), updated AS (
@@ -254,16 +255,24 @@ BEGIN
             WHERE (doc.part_id, doc.entity_id) = (given.part_id, given.entity_id)
                 AND NOT EXISTS (SELECT FROM source
                     WHERE (source.part_id, source.entity_id) = (given.part_id, given.entity_id))
-            RETURNING doc.doc_id
+            RETURNING doc.part_id, doc.doc_id
+        ), lost AS (
+            SELECT * FROM deleted UNION ALL SELECT * FROM reworded
+        ), new AS (
+            SELECT * FROM inserted UNION ALL SELECT * FROM reworded
         )
-        SELECT ARRAY(SELECT doc_id FROM deleted), ARRAY(SELECT doc_id FROM reworded),
-            ARRAY(SELECT doc_id FROM inserted UNION SELECT doc_id FROM reworded)
+        SELECT (SELECT array_agg(part_id ORDER BY doc_id) FROM lost),
+            (SELECT array_agg(doc_id ORDER BY doc_id) FROM lost),
+            (SELECT array_agg(part_id ORDER BY doc_id) FROM new),
+            (SELECT array_agg(doc_id ORDER BY doc_id) FROM new)
         $sql$, kind || '_search_v')
-    INTO gone, stale, changed USING kind, host_ids, entity_ids, owners;
+    INTO lost_parts, gone, new_parts, changed USING kind, host_ids, entity_ids, owners;
 
     WITH lost AS (
-        DELETE FROM search_posting_t WHERE doc_id = ANY (gone || stale)
-        RETURNING part_id, doc_id, term, tf
+        DELETE FROM search_posting_t AS posting
+        USING unnest(lost_parts, gone) AS doc (part_id, doc_id)
+        WHERE (posting.part_id, posting.doc_id) = (doc.part_id, doc.doc_id)
+        RETURNING posting.part_id, posting.doc_id, posting.term, posting.tf
     ), counted AS (
         SELECT part_id, term, -count(*) AS docs, 0::float8 AS length FROM lost
         GROUP BY part_id, term
@@ -276,16 +285,16 @@ BEGIN
     EXECUTE format($sql$
         WITH word AS MATERIALIZED (
             SELECT doc.part_id, doc.doc_id, found.term, found.tf
-            FROM unnest($1) AS new (doc_id)
-            JOIN search_doc_t AS doc USING (doc_id)
+            FROM unnest($1, $2) AS new (part_id, doc_id)
+            JOIN search_doc_t AS doc USING (part_id, doc_id)
             JOIN search_part_t AS part USING (part_id)
             JOIN %1$I AS source
                 ON (source.host_id, source.entity_id) = (part.host_id, doc.entity_id)
             CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
-                source.source, source.tags, source.parameters, source.parameter_texts, $2) AS found
+                source.source, source.tags, source.parameters, source.parameter_texts, $3) AS found
         ), added AS (
             INSERT INTO search_posting_t (part_id, doc_id, term, tf, length)
-            SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY doc_id) FROM word
+            SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY part_id, doc_id) FROM word
             ORDER BY part_id, term, doc_id
         ), counted AS (
             SELECT part_id, term, count(*) AS docs, 0::float8 AS length FROM word
@@ -297,7 +306,7 @@ BEGIN
         FROM counted
         $sql$, kind || '_search_v')
     INTO new_parts, new_terms, new_numbers, new_lengths
-    USING changed, weights;
+    USING new_parts, changed, weights;
 
     PERFORM search_count(lost_parts || new_parts, lost_terms || new_terms,
         lost_numbers || new_numbers, lost_lengths || new_lengths);

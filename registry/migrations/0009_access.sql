@@ -28,10 +28,10 @@ CREATE TABLE api_key_t (
     update_user        varchar(126) NOT NULL DEFAULT session_user,
     PRIMARY KEY (host_id, key_id)
 );
--- A key is looked up by its id alone, so ids are unique among all tenants.
-CREATE UNIQUE INDEX api_key_id_uk ON api_key_t (key_id);
 CREATE UNIQUE INDEX api_key_name_uk ON api_key_t (host_id, name) WHERE revoked_ts IS NULL;
 COMMENT ON TABLE api_key_t IS 'API keys of machines: tgk_<key_id>_<secret>.';
+COMMENT ON COLUMN api_key_t.key_id IS
+    '12 random letters and digits: gateways find a key by them alone, among all tenants.';
 COMMENT ON COLUMN api_key_t.principal IS 'Principal of callers with the key.';
 COMMENT ON COLUMN api_key_t.makers IS
     'Principal who made the key; if that one came with a key, also the makers of that key.';

@@ -68,7 +68,10 @@ def proposals(narrowed: str) -> bytes:
     Filters are evaluated best first until there are enough: for all documents that would dominate
     the time.
     """
-    allowed = f"SELECT true FROM search_doc_t AS doc WHERE doc.doc_id = found.doc_id AND {narrowed}"
+    allowed = (
+        "SELECT true FROM search_doc_t AS doc"
+        f" WHERE doc.part_id = %(part)s AND doc.doc_id = found.doc_id AND {narrowed}"
+    )
     return f"""
         SELECT doc_id FROM (
             SELECT posting.doc_id, {_BM25} AS bm25

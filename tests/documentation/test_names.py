@@ -20,6 +20,8 @@ VARIABLE = re.compile(r"\bTOOLGATE_[A-Z_]+")
 FILES = re.compile(r"\.(py|js|yaml|json|md|sh|sql|toml|txt|onnx)$")
 PACKAGES = ("gateway.", "registry.", "schemas.", "config.", "tests.", "benchmarks.")
 NO_SETTINGS = {
+    "citus.allow_nested_distributed_execution": "a parameter of Citus",
+    "citus.enable_unsafe_triggers": "a parameter of Citus",
     "hnsw.ef_search": "a parameter of pgvector",
     "rpc.discover": "a method of OpenRPC",
 }

@@ -26,8 +26,9 @@ async def test_a_key_from_its_making_to_its_revocation(database: Database) -> No
     assert (known.tenant, known.key, known.digest) == (HOST, key, digest_of(secret))
     assert secret.encode() not in known.digest
 
-    await note_uses(database.pool, {key.id: 1_800_000_000.0, "gone": 1.0})
-    await note_uses(database.pool, {key.id: 1_700_000_000.0})  # of a node that was slower to write
+    await note_uses(database.pool, {(HOST, key.id): 1_800_000_000.0, (HOST, "gone"): 1.0})
+    # of a node that was slower to write
+    await note_uses(database.pool, {(HOST, key.id): 1_700_000_000.0})
     used = await keys.get(key.id)
     assert used is not None
     assert used.last_used == datetime.fromtimestamp(1_800_000_000, UTC)

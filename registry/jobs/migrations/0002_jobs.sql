@@ -2,8 +2,8 @@
 
 -- Without foreign keys: a tenant may have jobs before it has sources.
 CREATE TABLE job_t (
-    job_id             uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     host_id            uuid NOT NULL,
+    job_id             uuid NOT NULL DEFAULT gen_random_uuid(),
     operation          varchar(128) NOT NULL,
     principal_id       text NOT NULL,
     principal          json NOT NULL,
@@ -25,8 +25,11 @@ CREATE TABLE job_t (
     cancel_ts          timestamptz,
     created_ts         timestamptz NOT NULL DEFAULT current_timestamp,
     started_ts         timestamptz,
-    ended_ts           timestamptz
+    ended_ts           timestamptz,
+    PRIMARY KEY (host_id, job_id)
 );
+-- The queue has ids of jobs alone.
+CREATE INDEX job_id_ix ON job_t (job_id);
 CREATE INDEX job_host_ix ON job_t (host_id, created_ts, job_id);
 CREATE UNIQUE INDEX job_once_ux ON job_t (host_id, once_key) WHERE state = 'waiting';
 CREATE INDEX job_open_ix ON job_t (queue_id) WHERE ended_ts IS NULL;
