@@ -3,8 +3,7 @@
 An attribute of this module is the group of the wing of that name, made on demand.
 """
 
-import sys
-from typing import Any
+from typing import IO
 
 import click
 
@@ -13,22 +12,21 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
-from gateway.cli.running.admin import asked, gateway_address, received
-from gateway.cli.tools.arguments import json_or_text, read_object, read_pairs
+from gateway.cli.running.client import gateway_options, running_gateway
+from gateway.cli.tools.arguments import read_object, read_pairs
 from gateway.wings.abc import Wing
 from gateway.wings.table import WINGS, load_wing
 from schemas.errors import ToolgateError
-from schemas.jsonrpc import decode_json
 
 LIST = "operations"
 HELP = """{title}: its operations, called at a running gateway.
 
 `toolgate {name} operations` lists them. Arguments are NAME=VALUE, or one object
-with --args; the answer is printed as JSON.
+with --args; the response is printed as JSON.
 
 \b
 Example:
-  toolgate {name} OPERATION name=value --token - < token.txt
+  toolgate {name} OPERATION name=value --key-file my.key
 """
 
 
@@ -59,56 +57,44 @@ class WingGroup(LazyGroup):
         name = args[0]
         if name in self.commands or name == "help" or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        return name, _operation(f"{self._wing.name}_{name}", name), args[1:]
-
-
-def _gateway_options(command: Any) -> Any:
-    url = click.option(
-        "--url", metavar="URL", help="The gateway [default: as the settings have it]."
-    )
-    token = click.option("--token", metavar="TEXT", help="A bearer token; - reads it.")
-    return token(url(command))
+        return name, _operation(self._wing, name), args[1:]
 
 
 def _operations(wing: Wing) -> click.Command:
     @click.command(LIST)
-    @_gateway_options
+    @gateway_options(key_required=False)
     @settings_option
-    def operations(settings: Settings, token: str | None, url: str | None) -> None:
+    def operations(settings: Settings, *, key_file: IO[str] | None, url: str | None) -> None:
         """List the operations of the wing."""
-        address = f"{gateway_address(settings, url)}{wing.root}/openapi.json"
-        said, status = run(received("GET", address, _secret(token)))
-        if status != 200:
-            fail(f"{address} has no description of the operations (HTTP status {status})")
-        paths = decode_json(said)["paths"].values()
-        found = [one for methods in paths for one in methods.values()]
-        rows = [(one["operationId"].removeprefix(f"{wing.name}_"), one["summary"]) for one in found]
-        print_rows(("OPERATION", "WHAT IT DOES"), [row for row in rows if row[0] != "openapi"])
+        gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
+        rows = [
+            (one.name.removeprefix(f"{wing.name}_"), one.summary)
+            for one in run(gateway.operations()).values()
+        ]
+        print_rows(("operation", "what it does"), [row for row in rows if row[0] != "openapi"])
 
     return operations
 
 
-def _operation(method: str, name: str) -> click.Command:
+def _operation(wing: Wing, name: str) -> click.Command:
     @click.command(name)
     @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
     @click.option("--args", "args_json", metavar="JSON", help="Arguments as one object.")
-    @_gateway_options
+    @gateway_options(key_required=False)
     @settings_option
     def operation(
         settings: Settings,
+        *,
         arguments: tuple[str, ...],
         args_json: str | None,
-        token: str | None,
+        key_file: IO[str] | None,
         url: str | None,
     ) -> None:
         """Call the operation at a running gateway."""
         given = {} if args_json is None else read_object(args_json)
-        pairs = {key: json_or_text(text) for key, text in read_pairs(arguments).items()}
-        address = f"{gateway_address(settings, url)}{settings.rpc.path}"
-        print_json(run(asked(address, _secret(token), method, {**given, **pairs})))
+        gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
+        answer = run(gateway.call(f"{wing.name}_{name}", given, read_pairs(arguments)))
+        if answer.value is not None:
+            print_json(answer.value)
 
     return operation
-
-
-def _secret(token: str | None) -> str | None:
-    return sys.stdin.read().strip() if token == "-" else token  # noqa: S105 - stdin

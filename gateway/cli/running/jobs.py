@@ -1,58 +1,48 @@
-"""`toolgate jobs`: jobs of a running gateway, and waiting for one with its progress."""
+"""`toolgate jobs`: jobs of a running gateway."""
 
-import sys
-from collections.abc import Callable
+import asyncio
 from typing import Any
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from config.access import ADMIN_TOOLSET
-from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import print_json, print_rows
-from gateway.cli.running.admin import asked, finish, gateway_address, progress_of, waited
+from gateway.cli.common.output import err, print_json, print_rows
+from gateway.cli.running.client import RunningGateway, gateway_option
 
 COMMANDS = {
-    "list": ("gateway.cli.running.jobs:list_", "List jobs, the newest first."),
-    "show": ("gateway.cli.running.jobs:show", "Show a job: its progress, or its result."),
+    "list": ("gateway.cli.running.jobs:list_", "List jobs, newest first."),
+    "show": ("gateway.cli.running.jobs:show", "Show the progress or the result of a job."),
     "cancel": ("gateway.cli.running.jobs:cancel", "Cancel a job."),
-    "wait": ("gateway.cli.running.jobs:wait", "Wait until a job has ended."),
+    "wait": ("gateway.cli.running.jobs:wait", "Wait for the end of a job."),
 }
-COLUMNS = ("JOB", "OPERATION", "STATE", "PROGRESS", "BY", "CREATED")
+COLUMNS = ("job", "operation", "state", "progress", "by", "created")
+POLL_S = 0.5
 
 Json = dict[str, Any]
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def jobs() -> None:
-    """Jobs of a running gateway: imports and other work that takes long.
+    """List, show, cancel and await jobs of a running gateway.
 
-    The gateway serves them where admin.tools is true, to tokens that may call the operation of a
-    job.
+    Jobs are imports and other operations of the admin API that take long. A key or token sees the
+    jobs whose operation it may call.
     """
 
 
-def _gateway_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --token and --url; pass the address and the token."""
-    token = click.option(
-        "--token", metavar="TEXT", required=True, help="A bearer token; - reads it."
-    )
-    url = click.option(
-        "--url", metavar="URL", help="The gateway [default: as the settings have it]."
-    )
-    return token(url(command))
-
-
 @click.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@_gateway_options
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs listed."
+)
+@gateway_option
 @json_option
-@settings_option
-def list_(settings: Settings, limit: int, token: str, url: str | None, as_json: bool) -> None:
-    """List jobs, the newest first."""
-    found = run(asked(*_where(settings, token, url), "listJobs", {"limit": limit}))["items"]
+def list_(gateway: RunningGateway, *, limit: int, as_json: bool) -> None:
+    """List jobs, newest first."""
+    found = run(gateway.call("listJobs", {"limit": limit})).value["items"]
     if as_json:
         print_json(found)
     else:
@@ -61,40 +51,66 @@ def list_(settings: Settings, limit: int, token: str, url: str | None, as_json: 
 
 @click.command()
 @click.argument("job")
-@_gateway_options
-@settings_option
-def show(settings: Settings, job: str, token: str, url: str | None) -> None:
-    """Show a job: its progress, or its result, as JSON."""
-    print_json(run(asked(*_where(settings, token, url), "getJob", {"job": job})))
+@gateway_option
+def show(gateway: RunningGateway, *, job: str) -> None:
+    """Show the progress or the result of a job, as JSON."""
+    print_json(run(gateway.call("getJob", {"job": job})).value)
 
 
 @click.command()
 @click.argument("job")
-@_gateway_options
-@settings_option
-def cancel(settings: Settings, job: str, token: str, url: str | None) -> None:
-    """Cancel a job. One that runs ends a moment later; one that has ended stays."""
-    print_json(run(asked(*_where(settings, token, url), "cancelJob", {"job": job})))
+@gateway_option
+def cancel(gateway: RunningGateway, *, job: str) -> None:
+    """Cancel a job and print it as JSON. A running job ends a moment later."""
+    print_json(run(gateway.call("cancelJob", {"job": job})).value)
 
 
 @click.command()
 @click.argument("job")
-@_gateway_options
-@settings_option
-def wait(settings: Settings, job: str, token: str, url: str | None) -> None:
-    """Wait until a job has ended, and print it as JSON. Fails if the job did.
+@gateway_option
+def wait(gateway: RunningGateway, *, job: str) -> None:
+    """Wait for the end of a job and print it as JSON.
 
-    Ctrl-C stops waiting; the job goes on.
+    The command fails if the job failed. Ctrl-C stops waiting; the job continues.
     """
-    finish(run(waited(*_where(settings, token, url), job)))
+    finish(run(waited(gateway, job)))
 
 
-def _where(settings: Settings, token: str, url: str | None) -> tuple[str, str]:
-    """Address and token for `asked`."""
-    secret = sys.stdin.read().strip() if token == "-" else token  # noqa: S105 - stdin
-    return f"{gateway_address(settings, url)}{settings.rpc.path}/{ADMIN_TOOLSET}", secret
+async def waited(gateway: RunningGateway, job: str, *, cancels: bool = False) -> Json:
+    """The job after its end, with its progress on standard error. `cancels`: an interrupt cancels
+    it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+            task, shown = bar.add_task(job, total=None), ""
+            while True:
+                found: Json = (await gateway.call("getJob", {"job": job})).value
+                if "ended" in found:
+                    return found
+                bar.update(task, completed=found.get("done", 0), total=found.get("total"))
+                if not err.is_terminal and shown != (shown := _progress(found)):
+                    err.print(f"{found['state']} {shown}".rstrip())
+                await asyncio.sleep(POLL_S)
+    except asyncio.CancelledError:
+        if cancels:
+            await gateway.call("cancelJob", {"job": job})
+        raise
+
+
+def finish(job: Json) -> None:
+    """Print an ended job; fail if the job failed."""
+    print_json(job)
+    if job["state"] == "failed":
+        fail(job.get("problem", {}).get("detail", "the job failed"))
+
+
+def _progress(job: Json) -> str:
+    """The progress of a job, such as `3/10 pets`."""
+    done, total = job.get("done", 0), job.get("total")
+    counted = f"{done}/{total}" if total is not None else str(done) if done else ""
+    return " ".join(filter(None, (counted, job.get("note", ""))))
 
 
 def _row(job: Json) -> tuple[str, ...]:
     state = "cancelling" if job.get("cancelling") else job["state"]
-    return (job["job"], job["operation"], state, progress_of(job), job["principal"], job["created"])
+    return (job["job"], job["operation"], state, _progress(job), job["principal"], job["created"])

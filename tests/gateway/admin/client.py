@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,6 +25,13 @@ CONFIG = Config(extra_media_type_deserializers={"application/problem+json": json
 def bearer(name: str = "root", scope: str = "admin", **claims: Any) -> dict[str, str]:
     token = KEY.token(sub=name, scope=scope, **{"exp": FOREVER, **claims})
     return {"Authorization": f"Bearer {token}"}
+
+
+def key_file(folder: Path, scope: str = "admin") -> Path:
+    """A file with a token, for --key-file of commands."""
+    file = folder / "ops.key"
+    file.write_text(bearer(scope=scope)["Authorization"].removeprefix("Bearer ") + "\n")
+    return file
 
 
 @dataclass(frozen=True)

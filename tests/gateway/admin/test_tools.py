@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
@@ -363,31 +362,3 @@ def test_switched_off_nothing_is_imported() -> None:
     code = "import sys, gateway.app; print('gateway.app.admin_tools' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
-
-
-async def ran(url: str, *words: str, **who: str) -> subprocess.CompletedProcess[str]:
-    token = bearer(**who)["Authorization"].removeprefix("Bearer ")
-    command = [sys.executable, "-m", "gateway", "admin", *words, "--url", url]
-    with anyio.fail_after(DEADLINE_S):
-        return await to_thread.run_sync(
-            lambda: subprocess.run(
-                [*command, "--token", "-"], input=token, capture_output=True, text=True, check=False
-            )
-        )
-
-
-async def test_the_command_line_calls_an_operation_by_name(served: Client) -> None:
-    api = await described(served.url, served.http)
-    done = await ran(served.url, "listTools", "limit=2")
-    assert json.loads(done.stdout) == (await api("GET", "/tools?limit=2")).json
-    listed = await ran(served.url, scope="admin:keys:read")
-    assert "listKeys" in listed.stdout
-    assert "listTools" not in listed.stdout
-    given = ("--args", '{"effect": "deny", "tools": ["slow"]}', "if_none_match=*")
-    made = await ran(served.url, "putRule", "rule=mine", *given)
-    assert json.loads(made.stdout)["name"] == "mine"
-    refused = await ran(served.url, "getTool", "tool=nothing")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "There is no tool 'nothing'" in refused.stderr
-    unknown = await ran(served.url, "listTools", scope="admin:keys:read")
-    assert "Method not found: listTools" in unknown.stderr

@@ -17,7 +17,7 @@ from registry.jobs.queue import JobQueue
 from registry.jobs.store import JobDraft, JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Recorder, running
-from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.admin.client import KEY, key_file
 from tests.gateway.cli.processes import ran, start
 from tests.gateway.guards.signing import by_jwks
 
@@ -29,18 +29,17 @@ def with_jobs(settings: Settings, tmp_path: Path) -> Settings:
     return replace(
         settings,
         auth=by_jwks(tmp_path, [KEY.jwk()]),
-        admin=replace(settings.admin, tools=True),
         jobs=replace(settings.jobs, poll_s=0.05),
         imports=replace(settings.imports, private_networks=True),
     )
 
 
 async def test_jobs_are_waited_for_listed_shown_and_cancelled(
-    with_jobs: Settings, service: Recorder
+    with_jobs: Settings, service: Recorder, tmp_path: Path
 ) -> None:
-    token = bearer()["Authorization"].removeprefix("Bearer ")
+    key = key_file(tmp_path)
     async with running(with_jobs) as client:
-        at = ("--token", token, "--url", client.url)
+        at = ("--key-file", str(key), "--url", client.url)
         code, printed, _ = await ran("admin", "verifyAudit", *at)
         done = json.loads(printed)
         assert (code, done["state"], done["result"]["problems"]) == (0, "succeeded", [])

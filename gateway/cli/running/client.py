@@ -1,0 +1,239 @@
+"""Client of a running gateway's REST APIs, for commands: operations are called by name.
+
+The gateway's OpenAPI description says where an operation is and where its arguments go: in the
+path, the query, the headers, or the body.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import IO, Any, Literal, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import settings_option
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.output import one_line
+from gateway.cli.tools.arguments import json_or_text
+from registry.names.similar_names import did_you_mean
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json, encode
+
+F = TypeVar("F", bound=Callable[..., Any])
+Json = dict[str, Any]
+
+TIMEOUT_S = 60.0  # imports are slow
+KEY_BYTES = 65536
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers that listen there
+AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
+
+
+def gateway_options(*, key_required: bool) -> Callable[[F], F]:
+    """Add `--url` and `--key-file`."""
+    url = click.option(
+        "--url", metavar="URL", help="URL of the gateway [default: server.host and server.port]."
+    )
+    key = click.option(
+        "--key-file", metavar="FILE", type=click.File("r"), required=key_required,
+        help="File with an API key or a bearer token; - reads standard input.",
+    )  # fmt: skip
+    return lambda command: url(key(command))
+
+
+def gateway_option(command: F) -> F:
+    """Add `--url`, `--key-file` and `--config`; pass the `RunningGateway` with its admin API as the
+    first argument."""
+
+    @functools.wraps(command)
+    def wrapped(settings: Settings, url: str | None, key_file: IO[str], **kwargs: Any) -> Any:
+        gateway = running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
+        return command(gateway, **kwargs)
+
+    options = gateway_options(key_required=True)
+    return options(settings_option(wrapped))  # type: ignore[return-value]  # as settings_option
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """An operation, as the OpenAPI description has it."""
+
+    name: str
+    method: str
+    path: str  # such as /sessions/{session}
+    summary: str
+    scope: str
+    parameters: Mapping[str, tuple[str, str]]  # argument -> "path", "query" or "header"; its name
+    body: Literal["none", "optional", "required"]
+
+    @classmethod
+    def of(cls, method: str, path: str, row: Json) -> "OperationRow":
+        found = [(one["in"], one["name"]) for one in row["parameters"]]
+        parameters = {_argument(place, name): (place, name) for place, name in found}
+        scopes = row["security"][0]["token"]
+        body = row.get("requestBody")
+        return cls(
+            row["operationId"],
+            method.upper(),
+            path,
+            row["summary"],
+            "".join(scopes[:1]),
+            parameters,
+            "none" if body is None else "required" if body["required"] else "optional",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAnswer:
+    value: Any  # None: an empty body
+    is_job: bool  # `value` is a job, which runs
+    etag: str
+
+
+@dataclass(slots=True)
+class RunningGateway:
+    """A running gateway, reached over HTTP. Failures end the command with the gateway's error."""
+
+    url: str
+    root: str  # path of the API
+    key: str | None
+    _rows: dict[str, OperationRow] = field(default_factory=dict)
+
+    async def operations(self) -> Mapping[str, OperationRow]:
+        """The operations of the API by name."""
+        if not self._rows:
+            paths = (await self._send("GET", "/openapi.json")).value["paths"]
+            rows = [
+                OperationRow.of(method, path, row)
+                for path, methods in paths.items()
+                for method, row in methods.items()
+            ]
+            self._rows.update((row.name, row) for row in rows)
+        return self._rows
+
+    async def call(
+        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] | None = None
+    ) -> GatewayAnswer:
+        """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
+        headers, and are JSON or text in a body."""
+        rows = await self.operations()
+        if name not in rows:
+            hint = did_you_mean(name, rows)
+            fail(f"{self.url} has no operation {name!r}. {hint or ''}".rstrip(), USAGE)
+        return await self._send(*_request(rows[name], given, texts or {}))
+
+    async def items(self, name: str, given: Mapping[str, Any]) -> list[Json]:
+        """The entries of a list, of all its pages."""
+        found: list[Json] = []
+        after: Json = {}
+        while True:
+            page = (await self.call(name, {**given, **after})).value
+            found += page["items"]
+            if not page.get("next"):
+                return found
+            after = {"after": page["next"]}
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> GatewayAnswer:
+        authorization = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        content = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as http,
+                http.request(
+                    method,
+                    f"{self.url}{self.root}{path}",
+                    data=body,
+                    headers={**authorization, **content, **(headers or {})},
+                    allow_redirects=False,
+                ) as response,
+            ):
+                data, status, answered = await response.read(), response.status, response.headers
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            fail(f"no gateway answers at {self.url} ({type(error).__name__})")
+        try:
+            value = decode_json(data) if data else None
+        except ParseError:
+            fail(f"{self.url} answers {status} without JSON: is it a gateway?")
+        if status >= 300:
+            fail(f"{self.url}: {status} {_problem(value, status)}")
+        return GatewayAnswer(value, status == HTTPStatus.ACCEPTED, answered.get("ETag", ""))
+
+
+def running_gateway(
+    settings: Settings, root: str, *, url: str | None, key_file: IO[str] | None
+) -> RunningGateway:
+    """The gateway at `url`, or that of these settings on this machine."""
+    if url is None:
+        host = LOCAL.get(settings.server.host, settings.server.host)
+        url = f"http://{f'[{host}]' if ':' in host else host}:{settings.server.port}"
+    try:
+        valid = urlsplit(url).scheme in {"http", "https"} and urlsplit(url).port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        fail(f"--url: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
+    return RunningGateway(url.rstrip("/"), root, None if key_file is None else _key(key_file))
+
+
+def _key(file: IO[str]) -> str:
+    key = file.read(KEY_BYTES).strip()
+    if not key or not key.isascii() or not key.isprintable():
+        fail("--key-file: expected an API key or a bearer token on one line", USAGE)
+    return key
+
+
+def _argument(place: str, name: str) -> str:
+    """The argument of a parameter: `if_match` of the header If-Match."""
+    return name.lower().replace("-", "_") if place == "header" else name
+
+
+def _request(
+    row: OperationRow, given: Mapping[str, Any], texts: Mapping[str, str]
+) -> tuple[str, str, dict[str, str], bytes | None]:
+    """Method, path, headers and body of a call."""
+    path, query, headers, body = row.path, dict[str, str](), dict[str, str](), dict[str, Any]()
+    for name, value in {**given, **texts}.items():
+        place, key = row.parameters.get(name, ("body", name))
+        if place == "path":
+            path = path.replace(f"{{{key}}}", quote(_text(value), safe=""))
+        elif place == "query":
+            query[key] = _text(value)
+        elif place == "header":
+            headers[key] = _text(value)
+        elif name == AS_JOB and "prefer" in row.parameters:
+            headers |= RESPOND_ASYNC if _text(value) == "true" else {}
+        else:
+            body[name] = json_or_text(texts[name]) if name in texts else value
+    if missing := [key for place, key in row.parameters.values() if f"{{{key}}}" in path]:
+        fail(f"{row.name}: expected {', '.join(f'{name}=...' for name in missing)}", USAGE)
+    if body and row.body == "none":
+        fail(f"{row.name} takes no argument {', '.join(body)}", USAGE)
+    target = f"{path}?{urlencode(query)}" if query else path
+    content = encode(body["body"] if body.keys() == {"body"} else body)
+    return row.method, target, headers, content if body or row.body == "required" else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def _problem(value: Any, status: int) -> str:
+    """The text of a problem document (RFC 9457), with the places of the errors."""
+    problem = value if isinstance(value, dict) else {}
+    detail = problem.get("detail", HTTPStatus(status).phrase)
+    return one_line(" ".join([str(detail), *map(_mistake, problem.get("errors", ()))]))
+
+
+def _mistake(error: Json) -> str:
+    """One error of a problem document: where it is, and what is wrong."""
+    place = error.get("pointer") or error.get("parameter") or error.get("header")
+    return f"{place}: {error['detail']}" if place else str(error["detail"])

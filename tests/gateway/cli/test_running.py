@@ -1,0 +1,93 @@
+"""`toolgate admin`, `status` and `sessions`, which call a running gateway."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from tests.fixtures_gateway import running
+from tests.gateway.admin.client import KEY, bearer, described, key_file
+from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.processes import ran
+from tests.gateway.guards.signing import by_jwks
+
+pytestmark = pytest.mark.anyio
+
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+async def test_sessions_are_listed_and_ended(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    key = key_file(tmp_path)
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        at = ("--url", client.url, "--key-file", str(key))
+        assert json.loads((await ran("status", "--json", *at))[1])["ready"] is True
+        await client.post("/mcp", OPENING, bearer("ada"))
+        (found,) = json.loads((await ran("sessions", "list", "--json", *at))[1])
+        assert (found["principal"], found["client"]) == ("ada", "test 1")
+        assert (await ran("sessions", "list", "--principal", "bob", "--json", *at))[1] == "[]\n"
+        assert (await ran("sessions", "end", found["id"], "--yes", *at))[0] == 0
+        code, _, told = await ran("sessions", "end", found["id"], "--yes", *at)
+        assert (code, "404 There is no session" in told) == (1, True)
+        key_file(tmp_path, scope="pets")
+        code, _, told = await ran("sessions", "list", *at)
+        assert (code, "403 This takes the scope admin:sessions:read" in told) == (1, True)
+
+
+async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_path: Path) -> None:
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        api = await described(client.url, client.http)
+        at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
+
+        async def called(*args: str) -> tuple[int, str, str]:
+            return await ran("admin", *args, *at)
+
+        rows = [line.split()[:2] for line in (await called())[1].splitlines()]
+        assert ["listKeys", "admin:keys:read"] in rows
+        page = (await api("GET", "/sources?limit=2")).json
+        assert json.loads((await called("listSources", "limit=2"))[1]) == page
+        rule = ("--args", '{"effect": "deny", "tools": ["slow"]}', "if_none_match=*")
+        assert json.loads((await called("putRule", "rule=mine", *rule))[1])["name"] == "mine"
+        code, out, told = await called("putRule", "rule=mine", *rule)
+        assert (code, out, ": 412 " in told) == (1, "", True)
+        code, out, told = await called("getTool", "tool=nothing")
+        assert (code, out, "There is no tool 'nothing'" in told) == (1, "", True)
+        assert (await called("deleteRule", "rule=mine", "if_match=*"))[:2] == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["listTool"], "no operation 'listTool'. Did you mean listTools or"),
+        (["getTool"], "getTool: expected tool=..."),
+        (["getTool", "tool=pets", "toll=pets"], "getTool takes no argument toll"),
+    ],
+)
+async def test_wrong_calls_are_refused_before_they_are_sent(
+    settings: Settings, tmp_path: Path, args: list[str], expected: str
+) -> None:
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
+        code, _, told = await ran("admin", *args, *at)
+        assert (code, expected in told) == (2, True), told
+
+
+def test_no_gateway_and_no_key_are_told(bare: Toolgate, folder: Path) -> None:
+    (folder / "key").write_text("k")
+    away = bare("status", "--url", "http://127.0.0.1:9", "--key-file", "key")
+    assert (away.code, "no gateway answers at http://127.0.0.1:9" in away.err) == (1, True)
+    assert bare("status", "--url", "ftp://x", "--key-file", "key").code == 2
+    assert bare("status", "--key-file", "-", stdin="").code == 2
