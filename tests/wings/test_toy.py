@@ -11,7 +11,7 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 from msgspec.structs import replace
 
-from config.access import Rule
+from config.access import Guardrail, Rule
 from config.load import load
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
@@ -166,6 +166,16 @@ async def test_policy_and_audit_know_it_on_every_front(toyed: Settings, tmp_path
     found = [(one.entry.subject, one.entry.source, one.entry.outcome) for one in page.records]
     assert ("toy_list", "toy", "ok") in found
     assert [one.entry.rule for one in page.records].count("closed") == 2
+
+
+async def test_results_over_rest_are_masked(toyed: Settings) -> None:
+    redact = Guardrail("result", "redact", tools=("toy_get",), pattern="milk")
+    guardrails = replace(toyed.guardrails, mask=True, rules={"drinks": redact})
+    async with running(replace(toyed, guardrails=guardrails)) as client:
+        await client.post("/toy/v1/notes", {"text": "buy milk"})
+        status, note, headers = await got(client, "/toy/v1/notes/1")
+    assert (status, note) == (200, {"number": 1, "text": "buy ***", "owner": "***"})
+    assert headers["content-type"] == "application/json"
 
 
 async def test_limits_count_calls_over_rest(toyed: Settings) -> None:

@@ -15,9 +15,10 @@ class NewNote(Struct, frozen=True, forbid_unknown_fields=True):
     text: Line
 
 
-class Note(Struct, frozen=True):
+class Note(Struct, frozen=True, omit_defaults=True):
     number: int
     text: str
+    owner: Annotated[str, Meta(extra_json_schema={"x-mask": True})] = ""
 
 
 class NoteList(Struct, frozen=True):
@@ -127,7 +128,7 @@ class NoteOperations:
         wanted = asked.names["number"]
         for number, text in await self._notes.of(asked.tenant, asked.principal.id):
             if str(number) == wanted:
-                return Note(number, text)
+                return Note(number, text, asked.principal.id)
         raise not_found("note", wanted)
 
     async def call(self, asked: OperationInput) -> Called:
