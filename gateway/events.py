@@ -25,8 +25,9 @@ class Events(CatalogEvents):
     subscription_changed: AsyncSignal[Session, SessionChange] = field(default_factory=AsyncSignal)
     """A client subscribed to a resource or unsubscribed; awaited until it is stored."""
 
-    session_ended: Signal[str] = field(default_factory=Signal)
-    """A session is no longer open here; by its id."""
+    session_ended: Signal[Session] = field(default_factory=Signal)
+    """A session is no longer open here: at each node that had it, also when that shuts down and
+    others continue with it. Opened elsewhere, its principal has no more than its id and tenant."""
 
     draining: Signal[()] = field(default_factory=Signal[()])
     """A graceful shutdown begins: no new work, and streams are closed."""

@@ -222,7 +222,7 @@ class Federation:
         self.upstream = McpUpstream(self.relay, self.task_ids)
         events.catalog_loaded.subscribe(self._follow)
         events.watch_changed.subscribe(self._watch_changed)
-        events.session_ended.subscribe(self.servers.close_owner)
+        events.session_ended.subscribe(lambda session: self.servers.close_owner(session.id))
 
     def reconfigure(self, settings: Settings) -> None:
         self._toolsets = tuple(settings.toolsets)

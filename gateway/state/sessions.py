@@ -287,7 +287,7 @@ class Sessions:
 
     def _dropped(self, session: Session) -> None:
         self._standalone.end(session)
-        self._session_ended.publish(session.id)
+        self._session_ended.publish(session)
 
     async def _end_everywhere(self, session_id: str) -> None:
         await self._store.delete(session_id)

@@ -330,6 +330,23 @@ async def test_a_session_that_ended_unheard_is_not_served_for_long(nodes, clock)
     assert b.sessions.find(session.id, ANN) is None
 
 
+async def test_the_end_of_a_session_is_published_with_its_owner_at_each_node(nodes, clock):
+    ended = []
+    for node in nodes:
+        node.events.session_ended.subscribe(
+            lambda one, name=node.bus.node: ended.append(
+                (name, one.id, one.principal.key, one.toolset)
+            )
+        )
+    a, b = nodes
+    session = await a.open(toolset="reading")
+    await b.load(session)
+    clock.now += IDLE_S
+    for node in nodes:
+        node.sessions.reap()
+    assert ended == [(name, session.id, ANN.key, "reading") for name in ("aa", "bb")]
+
+
 async def test_letting_go_of_a_session_here_leaves_it_to_the_others(nodes, clock):
     a, b = nodes
     session = await a.open()
