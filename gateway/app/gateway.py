@@ -83,10 +83,10 @@ class Gateway:
             self.feed.state, self.access.bounds.breaker.broken, self._states, events=events
         )
         self._upstreams = self._by_binding()
+        self.wings = self._wings()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
         self.admin: AdminApi | None = None
-        self.wings = self._wings()
         self.jobs = self._jobs()
         self._show()
 
@@ -357,6 +357,7 @@ class Gateway:
         return AnswerProcessing(kept, self.settings.answers.tokens, validates, self.mismatches)
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+        offering = [] if self.wings is None else [self.wings.middleware]
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
@@ -364,7 +365,7 @@ class Gateway:
             access=self.access,
             federation=self.federation,
             shared=self.shared,
-            middleware=[*self._middleware, *self.access.middleware],
+            middleware=[*self._middleware, *offering, *self.access.middleware],
             answering=self._answering(),
             find=self.search.run,
             pool=self._handle.pool,

@@ -6,9 +6,11 @@ Imported only where a wing is switched on.
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -39,6 +41,7 @@ from gateway.wings.serving import WingApi, WingOperations, drafts, not_open
 from gateway.wings.table import load_wings, section
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
 from registry.database.postgres import Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
@@ -83,8 +86,13 @@ class Wings:
 
     def __init__(self, ground: WingGround) -> None:
         self._ground = ground
-        self._served = [ServedWing(wing, ground) for wing in load_wings(ground.settings)]
+        self._served = [
+            ServedWing(wing, ground, offering=self.middleware, opened=self._opened)
+            for wing in load_wings(ground.settings)
+        ]
         self._tasks: TaskGroup | None = None
+        self._offered: set[str] = set()  # tenants that have the tools of all wings that are open
+        self._offering: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         ground.events.database_connected.subscribe(self._begin)
         ground.events.catalog_loaded.subscribe(self._catalog_loaded)
 
@@ -96,6 +104,17 @@ class Wings:
     def states(self) -> dict[str, str]:
         """By name, for the details of readiness."""
         return {f"wing {one.name}": one.state for one in self._served}
+
+    def middleware(self, handle: Handler, _route: Route) -> Handler:
+        """Offers the tools to a tenant that was new, before its first request is handled."""
+
+        async def offered(context: Context, request: Request) -> Any:
+            tenant = context.principal.tenant
+            if tenant not in self._offered and context.identity.refusal is None:
+                await self._offering[tenant].run(partial(self._offer_to, tenant))
+            return await handle(context, request)
+
+        return offered
 
     def reconfigure(self) -> None:
         """Use the middleware and the guards of now for requests that come over HTTP."""
@@ -124,6 +143,19 @@ class Wings:
             for one in self._served:
                 await one.attempted.wait()
 
+    def _opened(self) -> None:
+        """A wing was opened: it has stored its tools for the tenants in the database alone."""
+        self._offered.clear()
+
+    async def _offer_to(self, tenant: str) -> None:
+        if tenant in self._offered:
+            return
+        known = self._ground.catalogs.of(tenant).sources
+        missing = [one for one in self._served if one.state == "ok" and one.name not in known]
+        if all([await one.offer_to(tenant, loads=True) for one in missing]):
+            self._offered.add(tenant)
+            self._offering.pop(tenant, None)
+
     def _catalog_loaded(self, tenant: str) -> None:
         """Offer the tools to a tenant that was new to this gateway."""
         known = self._ground.catalogs.of(tenant).sources
@@ -135,11 +167,21 @@ class Wings:
 class ServedWing:
     """One wing, opened again after each failure."""
 
-    def __init__(self, wing: Wing, ground: WingGround) -> None:
+    def __init__(
+        self,
+        wing: Wing,
+        ground: WingGround,
+        *,
+        offering: Middleware,
+        opened: Callable[[], None],
+    ) -> None:
+        """`offering` is the middleware of all wings. `opened` is called each time that it was
+        opened."""
         self.name = wing.name
+        self._was_opened = opened
         self.state: WingState = "opening"
         self.attempted = anyio.Event()  # opened for the first time, or failed to
-        self.calls = WingCalls(wing.name, ground)
+        self.calls = WingCalls(wing.name, ground, offering)
         self._wing = wing
         self._ground = ground
         self._begun = anyio.Event()
@@ -191,23 +233,29 @@ class ServedWing:
         if self._begun.is_set():
             await self._closed.wait()
 
-    async def offer_to(self, tenant: str) -> None:
-        """Store the tools for a tenant besides the gateway's own; failures are logged."""
+    async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
+        """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
+        may succeed later. `loads`: load the catalog also if another gateway has stored them."""
         try:
             await self._store(tenant)
+            if loads and self.name not in self._ground.catalogs.of(tenant).sources:
+                await self._ground.catalogs.reload(ToolStore(self._database.pool), tenant)
         except (ToolgateError, psycopg.OperationalError, PoolTimeout) as error:
             extra = {"wing": self.name, "tenant": tenant, "reason": str(error)}
             log.error("wing_tools_not_stored", extra=extra)
+            return isinstance(error, ToolgateError)
+        return True
 
     async def _store(self, tenant: str) -> None:
-        """Store the tools for a tenant, if they are not those stored. Raises ToolgateError, and
-        psycopg.OperationalError."""
+        """Store the tools for a tenant and load its catalog, if they are not those stored. Raises
+        ToolgateError, and psycopg.OperationalError."""
         store, limits = ToolStore(self._database.pool), self._ground.settings.imports
         sources = Sources(store, tenant, limits, offered={self.name: self._drafts})
         options = HybridOptions()
         location = f"wing:{self.name}"
         spec = ImportSpec(self.name, location, kind="wing", options=options, origin="wing")
-        await sources.import_changed(spec)
+        if await sources.import_changed(spec) is not None:
+            await self._ground.catalogs.reload(store, tenant)
 
     async def _opened(self) -> float:
         """Keep it open until it is stopped or fails; returns for how many seconds it was open."""
@@ -216,6 +264,7 @@ class ServedWing:
             async with self._wing.open(await self._parts()) as offer:
                 with self._serving(offer):
                     await self._offer_tools()
+                    self._was_opened()
                     since, self.state = time.monotonic(), "ok"
                     log.info("wing_open", extra={"wing": self.name})
                     self.attempted.set()
@@ -294,8 +343,9 @@ class ServedWing:
 class WingCalls:
     """Calls of a wing's operations that come over its REST API, guarded like any call of a tool."""
 
-    def __init__(self, name: str, ground: WingGround) -> None:
+    def __init__(self, name: str, ground: WingGround, offering: Middleware) -> None:
         self._name = name
+        self._offering = offering
         self._ground = ground
         self._tools: WeakKeyDictionary[Catalog, Mapping[str, Tool]] = WeakKeyDictionary()
         self.wire()
@@ -309,7 +359,8 @@ class WingCalls:
         upstreams: dict[type, Upstream] = {WingBinding: WingUpstream(self._ground.upstreams)}
         self._plans = CallPlans(upstreams, access.guards, access.policy_view)
         handle: Handler = self._call
-        for wrap in reversed([*self._ground.middleware(), *access.middleware]):
+        middleware = [*self._ground.middleware(), self._offering, *access.middleware]
+        for wrap in reversed(middleware):
             handle = wrap(handle, Route(JSON_RPC, OTHER))
         self._handle = handle
 

@@ -244,6 +244,26 @@ async def test_other_tenants_have_it_too(
                 await anyio.wait_all_tasks_blocked()
 
 
+@pytest.mark.parametrize("front", ["rest", "rpc", "list"])
+async def test_a_tenant_that_is_new_has_it_with_its_first_request(
+    toyed: Settings, store: ToolStore, tmp_path: Path, front: str
+) -> None:
+    auth = by_jwks(tmp_path, [KEY.jwk()], tenant_claim="host")
+    caller = bearer(scope="toy:read toy:write", host=OTHER)
+    async with running(replace(toyed, auth=auth)) as client:
+        assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
+        assert await store.hosts() == [HOST]  # anonymous callers add none
+        if front == "rest":
+            assert (await client.post("/toy/v1/notes", {"text": "milk"}, caller))[0] == 201
+        elif front == "rpc":
+            _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), caller)
+            assert answer["result"]["number"] == 1
+        elif front == "list":
+            _, answer, _ = await client.post("/rpc", rpc("tools/list", {}), caller)
+            assert {one["name"] for one in answer["result"]["tools"]} & NAMES == NAMES
+        assert await store.hosts() == [HOST, OTHER]
+
+
 async def test_a_source_of_the_same_name_stays_as_it_is(
     toyed: Settings, store: ToolStore, caplog: pytest.LogCaptureFixture
 ) -> None:
