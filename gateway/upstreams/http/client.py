@@ -112,9 +112,11 @@ class Client:
         server = request.server
         if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
             server = None  # the operator's address applies to all operations
-        headers = pool.with_configured(request.headers)
+        headers = request.headers if not pool.headers else pool.with_configured(request.headers)
         try:
-            site = _site(pool, source, server)
+            site = pool.own_site if server is None else None
+            if site is None:
+                site = _site(pool, source, server)
             with Deadline(pool.timeout_s):
                 return await self._attempts(pool, request, site, headers=headers, reader=reader)
         except (aiohttp.ClientError, OSError, TooLarge) as error:
@@ -157,26 +159,27 @@ class Client:
                     body=request.stream or request.body,
                     repeatable=repeatable,
                 )
-                answer = await self._read(response, reader)
+                try:
+                    body = await reader(response, self.connections.limits.response_limit_bytes)
+                finally:
+                    if response.body is None:
+                        response.close()
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
                 if retries == 0:
                     raise
             else:
-                if retries == 0 or answer.status not in RETRIED:
-                    return answer
+                if retries == 0 or response.status not in RETRIED:
+                    return _answer(response, body)
             retries -= 1
             await asyncio.sleep(pause_s)
             pause_s *= 2
 
-    async def _read(self, response: Http1Response, reader: Reader) -> HttpResponse:
-        try:
-            body = await reader(response, self.connections.limits.response_limit_bytes)
-        finally:
-            response.close()
-        status, reason, headers = response.status, response.reason, response.headers
-        if isinstance(body, Download):
-            return HttpResponse(status, reason, headers, b"", body)
-        return HttpResponse(status, reason, headers, body)
+
+def _answer(response: Http1Response, body: bytes | Download) -> HttpResponse:
+    status, reason, headers = response.status, response.reason, response.headers
+    if isinstance(body, Download):
+        return HttpResponse(status, reason, headers, b"", body)
+    return HttpResponse(status, reason, headers, body)
 
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:

@@ -165,7 +165,7 @@ class SourcePool:
         self.unheld.set()
         self._holders = 0
         self.http = self._pool(limits.connections)
-        self._site: tuple[str, Site] | None = None  # of `base_url`
+        self.own_site: Site | None = None  # of `base_url`, once a call has needed it
         self._unlimited: Pool | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._public: aiohttp.ClientSession | None = None
@@ -240,11 +240,9 @@ class SourcePool:
 
     def site(self, address: str) -> Site:
         """`address` as one that requests can be sent to. Raises InvalidURL and PrivateAddress."""
-        if self._site is not None and self._site[0] == address:
-            return self._site[1]
         site = Site(self.url(address))
         if address == self.base_url:
-            self._site = address, site
+            self.own_site = site
         return site
 
     async def close(self) -> None:
@@ -402,6 +400,8 @@ def declared_within(response: Http1Response, limit_bytes: int) -> bool:
 
 async def read(response: Http1Response, limit_bytes: int) -> bytes:
     """The whole body. Raises TooLarge as soon as the limit is exceeded."""
+    if response.body is not None and len(response.body) <= limit_bytes:
+        return response.body
     if declared_within(response, limit_bytes):
         return await response.read()
     body = bytearray()

@@ -63,6 +63,8 @@ class Reading:
     async def __call__(self, response: Http1Response, limit_bytes: int) -> bytes | Download:
         """Raises TooLarge for more than `limit_bytes` without a download, and NoRoom."""
         shortest = min(self._inline_bytes, limit_bytes)
+        if response.body is not None and len(response.body) <= shortest:
+            return response.body
         if declared_within(response, shortest):
             return await response.read()
         good = 200 <= response.status < 300

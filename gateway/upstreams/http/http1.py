@@ -93,7 +93,11 @@ class Site:
         lines = self._lines.copy()
         for name, value in headers.items():
             lines[_field(name)] = f"{name}: {value}"
-        _frame(lines, method, body)
+        if body is None and method in BODILESS:
+            lines.pop("content-length", None)
+            lines.pop("transfer-encoding", None)
+        else:
+            _frame(lines, method, body)
         path = self._path + target.partition("#")[0] or "/"
         if " " in path or not path.isprintable():
             raise MalformedRequest("control characters in its path")
@@ -175,20 +179,9 @@ class Http1Connection(asyncio.Protocol):
         self._sending: asyncio.Task[None] | None = None  # of a streamed body
         self._sent = True  # the whole request
         self._status = 0
-        self._reset("GET")
-
-    def _reset(self, method: str) -> None:
-        self._method = method
-        self._reason = b""
-        self._fields: list[tuple[str, str]] = []
-        self._chunks: list[bytes] = []
-        self._buffered_bytes = 0
-        self._framing_bytes = 0
-        self._until_end = False  # the end of the connection is that of the body
+        self._headers: CIMultiDict[str] | None = None  # of the present response
+        self._chunks: list[bytes] = []  # of the body, not taken yet
         self._keep_alive = False
-        self._reading_paused = False
-        self._headers: CIMultiDict[str] | None = None
-        self.silent = True
 
     @property
     def idle(self) -> bool:
@@ -205,28 +198,50 @@ class Http1Connection(asyncio.Protocol):
     async def exchange(self, request: Http1Request, head: bytes) -> "Http1Response":
         """Send a request, whose encoded head is `head`, and wait for the head of its response.
         Unless that comes, the connection is closed. Raises aiohttp.ClientError."""
-        self._reset(request.method)
+        # in one function: every upstream call passes here
+        self._method = request.method
+        self._reason = b""
+        self._fields: list[tuple[str, str]] = []
+        self._chunks = []
+        self._buffered_bytes = 0
+        self._framing_bytes = 0
+        self._until_end = False  # the end of the connection is that of the body
+        self._keep_alive = False
+        self._reading_paused = False
+        self.silent = True
         self.state = State.HEAD
         try:
-            self._send(head, request.body)
+            if request.body is None:
+                self._transport.write(head)
+            else:
+                self._send(head, request.body)
             while self.state is State.HEAD:
-                await self._changed()
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
             if self._headers is None:
                 raise self._failure()
         except BaseException:
             self.abort()
             raise
+        headers, body = self._headers, None
+        if (
+            self.state is State.DONE
+            and not self._reading_paused
+            and "Content-Encoding" not in headers
+        ):
+            body = b"".join(self._chunks)
+            self.release(self)
         reason = self._reason.decode("utf-8", "surrogateescape")
-        return Http1Response(self, request, self._status, reason=reason, headers=self._headers)
+        return Http1Response(self, request, self._status, reason=reason, headers=headers, body=body)
 
-    def _send(self, head: bytes, body: bytes | Stream | None) -> None:
+    def _send(self, head: bytes, body: bytes | Stream) -> None:
         if isinstance(body, Stream):
             self._sent = False
             self._transport.write(head)
             self._sending = asyncio.create_task(self._send_stream(body))
             self._sending.add_done_callback(self._stream_ended)
-        elif body is None or len(body) <= JOINED_BYTES:
-            self._transport.write(head + body if body else head)
+        elif len(body) <= JOINED_BYTES:
+            self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
 
@@ -271,7 +286,8 @@ class Http1Connection(asyncio.Protocol):
                 return b""
             if self.state is not State.BODY:
                 raise self._failure()
-            await self._changed()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         chunks, self._chunks, self._buffered_bytes = self._chunks, [], 0
         if self._reading_paused and self.state is not State.CLOSED:
             self._reading_paused = False
@@ -290,6 +306,7 @@ class Http1Connection(asyncio.Protocol):
         ):
             self.state = State.IDLE
             self._sending = None
+            self._headers = None
             self._chunks.clear()
             return True
         self.abort()
@@ -301,13 +318,6 @@ class Http1Connection(asyncio.Protocol):
             self._sending.cancel()
         self.state = State.CLOSED
         self._transport.abort()
-
-    async def _changed(self) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -443,7 +453,9 @@ def _is_until_end(headers: CIMultiDict[str]) -> bool:
 
 class Http1Response:
     """A response whose body is read as it arrives, decompressed. Its connection is held until
-    `close`."""
+    `close`, unless `body` is set: the whole of it had arrived with the head."""
+
+    __slots__ = ("_connection", "body", "headers", "reason", "request", "status")
 
     def __init__(
         self,
@@ -453,12 +465,14 @@ class Http1Response:
         *,
         reason: str,
         headers: CIMultiDict[str],
+        body: bytes | None = None,
     ) -> None:
         self.request = request
         self.status = status
         self.reason = reason
         self.headers = headers
-        self._connection: Http1Connection | None = connection
+        self.body = body
+        self._connection = connection if body is None else None
 
     @property
     def complete(self) -> bool:
@@ -479,14 +493,9 @@ class Http1Response:
 
     async def read(self) -> bytes:
         """The whole body. Raises aiohttp.ClientError."""
-        chunks = []
-        if "Content-Encoding" not in self.headers:
-            connection = self._held()
-            chunks.append(await connection.take())
-            if connection.drained:  # as most are that fit into one packet
-                return chunks[0]
-        chunks += [chunk async for chunk in self.iter_any()]
-        return b"".join(chunks)
+        if self.body is not None:
+            return self.body
+        return b"".join([chunk async for chunk in self.iter_any()])
 
     def iter_any(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come. Raises aiohttp.ClientError."""
@@ -507,6 +516,10 @@ class Http1Response:
         return self._connection
 
     async def _plain(self) -> AsyncIterator[bytes]:
+        if self.body is not None:
+            if self.body:
+                yield self.body
+            return
         while chunk := await self._held().take():
             yield chunk
 

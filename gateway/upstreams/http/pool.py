@@ -95,7 +95,8 @@ class Pool:
             connection = await self._connect(site.origin)
             return await connection.exchange(request, head)
         except BaseException:
-            self._free()
+            if self._slots is not None:
+                self._slots.release()
             raise
 
     async def close(self) -> None:
@@ -110,18 +111,18 @@ class Pool:
         await asyncio.gather(*ended)
         await self._resolver.close()
 
-    def _free(self) -> None:
-        if self._slots is not None:
-            self._slots.release()
-
     def _release(self, connection: Http1Connection) -> None:
         """Take a connection back from its response."""
-        self._free()
+        if self._slots is not None:
+            self._slots.release()
         if not connection.reuse():
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._idle.setdefault(connection.origin, deque()).append(connection)
+        idle = self._idle.get(connection.origin)
+        if idle is None:
+            idle = self._idle[connection.origin] = deque()
+        idle.append(connection)
         if self._expiry is None:
             self._expiry = loop.call_later(self._idle_s, self._expire)
 
