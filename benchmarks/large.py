@@ -36,7 +36,7 @@ from registry.search import statements
 from registry.search.indexes import ensure_indexes, predicate
 from registry.search.run import effort
 from registry.search.statements import Shape
-from registry.search.transaction import LOOKUPS, HalfVector, VectorDumper, transaction
+from registry.search.transaction import LOOKUPS, HalfVector, Transaction, VectorDumper, transaction
 
 HOST = "00000000-0000-0000-0000-000000000001"
 MODEL = "made/up"
@@ -205,7 +205,7 @@ async def _searched(
     words: dict[str, object] = {"proposed": [], "terms": [], "idfs": [], "average": 1.0}
     values = {"part": 1, "host": HOST, "kind": "tool", "model": MODEL, "ef": str(ef), "reach": ef}
     answers = []
-    async with transaction(database.pool) as opened:
+    async with transaction(database.pool, Transaction) as opened:
         for query in asked:
             started = time.perf_counter()
             rows = await opened.rows(

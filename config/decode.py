@@ -111,7 +111,7 @@ EXCERPT = 60
 CREDENTIALS = re.compile(r"//.*@")
 QUERY = re.compile(r"\?.*", re.DOTALL)
 MISSING = object()
-WITH_PASSWORDS = (("database", "url"), ("state", "redis_url"))  # URLs
+WITH_PASSWORDS = (("database", "url"), ("database", "read_url"), ("state", "redis_url"))  # URLs
 SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
     *(("audit", "key"), ("secrets", "key")),

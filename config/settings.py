@@ -48,6 +48,7 @@ from config.types import (
     ProfileName,
     PurposeName,
     RedisUrl,
+    ReplicaUrl,
     Retries,
     Seconds,
     Secret,
@@ -174,6 +175,9 @@ class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pool_max: Count
     connect_timeout_s: Seconds
     retry_max_s: Seconds
+    read_url: ReplicaUrl
+    read_pool_max: Count
+    read_timeout_s: Seconds
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True):

@@ -68,6 +68,13 @@ DatabaseUrl = Annotated[
         description='"embedded" or a postgresql:// URL',
     ),
 ]
+ReplicaUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(postgres(ql)?://\S*)?" + END,
+        description="a postgresql:// URL, or nothing",
+    ),
+]
 MemorySize = Annotated[
     str,
     Meta(pattern=r"^[1-9][0-9]* ?(kB|MB|GB|TB)" + END, description="a size such as 128MB"),

@@ -44,6 +44,9 @@ def settings_for(data_dir: Path) -> Settings:
         pool_max=8,
         connect_timeout_s=5,
         retry_max_s=0.2,
+        read_url="",
+        read_pool_max=4,
+        read_timeout_s=0.5,
     )
 
 

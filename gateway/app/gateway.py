@@ -47,6 +47,7 @@ from schemas.jsonrpc import Request
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
     from gateway.app.wings import Wings
+    from registry.search.replica import Replica
 
 
 class Gateway:
@@ -78,6 +79,7 @@ class Gateway:
         self.feed = self._feed()
         self.access = self._access(policy_view)
         self.embeddings = self._embeddings()
+        self.replica = self._replica()
         self.search = self._search()
         self.health = Health(
             self.feed.state, self.access.bounds.breaker.broken, self._states, events=events
@@ -95,6 +97,8 @@ class Gateway:
         # Not asyncio's: its tasks are cancelled once, and under Python 3.11 the pool of psycopg may
         # miss that (`asyncio.wait_for` drops it when a connection arrives at the same moment).
         shared = self.shared
+        if self.replica is not None:
+            await self.replica.open()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.feed.run)
@@ -123,6 +127,8 @@ class Gateway:
             await shared.sessions.close_all()
             await self.federation.close()
             await self.embeddings.close()
+            if self.replica is not None:
+                await self.replica.close()
             await self.access.close()
             await shared.stores.close()
             await self.upstreams.client.close()
@@ -285,7 +291,26 @@ class Gateway:
             self.settings.search,
             when_down=self.settings.disclosure.when_down,
             why=self.embeddings.missing,
+            replica=self.replica,
         )
+
+    def _replica(self) -> "Replica | None":
+        if not self.settings.database.read_url:
+            return None
+        from registry.search.replica import Replica
+
+        replica = Replica(self.settings.database, self.events.catalog_loaded)
+        self.metrics.gauge(
+            "toolgate_search_replica_reads",
+            "Transactions of searches on the replica.",
+            lambda: replica.reads,
+        )
+        self.metrics.gauge(
+            "toolgate_search_replica_fallbacks",
+            "Transactions of searches that the primary took over from the replica.",
+            lambda: replica.fallbacks,
+        )
+        return replica
 
     def _jobs(self) -> "Jobs | None":
         if not has_jobs(self.settings):

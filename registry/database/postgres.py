@@ -134,18 +134,8 @@ class Database:
     def __init__(self, settings: Settings, embedded: Embedded | None = None) -> None:
         self._settings = settings
         self._embedded = embedded
-        self._conninfo = _conninfo(settings, embedded)
-        self.pool: Pool = AsyncConnectionPool(
-            self._conninfo,
-            min_size=0,
-            max_size=settings.pool_max,
-            timeout=settings.connect_timeout_s,
-            # Upper bound of the backoff: an attempt with longer delays would miss the database's
-            # return.
-            reconnect_timeout=settings.connect_timeout_s,
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-        )
+        self._conninfo = _conninfo(settings, "url", embedded.url if embedded else settings.url)
+        self.pool = _pool(settings, self._conninfo, settings.pool_max, settings.connect_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -317,13 +307,34 @@ class DatabaseHandle:
         return self.opened.pool if self.opened else None
 
 
-def _conninfo(settings: Settings, embedded: Embedded | None) -> str:
-    given = embedded.url if embedded else settings.url
+def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> Pool:
+    """A pool, not opened yet, for the URL in the setting database.NAME, which is not embedded.
+
+    Raises DatabaseError for a URL that libpq cannot parse.
+    """
+    return _pool(settings, _conninfo(settings, name, getattr(settings, name)), size, timeout_s)
+
+
+def _pool(settings: Settings, conninfo: str, size: int, timeout_s: float) -> Pool:
+    return AsyncConnectionPool(
+        conninfo,
+        min_size=0,
+        max_size=size,
+        timeout=timeout_s,
+        # Upper bound of the backoff: an attempt with longer delays would miss the database's
+        # return.
+        reconnect_timeout=settings.connect_timeout_s,
+        check=AsyncConnectionPool.check_connection,
+        open=False,
+    )
+
+
+def _conninfo(settings: Settings, name: str, given: str) -> str:
     try:
         named: dict[str, Any] = conninfo_to_dict(given)
     except psycopg.ProgrammingError:
         raise DatabaseError(
-            "database.url is neither 'embedded' nor a libpq URL such as "
+            f"database.{name} is neither 'embedded' nor a libpq URL such as "
             "postgresql://user:password@host:5432/name"
         ) from None  # libpq quotes its unreadable input, including the password
     defaults = {

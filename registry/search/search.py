@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anyio import create_task_group
 
@@ -20,9 +20,12 @@ from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.filters import DocumentCounts
 from registry.search.lexical import readable
 from registry.search.query import SearchQuery, SearchResult, Timings
-from registry.search.run import PreparedPart, SearchRun
-from registry.search.transaction import transaction
+from registry.search.run import SearchRun
+from registry.search.transaction import read
 from schemas.errors import InvalidParams, Unavailable, Unreachable
+
+if TYPE_CHECKING:
+    from registry.search.replica import Replica
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -59,9 +62,11 @@ class Search:
         when_down: Literal["lexical", "fail_closed"] = "lexical",
         why: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        replica: "Replica | None" = None,
     ) -> None:
         """`embedding` returns the model whose vectors are searched, by the purpose of the kind, or
-        None, for the reason `why` if given. `when_down`: `disclosure.when_down`."""
+        None, for the reason `why` if given. `when_down`: `disclosure.when_down`.
+        `replica`: where searches read from instead, if it can be."""
         self._pool = pool
         self._settings = settings
         self._when_down = when_down
@@ -73,6 +78,7 @@ class Search:
             clock=clock,
         )
         self._counts = DocumentCounts(clock)
+        self._read = replica.read if replica else read
 
     @property
     def model_failed(self) -> bool:
@@ -105,7 +111,7 @@ class Search:
 
     async def _found(self, pool: Pool, run: SearchRun, ready: Ready, text: str) -> SearchResult:
         started = time.perf_counter()
-        prepare = partial(_prepared, pool, run)
+        prepare = partial(self._read, pool, run.prepare)
         if ready.embedder is None:
             prepared, encoded = await prepare(), Encoded(why=ready.why)
         else:
@@ -115,8 +121,8 @@ class Search:
                 self._refuse_words()
         found = SearchResult(note=run.note(encoded))
         if prepared:
-            async with transaction(pool) as opened:
-                found = await run.finish(opened, prepared, encoded)
+            finish = partial(run.finish, prepared=prepared, encoded=encoded)
+            found = await self._read(pool, finish)
         whole_ms = (time.perf_counter() - started) * 1000
         took = Timings(encoded.took_ms, whole_ms - encoded.took_ms)
         return replace(found, took=took, model=encoded.model, vector=encoded.whole)
@@ -127,8 +133,3 @@ class Search:
                 "nothing can be found by meaning at the moment, and disclosure.when_down is "
                 "fail_closed; try again later"
             )
-
-
-async def _prepared(pool: Pool, run: SearchRun) -> list[PreparedPart]:
-    async with transaction(pool) as opened:
-        return await run.prepare(opened)

@@ -1,9 +1,9 @@
 """The statements of a search on a connection, in a transaction."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from psycopg import AsyncCursor
 from psycopg.adapt import Dumper
@@ -43,7 +43,7 @@ Planner: TypeAlias = Mapping[str, str]
 """How a statement is to be planned."""
 
 # No statement is large enough for JIT compilation, and parallel workers are not worth their start.
-_PLANNER = b"""
+PLANNER = b"""
     SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
         set_config('max_parallel_workers_per_gather', '0', true),
         set_config('work_mem', '32MB', true),
@@ -70,14 +70,31 @@ class Transaction:
     ) -> list[TupleRow]:
         """The rows of `statement`, planned with these settings."""
         if planner != self._planner:
-            await self._cursor.execute(_PLANNER, planner)
+            await self.plan(planner)
             self._planner = planner
         await self._cursor.execute(statement, values)
         return await self._cursor.fetchall()
 
+    async def plan(self, planner: Planner) -> None:
+        """Set how the following statements are planned."""
+        await self._cursor.execute(PLANNER, planner)
+
+
+A = TypeVar("A")
+Opened = TypeVar("Opened", bound=Transaction)
+Work: TypeAlias = Callable[[Transaction], Awaitable[A]]
+
 
 @asynccontextmanager
-async def transaction(pool: Pool) -> AsyncIterator[Transaction]:
+async def transaction(
+    pool: Pool, make: Callable[[AsyncCursor[TupleRow]], Opened]
+) -> AsyncIterator[Opened]:
     async with borrowed(pool) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
-        yield Transaction(cursor)
+        yield make(cursor)
+
+
+async def read(pool: Pool, work: Work[A]) -> A:
+    """The result of `work` in a transaction of its own."""
+    async with transaction(pool, Transaction) as opened:
+        return await work(opened)

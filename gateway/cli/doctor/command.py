@@ -33,7 +33,7 @@ from gateway.cli.doctor.checks import (
     unused_scripts,
     workers,
 )
-from gateway.cli.doctor.environment import imported, rights, wings, world
+from gateway.cli.doctor.environment import imported, replica, rights, wings, world
 from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.registry import embeddings, held_back, jobs, mcp_server, serving, toolsets
 from gateway.cli.imports.report import is_private
@@ -150,6 +150,8 @@ async def _database(database: Database, settings: Settings) -> AsyncIterator[Che
         if any(state.applied is None for state in states):
             async for check in rights(connection):
                 yield check
+        if settings.database.read_url:
+            yield await replica(settings.database, connection)
     pending = [f"{state.component}/{state.name}" for state in states if state.applied is None]
     if pending:
         hint = "`toolgate serve` applies them, or `toolgate migrate` now"

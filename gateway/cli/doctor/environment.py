@@ -9,18 +9,19 @@ from urllib.parse import urlsplit
 import anyio
 import psycopg
 from anyio import to_thread
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, OperationalError
+from psycopg_pool import PoolTimeout
 from redis.exceptions import RedisError
 
 from config.networks import without_queries
-from config.settings import Settings, StateSettings
+from config.settings import DatabaseSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway.cli.common.database import open_registry
 from gateway.cli.doctor.checks import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
 from gateway.wings.table import enabled, load_wing, section
 from registry.database.embedded import DatabaseError, has_cluster
-from registry.database.postgres import Pool
+from registry.database.postgres import Pool, borrowed, make_pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
 from registry.sources.specs import configured, removed_from_settings
@@ -120,6 +121,34 @@ async def _redis(state: StateSettings) -> Check:
         reason = type(error).__name__  # its text may contain the address, and a password in it
         return Check("redis", "failed", f"state.redis_url does not answer ({reason}); {hint}")
     return Check("redis", "ok", "answers (state.redis_url)")
+
+
+async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check:
+    """Whether searches can read from `database.read_url`."""
+    timeout_s = min(database.connect_timeout_s, TIMEOUT_S)
+    there = make_pool(database, "read_url", size=1, timeout_s=timeout_s)
+    try:
+        async with there, borrowed(there) as connection:
+            own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
+            found = await connection.execute(_REPLICA, [position])
+            known, behind = await found.fetchone() or ("", None)
+    except (OperationalError, PoolTimeout) as error:
+        reason = f"database.read_url does not answer ({type(error).__name__})"
+        return Check("replica", "warning", f"{reason}; searches read from database.url")
+    if behind is None or own != known:
+        what = "another server" if own != known else "no streaming replica"
+        reason = f"database.read_url leads to {what}; searches read from database.url"
+        return Check("replica", "failed", reason)
+    return Check("replica", "ok", f"{max(0, behind)} bytes behind (database.read_url)")
+
+
+_PRIMARY = """
+SELECT system_identifier::text, pg_current_wal_insert_lsn()::text FROM pg_control_system()
+"""
+_REPLICA = """
+SELECT system_identifier::text, pg_wal_lsn_diff(%s, CASE WHEN pg_is_in_recovery()
+    THEN pg_last_wal_replay_lsn() END)::bigint FROM pg_control_system()
+"""
 
 
 async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:

@@ -1,0 +1,144 @@
+"""Searches on a read replica (`database.read_url`), where that is as new as the catalog.
+
+The primary's position in its write-ahead log, read after a catalog was loaded, covers all that is
+in it. A streaming replica that has replayed the log that far finds every tool that this gateway
+lists; until then, and while it does not answer, searches read from the primary. Vectors may be
+older: those that are written later do not change a catalog.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from config.settings import DatabaseSettings as Settings
+from registry.database.postgres import Pool, borrowed, make_pool
+from registry.search.transaction import PLANNER, A, Planner, Transaction, Work, read, transaction
+from schemas.signals import Signal
+
+log = logging.getLogger("toolgate.search")
+
+FIRST_REST_S = 1.0
+POSITION = "SELECT pg_current_wal_insert_lsn()::text"
+
+
+class Stale(Exception):
+    """The replica has not replayed the log up to the catalog, or is no streaming replica."""
+
+
+class ReplicaTransaction(Transaction):
+    """Compares positions in the statement that begins a transaction, so that it costs no round
+    trip: a replica never goes back."""
+
+    position = ""
+
+    async def plan(self, planner: Planner) -> None:
+        values = {**planner, "position": self.position}
+        await self._cursor.execute(_PLANNER, values)
+        *_, reached = await self._cursor.fetchone() or (False,)
+        if not reached:
+            raise Stale
+
+
+_PLANNER = PLANNER + b", coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)"
+
+
+class Replica:
+    """Runs the statements of searches, on the primary where the replica cannot."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        loaded: Signal[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`loaded`: a tenant's catalog was loaded. Raises DatabaseError for an unusable URL."""
+        self._pool = make_pool(
+            settings,
+            "read_url",
+            size=settings.read_pool_max,
+            timeout_s=settings.read_timeout_s,
+        )
+        self._longest_rest_s = settings.retry_max_s
+        self._clock = clock
+        self._position: str | None = None  # of the newest catalog; None: not asked for yet
+        self._loads = 0
+        self._rest_s = 0.0  # 0: the replica answered last time
+        self._rests_until = 0.0
+        self.reads = self.fallbacks = 0
+        loaded.subscribe(self._forget)
+
+    async def open(self) -> None:
+        """Does not wait for the replica."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def read(self, pool: Pool, work: Work[A]) -> A:
+        """The result of `work` in a transaction of the replica, or else of `pool`, the primary."""
+        if self._rests() or (position := await self._known_position(pool)) is None:
+            return await read(pool, work)
+        try:
+            async with self._transaction(position) as opened:
+                done = await work(opened)
+        except Stale:
+            self._answered()
+        except psycopg.errors.SerializationFailure:
+            pass  # cancelled, because it was in the way of what the replica replays
+        except (psycopg.Error, PoolTimeout) as error:
+            self._rest(error)
+        else:
+            self._answered()
+            self.reads += 1
+            return done
+        self.fallbacks += 1
+        return await read(pool, work)
+
+    @asynccontextmanager
+    async def _transaction(self, position: str) -> AsyncIterator[Transaction]:
+        async with transaction(self._pool, ReplicaTransaction) as opened:
+            opened.position = position
+            yield opened
+
+    async def _known_position(self, primary: Pool) -> str | None:
+        """The primary's position since the newest catalog; None: it does not say."""
+        if self._position is not None:
+            return self._position
+        loads = self._loads
+        try:
+            async with borrowed(primary) as connection:
+                row = await (await connection.execute(POSITION)).fetchone()
+        except (psycopg.Error, PoolTimeout):
+            return None
+        position = str(row[0]) if row else None
+        if loads == self._loads:  # else another catalog was loaded meanwhile
+            self._position = position
+        return position
+
+    def _forget(self, _tenant: str) -> None:
+        self._position = None
+        self._loads += 1
+
+    def _rests(self) -> bool:
+        """Whether the replica is left alone. When its rest is over, one search tries it."""
+        if not self._rest_s:
+            return False
+        if self._clock() < self._rests_until:
+            return True
+        self._rests_until = self._clock() + self._rest_s
+        return False
+
+    def _rest(self, error: Exception) -> None:
+        self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), self._longest_rest_s)
+        self._rests_until = self._clock() + self._rest_s
+        reason = {"reason": type(error).__name__, "retry_s": self._rest_s}
+        log.warning("search_replica_away", extra=reason)
+
+    def _answered(self) -> None:
+        if self._rest_s:
+            log.info("search_replica_back")
+        self._rest_s = 0.0
