@@ -101,12 +101,10 @@ def serve(
     check_exposure(host, settings.auth)
     listener = inherited_listener() or _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
-    if takes_any_audience(settings.auth):
-        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
-    _raise_file_limit()
     if settings.server.processes == 1:
         _serve(settings, listener, ctx.meta[CONFIG_FILE])
     else:
+        _prepare(settings)
         work = partial(_work, listener, ctx.meta[CONFIG_FILE])
         ctx.exit(Supervisor(settings, listener, ctx.meta[CONFIG_FILE], work).run())
 
@@ -148,6 +146,8 @@ def _serve(
     except ToolgateError as error:  # of a file that the settings name
         listener.close()
         fail(str(error), USAGE)
+    if link is None:
+        _prepare(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         failure = runner.run(serving.run())
     if failure:
@@ -182,6 +182,14 @@ def _listen(host: str, port: int) -> socket.socket:
         )
     listener.set_inheritable(False)
     return listener
+
+
+def _prepare(settings: Settings) -> None:
+    """Warn of tokens that any gateway would accept, and raise the limit of open files, which
+    workers inherit."""
+    if takes_any_audience(settings.auth):
+        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
+    _raise_file_limit()
 
 
 def _raise_file_limit() -> None:
