@@ -88,11 +88,11 @@ def test_a_tool_that_says_nothing_of_its_calls_is_told_what_it_could_say(bare: T
 
 
 def test_a_module_that_is_not_there_says_where_it_was_looked_for(
-    bare: Toolgate, folder: Path
+    toolgate: Toolgate, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text("functions: {count: 'company.tools:count'}")
     (folder / "own.py").write_text("import company.tools\n")
-    told = " ".join(one["detail"] for one in bare("doctor", "--json").json)
+    told = " ".join(one["detail"] for one in toolgate("doctor", "--json").json)
     assert "company.tools: there is no module company; looked for in " in told
     assert "Set PYTHONPATH to the folder that has it" in told
 
