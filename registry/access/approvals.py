@@ -204,7 +204,7 @@ class Approvals:
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
     """The four-eyes principle. Raises ApprovalRefused."""
     if by == call.principal:
-        raise ApprovalRefused("a principal cannot approve calls of its own: ask another one")
+        raise ApprovalRefused("a principal cannot approve calls of its own: ask another principal")
     shared = {by, *makers} & {call.principal, *call.makers}
     if shared:
         text = "a principal cannot approve calls of a key that it made, or with a key of the caller"
