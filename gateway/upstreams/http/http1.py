@@ -83,8 +83,7 @@ class Site:
         self._path = "" if path == "/" else path
         headers = {"Host": name, **DEFAULT_HEADERS}
         if url.user is not None:
-            basic = aiohttp.encode_basic_auth(url.user, url.password or "")
-            headers["Authorization"] = basic
+            headers["Authorization"] = _basic(url)
         self._lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
 
     def head(self, request: Http1Request) -> bytes:
@@ -113,6 +112,14 @@ class Site:
             return f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
         except UnicodeEncodeError as error:
             raise MalformedRequest("lone surrogates in its path or a header") from error
+
+
+def _basic(url: URL) -> str:
+    """The credentials of a URL as a header. Raises aiohttp.InvalidURL."""
+    try:
+        return aiohttp.encode_basic_auth(url.user or "", url.password or "")
+    except ValueError as error:  # a colon in the user's name, or a lone surrogate
+        raise aiohttp.InvalidURL(str(url)) from error
 
 
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -541,6 +548,8 @@ class Inflater:
     """Decompresses a body, at most PIECE_BYTES at once: a bomb is counted while it grows."""
 
     PIECE_BYTES = 262144
+    SLICE_BYTES = 16384  # zlib copies what follows a member, at most the rest of a slice
+    OVERHEAD_BYTES = 2**20  # by which input may exceed output: empty members have no end otherwise
 
     def __init__(self, encoding: str, beginning: bytes) -> None:
         wbits = _WINDOWS[encoding]
@@ -548,9 +557,20 @@ class Inflater:
             wbits = -15  # without the header of zlib, as some servers understand "deflate"
         self._wbits = wbits
         self._stream = zlib.decompressobj(wbits)
+        self._overhead_bytes = 0
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
         """Raises aiohttp.ClientPayloadError."""
+        for start in range(0, len(chunk), self.SLICE_BYTES):
+            part = chunk[start : start + self.SLICE_BYTES]
+            self._overhead_bytes += len(part)
+            for piece in self._pieces(part):
+                self._overhead_bytes = max(0, self._overhead_bytes - len(piece))
+                yield piece
+            if self._overhead_bytes > self.OVERHEAD_BYTES:
+                raise aiohttp.ClientPayloadError("the compressed body is longer than what it holds")
+
+    def _pieces(self, chunk: bytes) -> Iterator[bytes]:
         more = False  # the output was full, and its rest is inside of zlib
         while chunk or more:
             if self._stream.eof:  # RFC 1952, 2.2: a gzip file may have several members

@@ -273,6 +273,26 @@ async def test_a_bomb_comes_in_pieces_of_bounded_size() -> None:
     assert max(sizes) <= 262_144
 
 
+async def test_members_that_hold_nothing_have_an_end() -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(OK + b"Content-Encoding: gzip\r\n\r\n")
+        while True:
+            await peer.send(packed(b"") * 1000)
+
+    async with talking(talk) as server, pool() as opened:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await ask(opened, server.url)
+
+
+async def test_many_members_are_one_body() -> None:
+    members = b"".join(packed(b"%d," % number) for number in range(10_000))
+    head = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(members)
+    async with talking(sends(head + members)) as server, pool() as opened:
+        _, body = await ask(opened, server.url)
+    assert body == b"".join(b"%d," % number for number in range(10_000))
+
+
 async def test_a_server_that_sends_faster_than_is_read_has_to_wait() -> None:
     stopped, total = asyncio.Event(), 64 * BUFFER_BYTES
 
@@ -374,7 +394,9 @@ def test_headers_of_a_call_replace_those_of_the_site() -> None:
     assert head.lower().count(b"accept:") == 1
 
 
-@pytest.mark.parametrize("url", ["ftp://h", "http:///x", "//h", "http://bücher.example"])
+@pytest.mark.parametrize(
+    "url", ["ftp://h", "http:///x", "//h", "http://bücher.example", "http://a%3Ab:secret@h"]
+)
 def test_a_url_that_cannot_be_called_is_no_site(url: str) -> None:
     with pytest.raises(aiohttp.InvalidURL):
         Site(URL(url, encoded=True))
