@@ -232,10 +232,10 @@ class SourcePool:
             url = URL(address, encoded=True)
             if url.host is None:
                 raise ValueError("no host")
+            if not self.trusted:
+                check_url_host(str(url))
         except ValueError as error:
             raise aiohttp.InvalidURL(address) from error
-        if not self.trusted:
-            check_url_host(str(url))
         return url
 
     def site(self, address: str) -> Site:

@@ -76,6 +76,12 @@ async def test_an_address_that_is_none(client, url):
     assert await failure(client, source(url)) == "pets has no usable address; set its base_url"
 
 
+@pytest.mark.parametrize("url", ["http://a%3Ab:secret@pets.example", "http://a..b", "http://.a"])
+async def test_a_description_with_an_address_that_is_none(client, url):
+    of = source(url, trusted=False)
+    assert await failure(client, of) == "pets has no usable address; set its base_url"
+
+
 async def test_a_source_without_address_says_how_to_give_it_one(client):
     text = await failure(client, source(None))
     assert "has no address" in text
