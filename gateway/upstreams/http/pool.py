@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from ipaddress import ip_address
 
 import aiohappyeyeballs
@@ -56,6 +56,7 @@ class Pool:
         self._open: set[Http1Connection] = set()
         self._expiry: asyncio.TimerHandle | None = None
         self._resolved: dict[Origin, tuple[float, list[AddrInfoType]]] = {}
+        self._lookups: dict[Origin, asyncio.Task[list[AddrInfoType]]] = {}
 
     @property
     def open(self) -> int:
@@ -105,6 +106,8 @@ class Pool:
         if self._expiry is not None:
             self._expiry.cancel()
         self._idle.clear()
+        for lookup in self._lookups.values():
+            lookup.cancel()
         ended = [connection.closed for connection in self._open]
         for connection in list(self._open):
             connection.abort()
@@ -193,12 +196,32 @@ class Pool:
         until, addresses = self._resolved.get(origin, (now, []))
         if until > now:
             return addresses
+        return await self._looked_up(origin)
+
+    async def _looked_up(self, origin: Origin) -> list[AddrInfoType]:
+        """Single-flight: concurrent callers share one lookup, since each occupies a thread."""
+        lookup = self._lookups.get(origin)
+        if lookup is None:
+            lookup = self._lookups[origin] = asyncio.create_task(self._resolve(origin))
+            lookup.add_done_callback(partial(self._lookup_ended, origin))
+        await asyncio.wait((lookup,))
+        if lookup.cancelled():
+            raise ConnectFailed("the pool is closed")
+        return lookup.result()
+
+    async def _resolve(self, origin: Origin) -> list[AddrInfoType]:
         found = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
         if len(self._resolved) >= RESOLVED:
             self._resolved.clear()
         addresses = [_address(one["host"], one["port"]) for one in found]
-        self._resolved[origin] = now + RESOLVED_S, addresses
+        until = asyncio.get_running_loop().time() + RESOLVED_S
+        self._resolved[origin] = until, addresses
         return addresses
+
+    def _lookup_ended(self, origin: Origin, lookup: "asyncio.Task[list[AddrInfoType]]") -> None:
+        del self._lookups[origin]
+        if not lookup.cancelled():
+            lookup.exception()  # retrieved, also when no caller waits any more
 
 
 @cache

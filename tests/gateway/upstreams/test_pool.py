@@ -275,6 +275,65 @@ async def test_a_name_is_resolved_anew_when_its_address_refuses() -> None:
     await opened.close()
 
 
+class Gated(Told):
+    """Resolves every name to loopback once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1")
+        self.waited, self.go_on = asyncio.Event(), asyncio.Event()
+        self.fails = False
+
+    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC):
+        self.waited.set()
+        await self.go_on.wait()
+        if self.fails:
+            self.asked.append(host)
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return await super().resolve(host, port)
+
+
+async def test_concurrent_calls_share_one_lookup_of_a_name() -> None:
+    resolver = Gated()
+    async with talking(sends(ANSWER)) as server, pool() as opened:
+        opened._resolver = resolver
+        url = f"http://pets.example:{URL(server.url).port}"
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(ask(opened, url)) for _ in range(10)]
+            await asyncio.sleep(0)
+            calls[0].cancel()
+            await asyncio.sleep(0)
+            resolver.go_on.set()
+        assert [call.result() for call in calls[1:]] == [(200, b"ok")] * 9
+    assert resolver.asked == ["pets.example"]
+
+
+async def test_a_lookup_that_fails_fails_for_those_who_wait_and_is_not_remembered() -> None:
+    resolver = Gated()
+    resolver.fails = True
+    async with talking(sends(ANSWER)) as server, pool() as opened:
+        opened._resolver = resolver
+        url = f"http://pets.example:{URL(server.url).port}"
+        resolver.go_on.set()
+        failures = await asyncio.gather(
+            *(ask(opened, url) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(failure) for failure in failures] == [ConnectFailed] * 3
+        assert resolver.asked == ["pets.example"]
+        resolver.fails = False
+        assert await ask(opened, url) == (200, b"ok")
+
+
+async def test_a_lookup_ends_with_its_pool() -> None:
+    resolver = Gated()
+    async with pool() as opened:
+        opened._resolver = resolver
+        call = asyncio.create_task(ask(opened, "http://pets.example"))
+        await resolver.waited.wait()
+        await opened.close()
+        with pytest.raises(ConnectFailed):
+            await call
+
+
 async def test_a_connection_that_is_made_while_the_pool_closes_is_closed_too() -> None:
     class Slow(Told):
         async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC):
