@@ -15,8 +15,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings import DatabaseSettings
+from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import Recorder, pets
+from tests.fixtures_servers import serving as serving_app
+from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+from tests.recycling import Recycling
 
 pytestmark = pytest.mark.anyio
 
@@ -36,11 +40,22 @@ CLIENT = {
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module, as `shared` is used by several tests
+
+
 @pytest.fixture
 def settings_file(folder: Path, service: Recorder) -> Path:
-    (folder / "pets.json").write_text(json.dumps(pets()))
+    return described(folder, service)
+
+
+def described(folder: Path, service: Recorder) -> Path:
+    """The file with the settings, which name `service` as a source."""
+    description = folder / "pets.json"
+    description.write_text(json.dumps(pets()))
     file = folder / "toolgate.yaml"
-    file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{service.url}'}}}}")
+    file.write_text(f"sources: {{pets: {{openapi: {description}, base_url: '{service.url}'}}}}")
     return file
 
 
@@ -52,9 +67,24 @@ async def gateway(
         yield gateway
 
 
+@pytest.fixture(scope="module")
+async def shared(
+    cluster: Cluster, recycled: Recycling, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Served]:
+    """A gateway for the tests that leave it as it was."""
+    service = Recorder()
+    async with serving_app(service) as service.url:
+        file = described(tmp_path_factory.mktemp("shared"), service)
+        database = recycled.take()
+        url = {"TOOLGATE_DATABASE__URL": database.url}
+        async with workers("2", "--config", str(file), **url) as gateway:
+            yield gateway
+        recycled.give_back(database)
+
+
 @asynccontextmanager
-async def workers(count: str, **settings: str) -> AsyncIterator[Served]:
-    async with serving("--workers", count, **settings) as gateway:
+async def workers(count: str, *args: str, **settings: str) -> AsyncIterator[Served]:
+    async with serving("--workers", count, *args, **settings) as gateway:
         await gateway.ready()
         yield gateway
         await gateway.stop()
@@ -109,16 +139,16 @@ def _ended(pid: int) -> bool:
     return True
 
 
-async def test_any_worker_serves_any_session(gateway: Served, http: aiohttp.ClientSession) -> None:
-    assert (await gateway.line()).endswith(" · 2 workers")
+async def test_any_worker_serves_any_session(shared: Served, http: aiohttp.ClientSession) -> None:
+    assert (await shared.line()).endswith(" · 2 workers")
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
-    async with http.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
+    async with http.post(shared.url + "/mcp", json=hello, headers=ACCEPT) as response:
         session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
     body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "listPets"}}
     for _ in range(20):
-        async with http.post(gateway.url + "/mcp", json=body, headers=session) as response:
+        async with http.post(shared.url + "/mcp", json=body, headers=session) as response:
             assert response.status == 200, await response.text()
-    handled = await counted(http, gateway)
+    handled = await counted(http, shared)
     assert sum(handled.values()) >= 20
 
 
@@ -135,10 +165,10 @@ async def counted(http: aiohttp.ClientSession, gateway: Served) -> dict[str, flo
 
 
 async def test_metrics_and_readiness_speak_for_all_workers(
-    gateway: Served, http: aiohttp.ClientSession
+    shared: Served, http: aiohttp.ClientSession
 ) -> None:
-    await all_ok(http, gateway)
-    async with http.get(gateway.url + "/metrics") as response:
+    await all_ok(http, shared)
+    async with http.get(shared.url + "/metrics") as response:
         families = {f.name: f for f in text_string_to_metric_families(await response.text())}
     assert {sample.labels["worker"] for sample in families["toolgate_ready"].samples} == {"0", "1"}
 
@@ -253,13 +283,14 @@ async def test_workers_end_with_a_killed_supervisor(
 
 
 async def test_a_second_supervisor_on_the_port_is_refused(
-    gateway: Served, database_settings: DatabaseSettings
+    shared: Served, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = gateway.url.rpartition(":")[2]
-    url = {"TOOLGATE_DATABASE__URL": database_settings.url}
-    code, _, err = await ran("serve", "--workers", "2", "--port", port, **url)
-    assert code == 1
-    assert "Is a gateway running already?" in err
+    monkeypatch.setenv("TOOLGATE_SERVER__WORKERS", "1")  # as below
+    port = shared.url.rpartition(":")[2]
+    url = {"TOOLGATE_DATABASE__URL": "postgresql://127.0.0.1:9/none"}
+    ran = bare("serve", "--workers", "2", "--port", port, **url)
+    assert ran.code == 1
+    assert "Is a gateway running already?" in ran.err
 
 
 async def test_a_signal_drains_all_workers(gateway: Served, service: Recorder) -> None:
@@ -300,12 +331,17 @@ async def test_workers_that_cannot_start_end_the_command(folder: Path) -> None:
         ("2", {"TOOLGATE_STATE__BACKEND": "memory"}, "expected auto, postgres or redis"),
     ],
 )
-async def test_unsuitable_numbers_are_refused(
-    folder: Path, count: str, settings: dict[str, str], message: str
+def test_unsuitable_numbers_are_refused(
+    bare: Toolgate,
+    monkeypatch: pytest.MonkeyPatch,
+    count: str,
+    settings: dict[str, str],
+    message: str,
 ) -> None:
-    code, _, err = await ran("serve", "--workers", count, **settings)
-    assert code == 2
-    assert message in err
+    monkeypatch.setenv("TOOLGATE_SERVER__WORKERS", "1")  # what the option replaces, until the end
+    ran = bare("serve", "--workers", count, **settings)
+    assert ran.code == 2
+    assert message in ran.err
 
 
 def processes(gateway: Served) -> list[int]:
@@ -332,13 +368,11 @@ async def embedded(gateway: Served) -> None:
     await gateway.event("texts_embedded")
 
 
-async def test_the_workers_share_one_model(
-    gateway: Served, http: aiohttp.ClientSession, database_settings: DatabaseSettings
-) -> None:
-    await embedded(gateway)
+async def test_the_workers_share_one_model(shared: Served, http: aiohttp.ClientSession) -> None:
+    await embedded(shared)
     for _ in range(10):
-        assert "listPets" in await searched(http, gateway, "all animals of the shop")
-    loaded = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
+        assert "listPets" in await searched(http, shared, "all animals of the shop")
+    loaded = [pid for pid in processes(shared) if "onnxruntime" in _maps(pid)]
     assert len(loaded) == 1
 
 
