@@ -258,8 +258,9 @@ class Peer(Protocol):
         """Send an encoded notification that belongs to the request."""
 
     async def ask(self, method: str, params: Any) -> Any:
-        """Send a request to the client; returns its result; only in sessions. Raises AskFailed with
-        the client's error, or when it does not support it or does not answer in time."""
+        """Send a request to the client; returns its result; only in sessions. Raises
+        ClientRequestFailed with the client's error, or when it does not support it or does not
+        answer in time."""
 
     async def keep_alive(self) -> None:
         """Keep intermediaries from closing a silent stream."""

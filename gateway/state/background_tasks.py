@@ -31,7 +31,8 @@ class ShieldedTasks:
         return await asyncio.shield(task)
 
     async def settle(self, until: float) -> None:
-        """Wait for work whose clients have gone, at most until the monotonic time `until`."""
+        """Wait for work whose clients have disconnected, at most until the monotonic time
+        `until`."""
         left_s = until - time.monotonic()
         if self._running and left_s > 0:
             await asyncio.wait(self._running, timeout=left_s)
@@ -39,7 +40,7 @@ class ShieldedTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: the caller may be gone
+            task.exception()  # exception(): retrieved: the caller may have been cancelled
 
 
 log = logging.getLogger("toolgate.sessions")
@@ -70,7 +71,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: the caller may be gone
+            task.exception()  # exception(): retrieved: the caller may have been cancelled
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

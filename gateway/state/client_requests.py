@@ -42,8 +42,8 @@ class RemoteAnswers:
         self._keep_s = retention_s
 
     async def forward(self, session_id: str, request_id: str, answer: ClientAnswer) -> None:
-        """Forward an answer that the client of the session sent here; dropped unless it was
-        requested and is the first. Raises Unavailable."""
+        """Forward an answer of the session's client to the node that requested it; unrequested and
+        repeated answers are dropped. Raises Unavailable."""
         if not self._shared:
             return
         stream = _stream_of(request_id)
@@ -55,8 +55,8 @@ class RemoteAnswers:
     async def awaited(
         self, session_id: str, request_id: str, on_answer: OnAnswer
     ) -> AsyncIterator[None]:
-        """Inside, `on_answer` is called with an answer that arrived at another node. While the log
-        is unavailable, only answers sent to this node count."""
+        """Context in which `on_answer` is called with an answer that arrived at another node. While
+        the log is unavailable, only answers sent to this node count."""
         if not self._shared:
             yield
             return
@@ -138,8 +138,8 @@ class ClientRequests:
         self._open: dict[str, _Open] = {}
 
     async def ask(self, session: Session, send: Send, method: str, params: Any) -> Any:
-        """Send a request and return the client's result. Raises AskFailed with its error, or
-        without an answer."""
+        """Send a request and return the client's result. Raises ClientRequestFailed with the
+        client's error, or without an answer."""
         if (pending := session.pending_requests) >= self._limit:
             raise ClientRequestFailed(f"The client has {pending} requests to answer already")
         id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer

@@ -1,7 +1,7 @@
-"""Publish-subscribe of list changes and resource updates, per tenant, to open streams.
+"""Publish-subscribe hub: fans changes of lists and resources out to the open streams of a tenant.
 
-Knows no upstream: `ResourceWatches` calls `connect` for the first listener of a resource, and after
-the last.
+It knows no upstream: `ResourceWatches` calls `connect` for the first listener of a resource, and
+after the last one has left.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _DIGITS = VERSION_LENGTH // len(LIST_KINDS)
 
 
 def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
-    """The version of the lists of `catalog`: a digest of equal length for each, the same for equal
+    """Fingerprint of the lists of `catalog`: a digest of equal length for each, the same for equal
     lists under equal visibility `rules`.
 
     Short, because it is part of event ids: two versions collide once in 16 million times.
@@ -88,7 +88,7 @@ class _Watch:
 
 
 class ResourceWatches:
-    """The listeners of a resource, by the URI that clients use in a place."""
+    """Listeners of resources, by the URI that clients use at an endpoint."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -98,7 +98,8 @@ class ResourceWatches:
         return len(self._watches)
 
     async def add(self, place: Endpoint, uri: str, listener: Listener, message: bytes) -> None:
-        """Put `message` whenever the resource changes. Raises Fault when its server refuses."""
+        """Add a listener: `message` is sent whenever the resource changes. Raises Fault when its
+        server refuses."""
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
         watch.listeners[listener] = message
@@ -184,7 +185,7 @@ class Follower:
 
 
 class _Open(AbstractContextManager[None]):
-    """Context manager of one stream; a generator would take half a kilobyte for each of
+    """Context manager of one open stream; a generator would take half a kilobyte for each of
     thousands."""
 
     __slots__ = ("_follower", "_hub", "_outbox", "_owner")
@@ -331,7 +332,7 @@ class Hub:
     def stream(
         self, outbox: Outbox, follower: Follower | None = None, owner: Owner | None = None
     ) -> AbstractContextManager[None]:
-        """Inside, an open stream with `outbox` is counted, and `follower` is notified of changes.
+        """Context of an open stream: `outbox` is counted, and `follower` is notified of changes.
         `owner`, if known, is the principal whose share it counts against. Raises Unavailable at the
         limit, and TooManyRequests at the owner's."""
         return _Open(self, outbox, follower, owner)

@@ -1,4 +1,4 @@
-"""Idempotency keys: work that is done once for each key, and commands under an Idempotency-Key.
+"""Idempotency keys: work that runs once for each key, and commands under an Idempotency-Key.
 
 The table `command_idempotency_t` records a key before its work begins, so two nodes cannot both do
 it. The result, failures included, is kept with it. Work whose node died midway stays "running": its
@@ -34,28 +34,29 @@ class KeyScope(NamedTuple):
 
 
 class NoDatabase(ToolgateError):
-    """No database to record keys in; the work was not done."""
+    """No database is available to record the key in; the work was not done."""
 
 
 class OtherRequest(ToolgateError):
-    """The key was used for a different request."""
+    """The key was used for another request (409)."""
 
 
 class StillRunning(ToolgateError):
-    """The key belongs to a request that is still running, or whose outcome is unknown."""
+    """The request of this key is still running, or its outcome is unknown."""
 
 
 class IdempotencyKeys:
     """All methods raise NoDatabase, `psycopg.OperationalError` and PoolTimeout."""
 
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
-        """`pool` returns None while there is no database. Results are kept for `ttl_s` seconds."""
+        """Idempotency keys in the database that `pool` returns; None while there is none. Results
+        are kept for `ttl_s` seconds."""
         self._pool = pool
         self._ttl_s = ttl_s
 
     async def claim(self, owner: KeyScope, request: bytes) -> bytes | None:
         """Claim the key: None when the caller now has to do the work, else the earlier result.
-        Raises OtherRequest and Unfinished."""
+        Raises OtherRequest and StillRunning."""
         digest = hashlib.sha256(request).digest()
         async with borrowed(self._open()) as connection:
             claimed = await connection.execute(
@@ -89,7 +90,7 @@ class IdempotencyKeys:
         return bytes(row[1])
 
     async def keep(self, owner: KeyScope, result: bytes) -> None:
-        """Record the `result`, JSON text."""
+        """Store the `result` of the key, JSON text."""
         async with borrowed(self._open()) as connection:
             await connection.execute(
                 f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
@@ -102,7 +103,7 @@ class IdempotencyKeys:
             await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
 
     async def purge(self) -> None:
-        """Forget what has expired."""
+        """Delete expired keys."""
         pool = self._pool()
         if pool is None:
             return
@@ -157,7 +158,7 @@ class Idempotency:
         return result
 
     async def purge(self) -> None:
-        """Forget what has expired."""
+        """Delete expired keys."""
         await self._keys.purge()
 
 

@@ -46,9 +46,9 @@ class MemoryLog:
         clock: Clock = time.monotonic,
         apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
-        `keep_s` after its last event, and `limit_bytes` in all: the session that uses the most
-        memory is evicted from first."""
+        """An in-memory log that keeps at most `keep_events` of a stream (`apart` overrides this by
+        stream name), for `keep_s` after its last event, and `limit_bytes` in all: the session that
+        uses the most memory is evicted from first."""
         self._keep_events = keep_events
         self._apart = apart
         self._keep_s = keep_s
@@ -56,7 +56,7 @@ class MemoryLog:
         self._clock = clock
         self._streams: OrderedDict[str, _Stream] = OrderedDict()  # by time of last event
         self._size = 0  # bytes
-        self._born = 0  # of the youngest stream
+        self._born = 0  # of the newest stream: when it was created
         self._watchers = Watchers()
 
     def __len__(self) -> int:
@@ -129,8 +129,8 @@ class MemoryLog:
         self._size -= self._streams.pop(name).size
 
     def _make_room(self, newest: str) -> None:
-        """Evict the least recently appended stream of the owner that uses the most memory. Of
-        `newest` only older events go, its last stays."""
+        """Evict the least recently appended stream of the owner that uses the most memory. Of the
+        stream `newest` only older events are evicted, never its last."""
         owned: defaultdict[str, deque[str]] = defaultdict(deque)
         sizes: defaultdict[str, int] = defaultdict(int)
         for name, stream in self._streams.items():

@@ -1,5 +1,5 @@
-"""The sessions open at this node, as objects; their records, as the store keeps them; and their
-eviction when a limit is reached.
+"""Sessions open at this node, as objects; their records, as the store keeps them; and eviction at
+the limits.
 
 Does not access the store or other nodes.
 """
@@ -30,7 +30,7 @@ class SessionLimits:
 
 class OpenSessions:
     def __init__(self, limits: SessionLimits, on_drop: Callable[[Session], None]) -> None:
-        """`on_drop` is called with each session that is dropped."""
+        """Sessions within `limits`; `on_drop` is called with each session that is dropped."""
         self._limits = limits
         self._on_drop = on_drop
         self._sessions: dict[str, Session] = {}
@@ -73,8 +73,8 @@ class OpenSessions:
         return len(idle)
 
     def make_room(self) -> None:
-        """Evict the least recently used session at the limit, so that clients that never end theirs
-        do not lock out others. Raises Unavailable when all are in use."""
+        """Evict the least recently used session at the limit, so that clients that never close
+        theirs do not lock out others. Raises Unavailable when all are in use."""
         if len(self._sessions) < self._limits.sessions or self.reap():
             return
         oldest = _unused_for_longest(self._sessions.values())
@@ -154,7 +154,7 @@ def update(session: Session, record: SessionRecord) -> bool:
 def restored(
     record: SessionRecord, calls_limit: int, announced_lists: frozenset[ListKind]
 ) -> Session:
-    """The session, restored at a node that did not open it. Its principal's scopes and claims come
+    """A session restored at a node that did not open it. Its principal's scopes and claims come
     with each request."""
     return Session(
         record.id,

@@ -1,4 +1,4 @@
-"""Session coherence between nodes: the bus messages about sessions, sent and received; heartbeats.
+"""Session coherence between nodes: messages about sessions on the bus, and heartbeats.
 
 A change of a session is acknowledged once every node that has it open has confirmed it on the bus
 (invalidation before the answer). So the next request is served alike at any node, and no request
@@ -39,7 +39,7 @@ class Loading:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    nodes: set[str]  # that have not confirmed yet
+    nodes: set[str]  # nodes that have not confirmed yet
     over: asyncio.Event
 
 
@@ -80,7 +80,7 @@ class PeerNodes:
         await self._bus.broadcast("ended", session=session_id)
 
     async def changed(self, record: SessionRecord) -> None:
-        """Announce a change; returns when the other nodes that have the session open, except silent
+        """Announce a change; returns when all other nodes that have the session open, except silent
         ones, have applied it."""
         others = set(record.nodes) - {self._bus.node}
         with self._waiting(record, others - self._silent) as waiting:
@@ -91,7 +91,7 @@ class PeerNodes:
 
     @contextmanager
     def loading(self, session_id: str) -> Iterator[Loading]:
-        """Inside, changes of a session that is not open here yet are tracked."""
+        """Context in which changes of a session that is not open here yet are tracked."""
         loading = Loading()
         self._loads[session_id].append(loading)
         try:
@@ -102,12 +102,13 @@ class PeerNodes:
                 del self._loads[session_id]
 
     def take_over(self, session: Session, record: SessionRecord) -> Collection[str]:
-        """Update the session here from `record`; returns the URIs that it no longer watches."""
+        """Update the session here from `record`; returns the URIs whose subscriptions it no longer
+        has."""
         update(session, record)
         return self._standalone.drop_unsubscribed(session)
 
     async def notify(self, session: Session, message: bytes) -> None:
-        """Send `message` on the session's standalone stream, if another node has that."""
+        """Send `message` on the session's standalone stream, if another node has it open."""
         if self._bus.shared:
             await self._bus.broadcast("notify", session=session.id, message=message.decode())
 
@@ -175,7 +176,7 @@ class PeerNodes:
             self._silent |= waiting.nodes
 
     async def _applied(self, message: dict[str, Any]) -> None:
-        """Another node has applied a change that was made here."""
+        """Handle a confirmation: another node has applied a change that was made here."""
         self._silent.discard(message["node"])
         waiting = self._waits.get((message["session"], message["version"]))
         if waiting is not None and message["to"] == self._bus.node:
@@ -187,7 +188,7 @@ class PeerNodes:
         self._standalone.stream_opened(self._open.get(message["session"]), message)
 
     async def _watches_taken(self, message: dict[str, Any]) -> None:
-        """Another node, which has the stream, has taken over watches made here."""
+        """Handle a handover: the node with the stream has taken over watches made here."""
         session = self._open.get(message["session"])
         if session is not None and not session.has_stream:
             for pending in await self._standalone.release(session, message["uris"]):
@@ -204,7 +205,8 @@ class PeerNodes:
             session.cancel(message["id"])
 
     def _invalidate(self) -> None:
-        """Messages about sessions were missed: reload them from the store before they are used."""
+        """Invalidate all sessions after missed messages: they are reloaded from the store before
+        their next use."""
         for session in self._open:
             session.renewed = -math.inf
 

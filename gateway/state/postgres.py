@@ -269,9 +269,9 @@ class PostgresLog:
         prefix: str = "",
         not_prefix: str = "",
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
-        `keep_s` after its last event. `purge` is limited to streams whose names begin with
-        `prefix`, but not with `not_prefix`."""
+        """A log that keeps at most `keep_events` of a stream (`apart` overrides this by stream
+        name), for `keep_s` after its last event. `purge` is limited to streams whose names begin
+        with `prefix`, but not with `not_prefix`."""
         self._prefix = prefix
         self._not_prefix = not_prefix
         self._opened = opened
@@ -281,7 +281,7 @@ class PostgresLog:
         self._watchers = Watchers()
 
     async def listen(self) -> None:
-        """Wake watchers on notifications, until cancelled."""
+        """Wake the watchers on notifications, until cancelled."""
         while (database := self._opened()) is None:  # noqa: ASYNC110 - no event is set
             await anyio.sleep(POLL_S)
         await database.listen(CHANNEL, self._heard)

@@ -12,9 +12,9 @@ Where gateways share a counter, a round trip per call would cost more than the c
 a lease of several uses and spends them locally. Together the nodes never exceed the limit in any
 window: a lease is valid for a twentieth of the window, and the counter counts it for that much
 longer than the window. The price is that a use counts up to a twentieth of the window (and 30 s)
-too long, and that the unused rest of a lease is lost when it ends: at most a twentieth of the limit
-for each node, and only where it used half of that a moment before. A limit below 40 is counted use
-by use.
+too long, and that the unused rest of a lease is lost when it expires: at most a twentieth of the
+limit for each node, and only where it used half of that a moment before. A limit below 40 is
+counted without leases.
 
 While the counter is unavailable, each node counts by itself, up to the whole limit, or refuses.
 """
@@ -43,7 +43,7 @@ def slot_us(window_s: float) -> int:
 
 
 def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
-    """The slots that still count, oldest first."""
+    """The slots still inside the window, oldest first."""
     current = now_us // slot_us
     return {slot: uses[slot] for slot in sorted(uses) if slot >= current - SLOTS}
 
@@ -92,7 +92,7 @@ class Window:
 
 
 def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
-    """Time until enough slots have left the window for one more use."""
+    """Microseconds until enough slots have left the window for one more use."""
     for slot, count in uses.items():
         left += count
         if left > 0:
@@ -146,7 +146,8 @@ class _Lease:
         self.denied_until = 0.0
 
     def next_size(self, limit: int, now: float) -> int:
-        """Adaptive size: doubled when the lease ran out early, else the number of uses spent."""
+        """Adaptive lease size: doubled when the last lease ran out early, else the number of uses
+        spent."""
         used = self.size - self.left
         wanted = 2 * self.size if not self.left and now < self.until else max(1, used)
         return max(1, min(max(wanted, self.waiting), limit // SHARE))
@@ -156,7 +157,8 @@ class LeasedRates:
     """Rate limits in a counter that nodes share."""
 
     def __init__(self, counter: Counter, alone: LocalRates | None, keys: int = KEYS) -> None:
-        """`alone` counts while the counter is unavailable; without it calls are refused then."""
+        """Rate limits on `counter`; `alone` counts while it is unavailable, and without `alone`
+        calls are refused then."""
         self._counter = counter
         self._alone = alone
         self._leases: Memo[_Known, _Lease] = Memo(keys)
@@ -219,12 +221,13 @@ class LeasedRates:
 
 
 def _shared(key: RateKey) -> str:
-    """The key of the shared counter, a digest: ids may be long, and contain any character."""
+    """Key in the shared counter, a digest: ids may be long, and contain any character."""
     return f"rates/{blake2b(msgspec.json.encode(key), digest_size=24).hexdigest()}"
 
 
 def network_of(address: str) -> str:
-    """The first 64 bits of IPv6: one subscriber has the whole /64 (RFC 4291, 2.5.4)."""
+    """Rate-limit key of a client address: IPv4 whole, IPv6 by its /64 network, which one subscriber
+    has (RFC 4291, 2.5.4)."""
     if ":" not in address:
         return address
     try:

@@ -214,7 +214,7 @@ class RedisCounter:
 
 
 def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
-    """A session as a hash: a field for each part that can change separately."""
+    """A session as a Redis hash: a field for each part that can change separately."""
     bare = replace(record, client={}, capabilities={}, log_level=None, subscriptions=(), skills=())
     first = SessionChange(
         UNSET if record.log_level is None else record.log_level,
@@ -321,8 +321,8 @@ class RedisLog:
         keep_s: float,
         apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
-        `keep_s` after its last event."""
+        """A log that keeps at most `keep_events` of a stream (`apart` overrides this by stream
+        name), for `keep_s` after its last event."""
         self._redis = redis
         self._keep_events = keep_events
         self._apart = apart
@@ -332,7 +332,7 @@ class RedisLog:
         self.away = False  # Redis does not answer; updated while `listen` runs
 
     async def listen(self) -> None:
-        """Wake watchers on notifications, until cancelled."""
+        """Wake the watchers on notifications, until cancelled."""
         delays = _delays()
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Open sessions: those in use here, as objects, in front of the store that all nodes share.
+"""Open sessions: those in use at this node, as objects, in front of the store that all nodes share.
 
-A store that is not shared is not read: the sessions here are all there are. A shared one is read
-when a session is first seen here, and again after a while, so that a session that ended unnoticed
-by this node is not served for long.
+A store that is not shared is not read: this node has all sessions. A shared store is read at the
+first request of a session here, and periodically again, so that a session that another node has
+closed unnoticed is not served for long.
 """
 
 import math
@@ -95,8 +95,8 @@ class Sessions:
         *,
         toolset: str | None = None,
     ) -> Session:
-        """Open a session. At the limit the least recently used one is evicted; Unavailable when all
-        are in use. Raises TooManyRequests, too."""
+        """Open a session. At the limit the least recently used one is evicted. Raises Unavailable
+        when all are in use, and TooManyRequests."""
         await self._count(principal)
         excess = self._open.excess_session(principal)
         if excess is not None:
@@ -156,7 +156,7 @@ class Sessions:
         return session
 
     async def change(self, session: Session, change: SessionChange) -> None:
-        """Apply a change that a client requested of its session; all nodes act by it when this
+        """Apply a change that the client requested of its session; all nodes apply it before this
         returns. Cancellation does not stop it halfway. Raises SessionNotFound when the session has
         ended, and Unavailable: then the session here is unchanged."""
         if self._store.shared:
@@ -165,15 +165,15 @@ class Sessions:
             update(session, with_change(record_of(session), change))
 
     async def notify(self, session: Session, message: bytes) -> None:
-        """Send `message` on the session's standalone stream, at whichever node that is; if it has
-        one."""
+        """Send `message` on the session's standalone stream, at whichever node has it open, if
+        any."""
         if session.has_stream:
             session.outbox.put_once(message)
         else:
             await self._peers.notify(session, message)
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
-        """Cancel a request of the session, at whichever node it runs. Raises InvalidParams for an
+        """Cancel a request of the session, at whichever node runs it. Raises InvalidParams for an
         id that no request can have."""
         if isinstance(request_id, str) and len(request_id.encode()) > REQUEST_ID_BYTES:
             raise InvalidParams(f"requestId must have at most {REQUEST_ID_BYTES} bytes")
@@ -183,15 +183,16 @@ class Sessions:
     def stream(
         self, session: Session, lists_version: str | None = None
     ) -> AbstractContextManager[Outbox]:
-        """Inside, the session's standalone stream is open here; its predecessor, perhaps dead, is
-        closed, at any node. See `StandaloneStreams.stream`. Raises TooManyRequests, too."""
+        """Context in which the session's standalone stream is open here; its predecessor, perhaps a
+        dead connection, is closed at any node. See `StandaloneStreams.stream`. Raises
+        TooManyRequests, too."""
         _check_streams(session)
         return self._standalone.stream(session, lists_version)
 
     @contextmanager
     def replaying(self, session: Session, outbox: Outbox) -> Iterator[None]:
-        """Inside, a stream resumed by the client is open. Raises Unavailable at the limit of
-        streams, and TooManyRequests at that of the session."""
+        """Context of a stream that the client resumed. Raises Unavailable at the limit of streams,
+        and TooManyRequests at that of the session."""
         _check_streams(session)
         with self._hub.stream(outbox, owner=session.principal.key):
             session.streams += 1
@@ -207,8 +208,8 @@ class Sessions:
             self.background.start(self._end_everywhere(session.id))
 
     async def delete(self, session: Session) -> None:
-        """`close`, complete when this returns. Raises Unavailable when the store does not
-        answer."""
+        """Close the session as `close` does, and wait until that is complete. Raises Unavailable
+        when the store does not answer."""
         self._open.drop(session)
         if self._store.shared:
             await self._end_everywhere(session.id)
@@ -262,7 +263,7 @@ class Sessions:
                 self._open.drop(session)
             return
         if record.revision not in HANDSHAKE:
-            return  # of a newer gateway
+            return  # return: the session was written by a newer gateway
         if session is None:
             self._open.make_room()
             session = self._open.keep(self._restored(record))

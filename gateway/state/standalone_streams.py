@@ -1,4 +1,5 @@
-"""Notifications of a client come from one node: the one that has its standalone stream.
+"""Standalone streams: the node that has the standalone stream of a session open sends all its
+notifications.
 
 That node watches the resources that the session subscribed to. Until there is such a stream, the
 node of the subscription does; then it hands over, with its pending notifications.
@@ -31,7 +32,7 @@ class StandaloneStreams:
 
     @contextmanager
     def stream(self, session: Session, lists_version: str | None) -> Iterator[Outbox]:
-        """The standalone stream of the session, open here, and closed at other nodes.
+        """Context of the session's standalone stream, open here and closed at other nodes.
 
         `lists_version` is the version of the lists that the client last saw, if it sent one: later
         changes wait in the outbox. Raises Unavailable at the limit of streams, and TooManyRequests
@@ -56,7 +57,7 @@ class StandaloneStreams:
                 session.touch()
 
     def stream_opened(self, session: Session | None, message: dict[str, Any]) -> None:
-        """A node has opened the stream. The last announcement wins."""
+        """Handle the announcement that a node has opened the stream. The last announcement wins."""
         if message["node"] == self._bus.node:
             self._own_claim_received(message["session"])
         elif session is not None and not self._claims[session.id]:
@@ -68,8 +69,8 @@ class StandaloneStreams:
         return self._hub.drop_unsubscribed(session)
 
     async def resubscribed(self, session: Session, gone: Collection[str]) -> None:
-        """The client changed its subscriptions at another node; those in `gone` were silenced
-        here."""
+        """Handle changed subscriptions: the client changed them at another node; those in `gone`
+        were cancelled here."""
         if session.has_stream:
             await self._watch(session)
             await self._bus.broadcast(
@@ -78,7 +79,8 @@ class StandaloneStreams:
         await self._hub.unwatch_unused(session, gone)
 
     async def release(self, session: Session, uris: Sequence[str]) -> list[bytes]:
-        """Another node watches `uris`; returns their pending notifications of this node."""
+        """Release the watches of `uris` to another node; returns their pending notifications of
+        this node."""
         await self._unwatch(session, session.watched.intersection(uris))
         if session.has_stream:
             return []

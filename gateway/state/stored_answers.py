@@ -1,4 +1,4 @@
-"""Results too long for one response, kept for the caller and readable at any node.
+"""Results too long for one response, stored for the caller and readable at any node.
 
 A result is a stream of the log: its description, its bytes in pieces, its end. The stream's name
 contains the owner, so a handle is of no use to other principals; and it cannot be guessed.
@@ -30,7 +30,7 @@ _HEAD, _PIECE, _END = b"?", b"+", b"."
 
 
 class StorageFull(Exception):
-    """A storage limit is reached; names its setting and when there is room again."""
+    """A storage limit is reached; the text names its setting and when there is room again."""
 
     def __init__(self, setting: str, retry_after_s: float) -> None:
         super().__init__(f"{setting} is reached; again in {max(1, round(retry_after_s))} s")
@@ -48,7 +48,7 @@ class AnswerInfo(Struct, frozen=True, omit_defaults=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswerLimits:
     keep_s: float
-    caller_bytes: int  # in `keep_s` seconds
+    caller_bytes: int  # of one caller in `keep_s` seconds
     kept_bytes: int  # of all callers
     tenant_bytes: int = 0  # of one tenant; 0: no limit of its own
 
@@ -56,7 +56,7 @@ class StoredAnswerLimits:
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
     about: AnswerInfo
-    pieces: list[bytes]  # of PIECE_BYTES each, but for the last
+    pieces: list[bytes]  # of PIECE_BYTES each, except the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AnswerSlice:
 
 
 class AnswerWriter:
-    """A result while it is written."""
+    """Writer of one stored result."""
 
     def __init__(self, kept: "StoredAnswers", principal: Principal, handle: str) -> None:
         self._kept = kept
@@ -78,7 +78,7 @@ class AnswerWriter:
         self._rest = bytearray()
 
     async def add(self, data: bytes) -> None:
-        """Raises Full, and Unavailable."""
+        """Append `data`. Raises StorageFull, and Unavailable."""
         self._rest += data
         self.size += len(data)
         while len(self._rest) >= PIECE_BYTES:
@@ -86,7 +86,7 @@ class AnswerWriter:
             del self._rest[:PIECE_BYTES]
 
     async def end(self) -> str:
-        """Finish; returns the handle, which is readable from now on."""
+        """Finish the result; returns its handle, which is readable from now on."""
         if self._rest:
             await self._put(bytes(self._rest))
         await self._kept.log.append(self._stream, _END)
@@ -105,23 +105,23 @@ class AnswerWriter:
 
 
 class StoredAnswers:
-    """The stored results."""
+    """Stored results of all callers."""
 
     def __init__(self, log: Log, counter: Counter, limits: StoredAnswerLimits) -> None:
-        """`log` keeps every event of a stream, for `limits.keep_s`."""
+        """Stored results in `log`, which keeps every event of a stream for `limits.keep_s`."""
         self.log = log
         self.keep_s = limits.keep_s
         self._counter = counter
         self._limits = limits
 
     async def begin(self, principal: Principal, about: AnswerInfo) -> AnswerWriter:
-        """Raises Unavailable."""
+        """Begin to store a result. Raises Unavailable."""
         writing = AnswerWriter(self, principal, secrets.token_hex(20))
         await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(about))
         return writing
 
     async def keep(self, principal: Principal, about: AnswerInfo, data: bytes) -> str:
-        """The handle of `data`. Raises Full, and Unavailable."""
+        """Store `data`; returns its handle. Raises StorageFull, and Unavailable."""
         writing = await self.begin(principal, about)
         try:
             await writing.add(data)
@@ -150,7 +150,7 @@ class StoredAnswers:
     async def slice(
         self, principal: Principal, handle: str, start: int, length: int
     ) -> AnswerSlice | None:
-        """At most `length` bytes, beginning with byte `start`; None as with `whole`."""
+        """At most `length` bytes from byte `start` on; None as with `whole`."""
         about: AnswerInfo | None = None
         found, at = bytearray(), 0
         async with aclosing(self._events(principal, handle)) as events:
@@ -169,8 +169,8 @@ class StoredAnswers:
         return None
 
     async def make_room(self, owner: str, tenant: str) -> None:
-        """Reserve room for one more piece. Raises Full, and Unavailable. Expired results no longer
-        count: the counter's window is as long as they are kept."""
+        """Reserve room for one more piece. Raises StorageFull, and Unavailable. Expired results no
+        longer count: the counter's window is as long as their retention."""
         limits = self._limits
         bounds = [
             (f"kept/{owner}", limits.caller_bytes, "answers.caller_bytes"),

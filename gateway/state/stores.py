@@ -39,7 +39,7 @@ async def _nothing() -> None:
 @dataclass(frozen=True, slots=True)
 class Stores:
     log: Log
-    answers: Log  # streams whose names begin with `kept.PREFIX`
+    answers: Log  # streams whose names begin with `stored_answers.PREFIX`
     sessions: SessionStore
     counter: Counter
     purges: tuple[Callable[[], Awaitable[Any]], ...]
@@ -54,7 +54,7 @@ class Stores:
         await self.listen()
 
     async def purge(self) -> None:
-        """Remove what has expired; an unavailable store is skipped until the next time."""
+        """Delete what has expired; an unavailable store is skipped until the next run."""
         for purge in self.purges:
             try:
                 await purge()

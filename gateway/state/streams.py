@@ -1,4 +1,4 @@
-"""Streams of sessions as the log keeps them, and the ids of their events.
+"""Streams of sessions in the log, and the ids of their events.
 
 The birth keeps ids growing when a stream is dropped and begins again; the last part identifies the
 stream without reading the store, which may have dropped both.
@@ -78,7 +78,7 @@ Wake = Callable[[], None]
 
 
 class Watchers:
-    """Wake-up callbacks by stream; made for thousands of streams with one watch each."""
+    """Wake-up callbacks by stream; sized for thousands of streams with one watch each."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Wake]] = {}
@@ -94,7 +94,7 @@ class Watchers:
             wake()
 
     def wake_all(self) -> None:
-        """Wake all: wake-ups may have been missed."""
+        """Wake all watchers: wake-ups may have been missed."""
         for stream in tuple(self._wakes):
             self.wake(stream)
 
@@ -146,7 +146,7 @@ class ReplayedEvent:
 
 
 class StreamRecorder:
-    """The stream of one POST, while it is written."""
+    """Recorder of the stream of one POST, while it is written."""
 
     __slots__ = (
         "_background",
@@ -197,7 +197,7 @@ class StreamRecorder:
         return Position(self._stream, after, ended=kind == b".").id
 
     async def keep(self) -> None:
-        """Keep a silent stream from expiring in the log."""
+        """Refresh a silent stream, so that it does not expire in the log."""
         if time.monotonic() - self._kept > self._keep_s / 2:
             await self.add(b"!")
 
@@ -236,12 +236,12 @@ class Streams:
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """Inside, `wake` is called when any node has appended to the stream."""
+        """Context in which `wake` is called when any node has appended to the stream."""
         return self._log.watch(name_of(session, stream), wake)
 
     async def send(self, session: Session, message: bytes) -> None:
-        """Append a message to the standalone stream, at whichever node that is, or will be,
-        open."""
+        """Append a message to the standalone stream, at whichever node has it open or will open
+        it."""
         await self._log.append(name_of(session, STANDALONE), message)
 
     async def standalone(self, session: Session, after: str) -> Sequence[Event]:
@@ -253,8 +253,9 @@ class Streams:
         return await self._log.last(name_of(session, STANDALONE))
 
     async def replay(self, session: Session, position: Position) -> list[ReplayedEvent]:
-        """The events after `position` on the stream of a POST, at most up to its answer, which is
-        made here when the node that runs it is gone. Raises InvalidRequest for an unknown id."""
+        """Replay the events after `position` on the stream of a POST, at most up to its answer,
+        which is made here when the node that ran it is dead. Raises InvalidRequest for an unknown
+        id."""
         alive = await self._alive(position.node)
         events = await self._read(session, position.stream, position.after)
         replayed = _replayed(position.stream, events)
@@ -267,7 +268,7 @@ class Streams:
         )
 
     async def is_orphaned(self, position: Position) -> bool:
-        """Whether the node that runs a POST's requests is gone; False while the store is
+        """Whether the node that runs a POST's requests is dead; False while the store is
         unavailable."""
         try:
             return not await self._alive(position.node)
@@ -289,7 +290,7 @@ class Streams:
             raise InvalidRequest(FORGOTTEN) from error
 
     async def _answer_for_gone_node(self, session: Session, stream: str) -> None:
-        """Answer with an error in place of a node that is gone; exactly one node does."""
+        """Answer with an error in place of a dead node; exactly one node does."""
         name = name_of(session, stream)
         kept = await self._log.read(name, "")
         verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
