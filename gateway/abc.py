@@ -242,9 +242,9 @@ class Rates(Protocol):
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
         """Count one use of `key`, if it is allowed: 0. Else the seconds until it will be; None
-        where only `ask` can decide. Raises Unavailable."""
+        where only `acquire` can decide. Raises Unavailable."""
 
-    async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
+    async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
         """`take` with a round trip to the shared counter."""
 
     def give_back(self, key: RateKey, window_s: float) -> None:

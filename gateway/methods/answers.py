@@ -290,10 +290,10 @@ class AnswerProcessing:
         # one character more than is returned shows whether there is a next part
         length = (limit + 1) * _UTF8_BYTES if limit else 1 << 40
         found = await self._kept.slice(context.principal, match[1], start, length)
-        if found is None or found.about.tool != tool_id or start > found.about.size:
+        if found is None or found.info.tool != tool_id or start > found.info.size:
             return None
         text = _decoded(found)
-        return None if text is None else (text, start, found.ended, found.about)
+        return None if text is None else (text, start, found.ended, found.info)
 
     async def _keep(
         self, text: str, is_json: bool, tool_id: str, context: Context
@@ -303,7 +303,7 @@ class AnswerProcessing:
         mime_type = "application/json" if is_json else "text/plain"
         about = AnswerInfo(mime_type, text=True, tool=tool_id, size=len(data))
         try:
-            return await self._kept.keep(context.principal, about, data), ""
+            return await self._kept.store(context.principal, about, data), ""
         except StorageFull as full:
             return "", str(full)
         except Unavailable as fault:

@@ -104,8 +104,8 @@ class ResourceMethods:
 async def _contents(uri: str, whole: StoredAnswer) -> bytes:
     """Encode `whole` as text if it is valid UTF-8, else base64. Yields to other tasks between
     pieces: there may be many megabytes."""
-    head = encode({"uri": uri, "mimeType": whole.about.mime_type})[:-1]
-    if whole.about.text:
+    head = encode({"uri": uri, "mimeType": whole.info.mime_type})[:-1]
+    if whole.info.text:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
             text = await _written(whole.pieces, lambda one: encode(decoder.decode(one))[1:-1])

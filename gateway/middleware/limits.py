@@ -228,7 +228,7 @@ class RateLimits:
         for place, (limit, key, most, window_s, what) in enumerate(bounds):
             wait_s = self._rates.take(key, most, window_s)
             if wait_s is None:
-                wait_s = await self._rates.ask(key, most, window_s)
+                wait_s = await self._rates.acquire(key, most, window_s)
             if wait_s:
                 for before in bounds[:place]:
                     self._rates.give_back(before.key, before.window_s)

@@ -138,7 +138,7 @@ class Repeats:
             if again is None:
                 await self._once.release(owner)
             else:
-                await self._once.keep(owner, _encoded(again))
+                await self._once.record(owner, _encoded(again))
         except (psycopg.OperationalError, PoolTimeout, NoDatabase):
             log.exception("admin_key_not_kept")
 

@@ -40,7 +40,7 @@ class ShieldedTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # exception(): retrieved: the caller may have been cancelled
+            task.exception()  # retrieved: the caller may have been cancelled
 
 
 log = logging.getLogger("toolgate.sessions")
@@ -71,7 +71,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # exception(): retrieved: the caller may have been cancelled
+            task.exception()  # retrieved: the caller may have been cancelled
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -81,16 +81,16 @@ class RemoteAnswers:
     async def _listen(
         self, stream: str, session_id: str, wake: asyncio.Event, on_answer: OnAnswer
     ) -> None:
-        asked = time.monotonic()
+        registered_at = time.monotonic()
         while True:
             wake.clear()
             answer = await self._read_answer(stream)
             if answer is not None:
                 on_answer(answer)
                 return
-            if time.monotonic() - asked > self._keep_s / 2:
+            if time.monotonic() - registered_at > self._keep_s / 2:
                 await self._ask(stream, session_id)
-                asked = time.monotonic()
+                registered_at = time.monotonic()
             try:
                 async with asyncio.timeout(min(LOOK_EVERY_S, self._keep_s / 4)):
                     await wake.wait()
@@ -148,8 +148,8 @@ class ClientRequests:
         session.pending_requests += 1
         try:
             async with self._remote.awaited(session.id, id_, partial(_settle, answered)):
-                asked = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-                await send(encode(asked))
+                request = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+                await send(encode(request))
                 async with asyncio.timeout(self._timeout_s):
                     return _result(await answered)
         except TimeoutError as error:

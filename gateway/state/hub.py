@@ -293,16 +293,16 @@ class Hub:
     def drop_unsubscribed(self, session: Session) -> list[str]:
         """Stop notifications of resources that the session has unsubscribed from; returns their
         URIs, to pass to `unwatch_unused`."""
-        gone = sorted(
+        unsubscribed = sorted(
             uri
             for uri in session.watched - session.subscriptions
             if (session.id, uri) not in self._subscribing
         )
-        for uri in gone:
+        for uri in unsubscribed:
             session.watched.discard(uri)
             session.outbox.discard(update_notification(uri))
             self.watches.drop(_place(session), uri, session)
-        return gone
+        return unsubscribed
 
     async def unwatch_unused(self, session: Session, uris: Collection[str]) -> None:
         """Unsubscribe from upstream resources that have no listener left."""

@@ -89,7 +89,7 @@ class IdempotencyKeys:
             raise StillRunning
         return bytes(row[1])
 
-    async def keep(self, owner: KeyScope, result: bytes) -> None:
+    async def record(self, owner: KeyScope, result: bytes) -> None:
         """Store the `result` of the key, JSON text."""
         async with borrowed(self._open()) as connection:
             await connection.execute(
@@ -152,7 +152,7 @@ class Idempotency:
             return _results.decode(earlier)
         result = await run()
         try:
-            await self._keys.keep(owner, encode(result))
+            await self._keys.record(owner, encode(result))
         except (psycopg.OperationalError, PoolTimeout, NoDatabase):
             log.exception("command_not_recorded", extra={"action": command.service})
         return result
@@ -162,10 +162,10 @@ class Idempotency:
         await self._keys.purge()
 
 
-_NO_DATABASE = "The database that remembers Idempotency-Keys does not answer; nothing was done"
+_NO_DATABASE = "The database of Idempotency-Keys is unavailable; the command was not run"
 _UNCONFIRMED = (
-    "belongs to a request that still runs, or whose outcome is not known; look before "
-    "you send it again under another key"
+    "belongs to a request that is still running, or whose outcome is unknown; check "
+    "that before you send it again under another key"
 )
 
 

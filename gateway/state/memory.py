@@ -20,7 +20,7 @@ from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_
 Clock = Callable[[], float]  # s, monotonic
 
 EVENT_BYTES = 100  # overhead of an event
-LEFT = 0.9  # target fill after eviction, so that evictions are rare
+FILL_TARGET = 0.9  # target fill after eviction, so that evictions are rare
 
 
 @dataclass(slots=True)
@@ -39,19 +39,19 @@ class _Stream:
 class MemoryLog:
     def __init__(
         self,
-        keep_events: int,
-        keep_s: float,
+        max_events: int,
+        retention_s: float,
         limit_bytes: int,
         *,
         clock: Clock = time.monotonic,
-        apart: Mapping[str, int] = MappingProxyType({}),
+        limits_by_stream: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """An in-memory log that keeps at most `keep_events` of a stream (`apart` overrides this by
-        stream name), for `keep_s` after its last event, and `limit_bytes` in all: the session that
-        uses the most memory is evicted from first."""
-        self._keep_events = keep_events
-        self._apart = apart
-        self._keep_s = keep_s
+        """An in-memory log that keeps at most `max_events` of a stream (`limits_by_stream`
+        overrides this by stream name), for `retention_s` after its last event, and `limit_bytes` in
+        all: the session that uses the most memory is evicted from first."""
+        self._max_events = max_events
+        self._limits_by_stream = limits_by_stream
+        self._retention_s = retention_s
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._streams: OrderedDict[str, _Stream] = OrderedDict()  # by time of last event
@@ -63,43 +63,43 @@ class MemoryLog:
         return len(self._streams)
 
     async def append(self, stream: str, data: bytes) -> str:
-        kept = self._streams.get(stream) or self._begin(stream)
+        entry = self._streams.get(stream) or self._begin(stream)
         self._streams.move_to_end(stream)
-        kept.touched = self._clock()
-        kept.last += 1
-        kept.events.append(data)
-        self._resize(kept, len(data) + EVENT_BYTES)
-        if len(kept.events) > self._apart.get(stream, self._keep_events):
-            self._shorten(kept)
+        entry.touched = self._clock()
+        entry.last += 1
+        entry.events.append(data)
+        self._resize(entry, len(data) + EVENT_BYTES)
+        if len(entry.events) > self._limits_by_stream.get(stream, self._max_events):
+            self._shorten(entry)
         self._forget()
         if self._size > self._limit_bytes:
             self._make_room(stream)
         self._watchers.wake(stream)
-        return event_id(stream, StreamPlace(kept.born, kept.last))
+        return event_id(stream, StreamPlace(entry.born, entry.last))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place = place_of(stream, after)
-        kept = self._streams.get(stream)
-        if kept is None:
+        entry = self._streams.get(stream)
+        if entry is None:
             return []
-        check(place, StreamPlace(kept.born, kept.first), StreamPlace(kept.born, kept.last))
-        skipped = place.n + 1 - kept.first if place.born == kept.born else 0
-        found = islice(kept.events, skipped, skipped + limit)
+        check(place, StreamPlace(entry.born, entry.first), StreamPlace(entry.born, entry.last))
+        skipped = place.n + 1 - entry.first if place.born == entry.born else 0
+        found = islice(entry.events, skipped, skipped + limit)
         return [
-            Event(event_id(stream, StreamPlace(kept.born, n)), data)
-            for n, data in enumerate(found, kept.first + skipped)
+            Event(event_id(stream, StreamPlace(entry.born, n)), data)
+            for n, data in enumerate(found, entry.first + skipped)
         ]
 
     async def last(self, stream: str) -> str:
-        kept = self._streams.get(stream)
-        return event_id(stream, StreamPlace(kept.born, kept.last)) if kept else ""
+        entry = self._streams.get(stream)
+        return event_id(stream, StreamPlace(entry.born, entry.last)) if entry else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
         return self._watchers.watch(stream, wake)
 
     async def drop(self, stream: str) -> None:
-        if kept := self._streams.pop(stream, None):
-            self._size -= kept.size
+        if entry := self._streams.pop(stream, None):
+            self._size -= entry.size
 
     async def purge(self) -> None:
         self._forget()
@@ -118,7 +118,7 @@ class MemoryLog:
         self._resize(stream, -len(stream.events.popleft()) - EVENT_BYTES)
 
     def _forget(self) -> None:
-        before = self._clock() - self._keep_s
+        before = self._clock() - self._retention_s
         while self._streams:
             name, oldest = next(iter(self._streams.items()))
             if oldest.touched > before:
@@ -138,7 +138,7 @@ class MemoryLog:
             sizes[_owner(name)] += stream.size
         largest = [(-sizes[owner], place, owner) for place, owner in enumerate(owned)]
         heapify(largest)
-        while largest and self._size > self._limit_bytes * LEFT:
+        while largest and self._size > self._limit_bytes * FILL_TARGET:
             taken, place, owner = heappop(largest)
             freed = self._take_from(owned[owner], newest)
             if freed:

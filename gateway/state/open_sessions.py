@@ -47,7 +47,7 @@ class OpenSessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
 
-    def keep(self, session: Session) -> Session:
+    def add(self, session: Session) -> Session:
         self._sessions[session.id] = session
         self._owned.setdefault(session.principal.key, {})[session.id] = session
         return session

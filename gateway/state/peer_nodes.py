@@ -40,7 +40,7 @@ class Loading:
 @dataclass(slots=True, eq=False)
 class _Waiting:
     nodes: set[str]  # nodes that have not confirmed yet
-    over: asyncio.Event
+    done: asyncio.Event
 
 
 class PeerNodes:
@@ -82,9 +82,9 @@ class PeerNodes:
     async def changed(self, record: SessionRecord) -> None:
         """Announce a change; returns when all other nodes that have the session open, except silent
         ones, have applied it."""
-        others = set(record.nodes) - {self._bus.node}
-        with self._waiting(record, others - self._silent) as waiting:
-            if others and await self._bus.broadcast(
+        other_nodes = set(record.nodes) - {self._bus.node}
+        with self._waiting(record, other_nodes - self._silent) as waiting:
+            if other_nodes and await self._bus.broadcast(
                 "changed", session=record.id, version=record.version
             ):
                 await self._confirmed(waiting)
@@ -170,7 +170,7 @@ class PeerNodes:
             return
         try:
             async with asyncio.timeout(self._wait_s):
-                await waiting.over.wait()
+                await waiting.done.wait()
         except TimeoutError:
             log.warning("session_change_unconfirmed", extra={"nodes": sorted(waiting.nodes)})
             self._silent |= waiting.nodes
@@ -182,7 +182,7 @@ class PeerNodes:
         if waiting is not None and message["to"] == self._bus.node:
             waiting.nodes.discard(message["node"])
             if not waiting.nodes:
-                waiting.over.set()
+                waiting.done.set()
 
     async def _stream_opened(self, message: dict[str, Any]) -> None:
         self._standalone.stream_opened(self._open.get(message["session"]), message)

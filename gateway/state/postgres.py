@@ -30,7 +30,7 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
 
-AWAY = "The database that gateways share does not answer; try again later"
+UNAVAILABLE = "The shared database does not answer; try again later"
 
 Opened = Callable[[], Database | None]
 """The database; None until it has answered for the first time."""
@@ -42,12 +42,12 @@ _records = msgspec.json.Decoder(SessionRecord)
 async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
     database = opened()
     if database is None:
-        raise Unavailable(AWAY)
+        raise Unavailable(UNAVAILABLE)
     try:
         async with borrowed(database.pool) as connection:
             yield connection
     except (psycopg.OperationalError, PoolTimeout) as error:
-        raise Unavailable(AWAY) from error
+        raise Unavailable(UNAVAILABLE) from error
 
 
 class PostgresSessions:
@@ -262,29 +262,29 @@ class PostgresLog:
     def __init__(
         self,
         opened: Opened,
-        keep_events: int,
+        max_events: int,
         keep_s: float,
         *,
-        apart: Mapping[str, int] = MappingProxyType({}),
+        limits_by_stream: Mapping[str, int] = MappingProxyType({}),
         prefix: str = "",
         not_prefix: str = "",
     ) -> None:
-        """A log that keeps at most `keep_events` of a stream (`apart` overrides this by stream
-        name), for `keep_s` after its last event. `purge` is limited to streams whose names begin
-        with `prefix`, but not with `not_prefix`."""
+        """A log that keeps at most `max_events` of a stream (`limits_by_stream` overrides this by
+        stream name), for `keep_s` after its last event. `purge` is limited to streams whose names
+        begin with `prefix`, but not with `not_prefix`."""
         self._prefix = prefix
         self._not_prefix = not_prefix
         self._opened = opened
-        self._keep_events = keep_events
-        self._apart = apart
-        self._keep_s = keep_s
+        self._max_events = max_events
+        self._limits_by_stream = limits_by_stream
+        self._retention_s = keep_s
         self._watchers = Watchers()
 
     async def listen(self) -> None:
         """Wake the watchers on notifications, until cancelled."""
         while (database := self._opened()) is None:  # noqa: ASYNC110 - no event is set
             await anyio.sleep(POLL_S)
-        await database.listen(CHANNEL, self._heard)
+        await database.listen(CHANNEL, self._on_notice)
 
     async def append(self, stream: str, data: bytes) -> str:
         # DELETE sees the snapshot from the statement's start, so it may leave a few for the next
@@ -310,7 +310,7 @@ class PostgresLog:
                 {
                     "stream": stream,
                     "data": data,
-                    "keep": self._kept_of(stream),
+                    "keep": self._limit_of(stream),
                     "channel": CHANNEL,
                 },
             )
@@ -333,7 +333,7 @@ class PostgresLog:
                     "stream": stream,
                     "born": place.born,
                     "n": place.n,
-                    "keep": self._kept_of(stream),
+                    "keep": self._limit_of(stream),
                     "limit": limit,
                 },
                 binary=True,
@@ -344,7 +344,7 @@ class PostgresLog:
         born, last = rows[0][:2]
         check(
             place,
-            StreamPlace(born, max(1, last - self._kept_of(stream) + 1)),
+            StreamPlace(born, max(1, last - self._limit_of(stream) + 1)),
             StreamPlace(born, last),
         )
         return [
@@ -384,14 +384,14 @@ class PostgresLog:
                     FOR UPDATE SKIP LOCKED
                 ) RETURNING stream, born
                 """,
-                {"keep_s": self._keep_s, "prefix": self._prefix, "other": self._not_prefix},
+                {"keep_s": self._retention_s, "prefix": self._prefix, "other": self._not_prefix},
             )
             await _delete_events(connection, await dropped.fetchall())
 
-    def _kept_of(self, stream: str) -> int:
-        return self._apart.get(stream, self._keep_events)
+    def _limit_of(self, stream: str) -> int:
+        return self._limits_by_stream.get(stream, self._max_events)
 
-    async def _heard(self, notice: Notice) -> None:
+    async def _on_notice(self, notice: Notice) -> None:
         if notice is RESYNC:
             self._watchers.wake_all()
         else:

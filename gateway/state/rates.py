@@ -105,27 +105,27 @@ log = logging.getLogger("toolgate.limits")
 KEYS = 100_000  # in the LRU cache
 SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the window
 LONGEST_S = 30.0  # maximum length of a lease
-AWAY_S = 5.0  # pause before an unavailable counter is retried
-AWAY = "Calls cannot be counted at the moment (limits.when_away); try again later"
+RETRY_S = 5.0  # pause before an unavailable counter is retried
+COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_away); try again later"
 
-_Known = tuple[RateKey, float]
+_Bucket = tuple[RateKey, float]
 
 
 class LocalRates:
     """Rate limits in the memory of this process."""
 
     def __init__(self, keys: int = KEYS) -> None:
-        self._windows: Memo[_Known, Window] = Memo(keys)
+        self._windows: Memo[_Bucket, Window] = Memo(keys)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float:
-        known = key, window_s
-        window = self._windows.use(known) or self._windows.put(known, Window())
+        bucket = key, window_s
+        window = self._windows.use(bucket) or self._windows.put(bucket, Window())
         return window.take(limit, int(time.monotonic() * MICROS), slot_us(window_s))
 
-    async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
+    async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
         return self.take(key, limit, window_s)
 
     def give_back(self, key: RateKey, window_s: float) -> None:
@@ -135,10 +135,10 @@ class LocalRates:
 
 
 class _Lease:
-    __slots__ = ("asking", "denied_until", "left", "size", "until", "waiting")
+    __slots__ = ("denied_until", "left", "renewing", "size", "until", "waiting")
 
     def __init__(self) -> None:
-        self.asking = asyncio.Lock()
+        self.renewing = asyncio.Lock()
         self.waiting = 0  # callers
         self.size = 1  # uses granted
         self.left = 0
@@ -156,13 +156,13 @@ class _Lease:
 class LeasedRates:
     """Rate limits in a counter that nodes share."""
 
-    def __init__(self, counter: Counter, alone: LocalRates | None, keys: int = KEYS) -> None:
-        """Rate limits on `counter`; `alone` counts while it is unavailable, and without `alone`
-        calls are refused then."""
+    def __init__(self, counter: Counter, fallback: LocalRates | None, keys: int = KEYS) -> None:
+        """Rate limits on `counter`; `fallback` counts while it is unavailable, and without
+        `fallback` calls are refused then."""
         self._counter = counter
-        self._alone = alone
-        self._leases: Memo[_Known, _Lease] = Memo(keys)
-        self._away_until = 0.0  # monotonic s
+        self._fallback = fallback
+        self._leases: Memo[_Bucket, _Lease] = Memo(keys)
+        self._retry_at = 0.0  # monotonic s
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
         lease = self._leases.get((key, window_s))
@@ -173,16 +173,16 @@ class LeasedRates:
                 return 0.0
             if now < lease.denied_until:
                 return lease.denied_until - now
-        if now < self._away_until:
-            return self._take_alone(key, limit, window_s)
+        if now < self._retry_at:
+            return self._take_from_fallback(key, limit, window_s)
         return None
 
-    async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
-        known = key, window_s
-        lease = self._leases.use(known) or self._leases.put(known, _Lease())
+    async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
+        bucket = key, window_s
+        lease = self._leases.use(bucket) or self._leases.put(bucket, _Lease())
         lease.waiting += 1
         try:
-            async with lease.asking:
+            async with lease.renewing:
                 wait_s = self.take(key, limit, window_s)  # an earlier caller may have renewed it
                 if wait_s is None:
                     wait_s = await self._granted(lease, key, limit, window_s)
@@ -194,8 +194,8 @@ class LeasedRates:
         lease = self._leases.get((key, window_s))
         if lease is not None and time.monotonic() < lease.until:
             lease.left += 1
-        elif self._alone is not None:
-            self._alone.give_back(key, window_s)
+        elif self._fallback is not None:
+            self._fallback.give_back(key, window_s)
 
     async def _granted(self, lease: _Lease, key: RateKey, limit: int, window_s: float) -> float:
         began, good_s = time.monotonic(), min(window_s / SHARE, LONGEST_S)
@@ -203,21 +203,21 @@ class LeasedRates:
         try:
             verdict = await self._counter.hit(_shared(key), limit, window_s + good_s, wanted)
         except Unavailable:
-            if began >= self._away_until:
-                alone = self._alone is not None
-                log.warning("limits_counted_alone" if alone else "limits_refuse")
-            self._away_until = time.monotonic() + AWAY_S
-            return self._take_alone(key, limit, window_s)
+            if began >= self._retry_at:
+                fallback = self._fallback is not None
+                log.warning("rate_limits_local" if fallback else "rate_limits_unavailable")
+            self._retry_at = time.monotonic() + RETRY_S
+            return self._take_from_fallback(key, limit, window_s)
         if not verdict.allowed:
             lease.left, lease.denied_until = 0, began + verdict.retry_after_s
             return verdict.retry_after_s
         lease.size, lease.left, lease.until = verdict.granted, verdict.granted - 1, began + good_s
         return 0.0
 
-    def _take_alone(self, key: RateKey, limit: int, window_s: float) -> float:
-        if self._alone is None:
-            raise Unavailable(AWAY)
-        return self._alone.take(key, limit, window_s)
+    def _take_from_fallback(self, key: RateKey, limit: int, window_s: float) -> float:
+        if self._fallback is None:
+            raise Unavailable(COUNTER_UNAVAILABLE)
+        return self._fallback.take(key, limit, window_s)
 
 
 def _shared(key: RateKey) -> str:

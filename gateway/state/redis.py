@@ -33,8 +33,8 @@ log = logging.getLogger("toolgate.state")
 
 PREFIX = "toolgate:"
 SCANNED = 1000  # keys at a time
-AWAY = "The Redis that gateways share does not answer; try again later"
-SPOILT = "What gateways share cannot be read; try again later"
+UNAVAILABLE = "The shared Redis does not answer; try again later"
+INVALID_STATE = "The shared secret is unusable; try again later"
 SECRET_BYTES = 32
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
@@ -106,15 +106,15 @@ def connect(url: str, timeout_s: float, connections: int) -> Redis:
 
 
 @contextmanager
-def asking() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Converts errors of Redis to Unavailable."""
     try:
         yield
     except (Disconnected, TimedOut, OSError) as error:  # reported by `RedisLog.listen`
-        raise Unavailable(AWAY) from error
+        raise Unavailable(UNAVAILABLE) from error
     except RedisError as error:
         log.error("redis_refused", extra={"reason": str(error)})
-        raise Unavailable(AWAY) from error
+        raise Unavailable(UNAVAILABLE) from error
 
 
 class RedisSessions:
@@ -126,7 +126,7 @@ class RedisSessions:
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
         key = _session_key(record.id)
-        with asking():
+        with translated_errors():
             async with self._redis.pipeline(transaction=True) as pipeline:
                 pipeline.delete(key)
                 pipeline.hset(key, items=_pairs(_fields_of(record)))
@@ -146,12 +146,12 @@ class RedisSessions:
         return await self._run(session_id, ttl_s, grows=1, wanted=wanted, removed=removed)
 
     async def delete(self, session_id: str) -> bool:
-        with asking():
+        with translated_errors():
             return bool(await self._redis.delete(_session_key(session_id)))
 
     async def all(self) -> list[SessionRecord]:
         found: dict[str, SessionRecord] = {}
-        with asking():
+        with translated_errors():
             async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
                 session_id = key.decode(errors="replace").removeprefix(_session_key(""))
                 if (record := await self._run(session_id)) is not None:
@@ -162,24 +162,24 @@ class RedisSessions:
         return 0  # Redis expires keys itself, and returns no count
 
     async def beat(self, node: str, ttl_s: float) -> None:
-        with asking():
+        with translated_errors():
             await self._redis.set(f"{PREFIX}node:{node}", b"1", px=milliseconds(ttl_s))
 
     async def is_alive(self, node: str) -> bool:
-        with asking():
+        with translated_errors():
             return bool(await self._redis.exists(f"{PREFIX}node:{node}"))
 
     async def secret(self) -> bytes:
         key = f"{PREFIX}secret"
-        with asking():
+        with translated_errors():
             await self._redis.set(key, secrets.token_bytes(SECRET_BYTES), nx=True)
-            kept: Any = await self._redis.get(key)
-        if kept is None:
+            value: Any = await self._redis.get(key)
+        if value is None:
             return await self.secret()  # Redis was emptied in between
-        if len(kept) != SECRET_BYTES:
-            log.error("secret_unreadable", extra={"key": key, "bytes": len(kept)})
-            raise Unavailable(SPOILT)
-        return bytes(kept)
+        if len(value) != SECRET_BYTES:
+            log.error("secret_unreadable", extra={"key": key, "bytes": len(value)})
+            raise Unavailable(INVALID_STATE)
+        return bytes(value)
 
     async def _run(
         self,
@@ -190,9 +190,9 @@ class RedisSessions:
         wanted: Mapping[bytes, bytes] = MappingProxyType({}),
         removed: Sequence[bytes] = (),
     ) -> SessionRecord | None:
-        pairs, kept_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
-        arguments: list[Any] = [kept_ms, grows, len(pairs), *pairs, *removed]
-        with asking():
+        pairs, ttl_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
+        arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
+        with translated_errors():
             found = await self._session([_session_key(session_id)], arguments)
         return _read(session_id, found)
 
@@ -204,7 +204,7 @@ class RedisCounter:
     async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot = slot_us(window_s)
         arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), wanted]
-        with asking():
+        with translated_errors():
             now, stored = await self._hit([f"{PREFIX}uses:{slot}:{key}"], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
         return admit(live(uses, int(now), slot), limit, int(now), slot, wanted=wanted)
@@ -223,11 +223,11 @@ def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
         subscribe=record.subscriptions,
         use=record.skills,
     )
-    whole = {
+    fields = {
         b"record": msgspec.json.encode(replace(bare, nodes=())),
         b"version": b"%d" % record.version,
     }
-    return {**whole, **_members(NODE, record.nodes), **_written(first)[0]}
+    return {**fields, **_members(NODE, record.nodes), **_written(first)[0]}
 
 
 def _written(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
@@ -317,16 +317,16 @@ class RedisLog:
     def __init__(
         self,
         redis: Redis,
-        keep_events: int,
+        max_events: int,
         keep_s: float,
-        apart: Mapping[str, int] = MappingProxyType({}),
+        limits_by_stream: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """A log that keeps at most `keep_events` of a stream (`apart` overrides this by stream
-        name), for `keep_s` after its last event."""
+        """A log that keeps at most `max_events` of a stream (`limits_by_stream` overrides this by
+        stream name), for `keep_s` after its last event."""
         self._redis = redis
-        self._keep_events = keep_events
-        self._apart = apart
-        self._keep_ms = milliseconds(keep_s)
+        self._max_events = max_events
+        self._limits_by_stream = limits_by_stream
+        self._retention_ms = milliseconds(keep_s)
         self._append = redis.register_script(APPEND)
         self._watchers = Watchers()
         self.away = False  # Redis does not answer; updated while `listen` runs
@@ -338,7 +338,7 @@ class RedisLog:
             try:
                 async with self._redis.pubsub() as channel:
                     await channel.subscribe(CHANNEL)
-                    async for stream in _heard(channel):
+                    async for stream in _appended_streams(channel):
                         delays, self.away = _delays(), False
                         self._wake(stream)
             except (RedisError, OSError) as error:
@@ -348,15 +348,15 @@ class RedisLog:
                 await anyio.sleep(delay_s)
 
     async def append(self, stream: str, data: bytes) -> str:
-        keep_events = self._apart.get(stream, self._keep_events)
-        arguments: list[Any] = [data, keep_events, self._keep_ms, CHANNEL, stream]
-        with asking():
+        max_events = self._limits_by_stream.get(stream, self._max_events)
+        arguments: list[Any] = [data, max_events, self._retention_ms, CHANNEL, stream]
+        with translated_errors():
             added = await self._append([_stream_key(stream)], arguments)
         return event_id(stream, _place(added))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place, key = place_of(stream, after), _stream_key(stream)
-        with asking():
+        with translated_errors():
             async with self._redis.pipeline(transaction=True) as pipeline:
                 pipeline.xrange(key, count=1)
                 pipeline.xrevrange(key, count=1)
@@ -370,7 +370,7 @@ class RedisLog:
         ]
 
     async def last(self, stream: str) -> str:
-        with asking():
+        with translated_errors():
             newest: Any = await self._redis.xrevrange(_stream_key(stream), count=1)
         return event_id(stream, _place(newest[0][0])) if newest else ""
 
@@ -378,7 +378,7 @@ class RedisLog:
         return self._watchers.watch(stream, wake)
 
     async def drop(self, stream: str) -> None:
-        with asking():
+        with translated_errors():
             await self._redis.unlink(_stream_key(stream))
 
     async def purge(self) -> None:
@@ -391,24 +391,24 @@ class RedisLog:
             self._watchers.wake(stream)
 
 
-async def _heard(channel: PubSub) -> AsyncIterator[str | None]:
+async def _appended_streams(channel: PubSub) -> AsyncIterator[str | None]:
     """Names of streams that were appended to; None where some may have been missed."""
-    asked = False
+    pinged = False
     while True:
         message = await channel.get_message(timeout=CHECK_S)
         if message is None:
-            if asked:
+            if pinged:
                 raise Disconnected("no answer to a ping")
             await channel.ping()
         elif message["type"] == "subscribe":
             yield None
         elif message["type"] == "message":
             yield message["data"].decode(errors="replace")
-        asked = message is None
+        pinged = message is None
 
 
-def _place(known: bytes) -> StreamPlace:
-    born, n = known.split(b"-")
+def _place(place: bytes) -> StreamPlace:
+    born, n = place.split(b"-")
     return StreamPlace(int(born), int(n))
 
 

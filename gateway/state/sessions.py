@@ -116,7 +116,7 @@ class Sessions:
         if self._store.shared:
             record = replace(record_of(session), nodes=(self._node,))
             await self._store.put(record, self._limits.idle_s)
-        return self._open.keep(session)
+        return self._open.add(session)
 
     def needs_load(self, session_id: str) -> bool:
         """Whether the store has to be read before `find`."""
@@ -263,10 +263,10 @@ class Sessions:
                 self._open.drop(session)
             return
         if record.revision not in HANDSHAKE:
-            return  # return: the session was written by a newer gateway
+            return  # the session was written by a newer gateway
         if session is None:
             self._open.make_room()
-            session = self._open.keep(self._restored(record))
+            session = self._open.add(self._restored(record))
         elif session.version < record.version:
             gone = self._peers.take_over(session, record)
             self.background.start(self._standalone.resubscribed(session, gone))

@@ -68,15 +68,15 @@ class StandaloneStreams:
         """See `Hub.drop_unsubscribed`."""
         return self._hub.drop_unsubscribed(session)
 
-    async def resubscribed(self, session: Session, gone: Collection[str]) -> None:
-        """Handle changed subscriptions: the client changed them at another node; those in `gone`
-        were cancelled here."""
+    async def resubscribed(self, session: Session, unsubscribed: Collection[str]) -> None:
+        """Handle changed subscriptions: the client changed them at another node; those in
+        `unsubscribed` were cancelled here."""
         if session.has_stream:
             await self._watch(session)
             await self._bus.broadcast(
                 WATCHES_TAKEN, session=session.id, uris=sorted(session.watched)
             )
-        await self._hub.unwatch_unused(session, gone)
+        await self._hub.unwatch_unused(session, unsubscribed)
 
     async def release(self, session: Session, uris: Sequence[str]) -> list[bytes]:
         """Release the watches of `uris` to another node; returns their pending notifications of
@@ -84,15 +84,15 @@ class StandaloneStreams:
         await self._unwatch(session, session.watched.intersection(uris))
         if session.has_stream:
             return []
-        theirs, ours = (
+        released, still_watched = (
             map(update_notification, uris),
             set(map(update_notification, session.watched)),
         )
         waiting = await session.outbox.take(0)
         for message in waiting:
-            if message in ours:
+            if message in still_watched:
                 session.outbox.put(message)
-        return [message for message in theirs if message in waiting]
+        return [message for message in released if message in waiting]
 
     def end(self, session: Session) -> None:
         if session.watched:

@@ -55,13 +55,13 @@ class StoredAnswerLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    about: AnswerInfo
+    info: AnswerInfo
     pieces: list[bytes]  # of PIECE_BYTES each, except the last
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSlice:
-    about: AnswerInfo
+    info: AnswerInfo
     data: bytes
     ended: bool  # end of the result
 
@@ -69,35 +69,35 @@ class AnswerSlice:
 class AnswerWriter:
     """Writer of one stored result."""
 
-    def __init__(self, kept: "StoredAnswers", principal: Principal, handle: str) -> None:
-        self._kept = kept
+    def __init__(self, answers: "StoredAnswers", principal: Principal, handle: str) -> None:
+        self._answers = answers
         self._owner = _owner(principal)
         self._tenant = principal.tenant
         self.handle = handle
         self.size = 0  # bytes
-        self._rest = bytearray()
+        self._pending = bytearray()
 
     async def add(self, data: bytes) -> None:
         """Append `data`. Raises StorageFull, and Unavailable."""
-        self._rest += data
+        self._pending += data
         self.size += len(data)
-        while len(self._rest) >= PIECE_BYTES:
-            await self._put(bytes(self._rest[:PIECE_BYTES]))
-            del self._rest[:PIECE_BYTES]
+        while len(self._pending) >= PIECE_BYTES:
+            await self._put(bytes(self._pending[:PIECE_BYTES]))
+            del self._pending[:PIECE_BYTES]
 
     async def end(self) -> str:
         """Finish the result; returns its handle, which is readable from now on."""
-        if self._rest:
-            await self._put(bytes(self._rest))
-        await self._kept.log.append(self._stream, _END)
+        if self._pending:
+            await self._put(bytes(self._pending))
+        await self._answers.log.append(self._stream, _END)
         return self.handle
 
     async def drop(self) -> None:
-        await self._kept.log.drop(self._stream)
+        await self._answers.log.drop(self._stream)
 
     async def _put(self, piece: bytes) -> None:
-        await self._kept.make_room(self._owner, self._tenant)
-        await self._kept.log.append(self._stream, _PIECE + piece)
+        await self._answers.make_room(self._owner, self._tenant)
+        await self._answers.log.append(self._stream, _PIECE + piece)
 
     @property
     def _stream(self) -> str:
@@ -114,15 +114,15 @@ class StoredAnswers:
         self._counter = counter
         self._limits = limits
 
-    async def begin(self, principal: Principal, about: AnswerInfo) -> AnswerWriter:
+    async def begin(self, principal: Principal, info: AnswerInfo) -> AnswerWriter:
         """Begin to store a result. Raises Unavailable."""
         writing = AnswerWriter(self, principal, secrets.token_hex(20))
-        await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(about))
+        await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(info))
         return writing
 
-    async def keep(self, principal: Principal, about: AnswerInfo, data: bytes) -> str:
+    async def store(self, principal: Principal, info: AnswerInfo, data: bytes) -> str:
         """Store `data`; returns its handle. Raises StorageFull, and Unavailable."""
-        writing = await self.begin(principal, about)
+        writing = await self.begin(principal, info)
         try:
             await writing.add(data)
         except StorageFull:
@@ -132,16 +132,16 @@ class StoredAnswers:
 
     async def whole(self, principal: Principal, handle: str) -> StoredAnswer | None:
         """The whole result; None if unknown, expired or of another caller. Raises Unavailable."""
-        about: AnswerInfo | None = None
+        info: AnswerInfo | None = None
         pieces: list[bytes] = []
         async with aclosing(self._events(principal, handle)) as events:
             async for kind, data in events:
                 if kind == _HEAD:
-                    about = msgspec.json.decode(data, type=AnswerInfo)
-                elif about is None:
+                    info = msgspec.json.decode(data, type=AnswerInfo)
+                elif info is None:
                     return None  # its beginning has expired
                 elif kind == _END:
-                    return StoredAnswer(about, pieces)
+                    return StoredAnswer(info, pieces)
                 else:
                     pieces.append(data)
                     await asyncio.sleep(0)  # yields to other tasks
@@ -151,21 +151,21 @@ class StoredAnswers:
         self, principal: Principal, handle: str, start: int, length: int
     ) -> AnswerSlice | None:
         """At most `length` bytes from byte `start` on; None as with `whole`."""
-        about: AnswerInfo | None = None
+        info: AnswerInfo | None = None
         found, at = bytearray(), 0
         async with aclosing(self._events(principal, handle)) as events:
             async for kind, data in events:
                 if kind == _HEAD:
-                    about = msgspec.json.decode(data, type=AnswerInfo)
-                elif about is None:
+                    info = msgspec.json.decode(data, type=AnswerInfo)
+                elif info is None:
                     return None
                 elif kind == _END:
-                    return AnswerSlice(about, bytes(found), ended=True)
+                    return AnswerSlice(info, bytes(found), ended=True)
                 else:
                     found += data[max(0, start - at) :][: length - len(found)]
                     at += len(data)
                     if at > start + length:
-                        return AnswerSlice(about, bytes(found), ended=False)
+                        return AnswerSlice(info, bytes(found), ended=False)
         return None
 
     async def make_room(self, owner: str, tenant: str) -> None:

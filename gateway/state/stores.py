@@ -8,8 +8,7 @@ from typing import Any
 
 from config.settings import StateSettings
 from gateway.abc import Counter, Log, SessionStore
-from gateway.state import bus
-from gateway.state import stored_answers as kept
+from gateway.state import bus, stored_answers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import Opened, PostgresCounter, PostgresLog, PostgresSessions
 from gateway.state.redis import RedisCounter, RedisLog, RedisSessions, connect
@@ -32,7 +31,7 @@ class Retention:
     answers_bytes: int = 1 << 29  # of all of them in memory
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     """No-op: the memory backend needs no listener and no close."""
 
 
@@ -44,8 +43,8 @@ class Stores:
     counter: Counter
     purges: tuple[Callable[[], Awaitable[Any]], ...]
     configured_secret: str = field(default="", repr=False)
-    listen: Callable[[], Awaitable[None]] = _nothing
-    close: Callable[[], Awaitable[None]] = _nothing
+    listen: Callable[[], Awaitable[None]] = _no_op
+    close: Callable[[], Awaitable[None]] = _no_op
     away: Callable[[], bool] | None = None  # whether a separate backend does not answer
 
     async def run(self) -> None:
@@ -70,17 +69,19 @@ class Stores:
         return await self.sessions.secret()
 
 
-def make_stores(settings: StateSettings, keep: Retention, opened: Opened) -> Stores:
+def make_stores(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
     """`opened` returns the registry's database, None until it has answered for the first time.
 
     Raises ToolgateError for a Redis URL that cannot be parsed; does not connect yet.
     """
     if settings.backend == "redis":
-        return _in_redis(settings, keep)
+        return _in_redis(settings, retention)
     if settings.backend == "postgres":
-        return _in_postgres(settings, keep, opened)
-    log = MemoryLog(keep.events, keep.seconds, settings.memory_bytes, apart=OWN_LIMITS)
-    answers = MemoryLog(ALL_EVENTS, keep.answers_s, keep.answers_bytes)
+        return _in_postgres(settings, retention, opened)
+    log = MemoryLog(
+        retention.events, retention.seconds, settings.memory_bytes, limits_by_stream=OWN_LIMITS
+    )
+    answers = MemoryLog(ALL_EVENTS, retention.answers_s, retention.answers_bytes)
     sessions, counter = MemorySessions(), MemoryCounter()
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(
@@ -93,12 +94,12 @@ def make_stores(settings: StateSettings, keep: Retention, opened: Opened) -> Sto
     )
 
 
-def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
+def _in_redis(settings: StateSettings, retention: Retention) -> Stores:
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
-    log = RedisLog(redis, keep.events, keep.seconds, OWN_LIMITS)
+    log = RedisLog(redis, retention.events, retention.seconds, OWN_LIMITS)
     return Stores(
         log,
-        RedisLog(redis, ALL_EVENTS, keep.answers_s),
+        RedisLog(redis, ALL_EVENTS, retention.answers_s),
         sessions=RedisSessions(redis),
         counter=RedisCounter(redis),
         purges=(),
@@ -109,9 +110,15 @@ def _in_redis(settings: StateSettings, keep: Retention) -> Stores:
     )
 
 
-def _in_postgres(settings: StateSettings, keep: Retention, opened: Opened) -> Stores:
-    log = PostgresLog(opened, keep.events, keep.seconds, apart=OWN_LIMITS, not_prefix=kept.PREFIX)
-    answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
+def _in_postgres(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
+    log = PostgresLog(
+        opened,
+        retention.events,
+        retention.seconds,
+        limits_by_stream=OWN_LIMITS,
+        not_prefix=stored_answers.PREFIX,
+    )
+    answers = PostgresLog(opened, ALL_EVENTS, retention.answers_s, prefix=stored_answers.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(

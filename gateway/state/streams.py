@@ -127,11 +127,12 @@ log = logging.getLogger("toolgate.streams")
 READ_AT_ONCE = 100
 HEARTBEAT_S = 5.0
 # not 404, which would mean that the session has ended
-FORGOTTEN = (
+UNKNOWN_EVENT = (
     "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
     "Without the header a new stream is opened"
 )
-LOST = "The gateway that ran this request ended; whether it was carried out is not known"
+OUTCOME_UNKNOWN = "The gateway that ran this request has stopped; its outcome is unknown"
+
 
 Ids = RequestId | list[RequestId]
 """The id of the request that a stream belongs to, or those of a batch."""
@@ -151,10 +152,10 @@ class StreamRecorder:
     __slots__ = (
         "_background",
         "_head",
-        "_keep_s",
-        "_kept",
         "_log",
         "_name",
+        "_refreshed_at",
+        "_retention_s",
         "_stream",
         "_unavailable",
     )
@@ -174,15 +175,15 @@ class StreamRecorder:
         self._stream = stream
         self._name = name_of(session, stream)
         self._head = encode(ids) + b"\n"
-        self._keep_s = retention_s
-        self._kept = time.monotonic()
+        self._retention_s = retention_s
+        self._refreshed_at = time.monotonic()
         self._unavailable = False  # the log was unavailable: later messages must not wait for it
 
     async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
         """Record a message: "!" marks the stream as begun, "." ends it. Returns the id of its
         event; "" when the log is unavailable: then the client cannot resume it. Of later messages
         only the end is recorded, if that is possible then."""
-        self._kept = time.monotonic()
+        self._refreshed_at = time.monotonic()
         record = kind + self._head + message
         if self._unavailable:
             if kind == b".":
@@ -196,9 +197,9 @@ class StreamRecorder:
             return ""
         return Position(self._stream, after, ended=kind == b".").id
 
-    async def keep(self) -> None:
+    async def refresh(self) -> None:
         """Refresh a silent stream, so that it does not expire in the log."""
-        if time.monotonic() - self._kept > self._keep_s / 2:
+        if time.monotonic() - self._refreshed_at > self._retention_s / 2:
             await self.add(b"!")
 
     async def _end(self, record: bytes) -> None:
@@ -287,7 +288,7 @@ class Streams:
         try:
             return await self._log.read(name_of(session, stream), after, READ_AT_ONCE)
         except InvalidParams as error:
-            raise InvalidRequest(FORGOTTEN) from error
+            raise InvalidRequest(UNKNOWN_EVENT) from error
 
     async def _answer_for_gone_node(self, session: Session, stream: str) -> None:
         """Answer with an error in place of a dead node; exactly one node does."""
@@ -299,11 +300,11 @@ class Streams:
             try:
                 ids = msgspec.json.decode(head)
             except msgspec.DecodeError as error:  # not written by a gateway
-                raise InvalidRequest(FORGOTTEN) from error
+                raise InvalidRequest(UNKNOWN_EVENT) from error
             answer: Any = (
-                [error_reply(id_, InternalError(LOST)) for id_ in ids]
+                [error_reply(id_, InternalError(OUTCOME_UNKNOWN)) for id_ in ids]
                 if isinstance(ids, list)
-                else error_reply(ids, InternalError(LOST))
+                else error_reply(ids, InternalError(OUTCOME_UNKNOWN))
             )
             await self._log.append(name, b"." + head + b"\n" + encode(answer))
 

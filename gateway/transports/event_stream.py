@@ -9,7 +9,7 @@ from starlette.types import Receive
 from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.sse import STANDALONE, Position
-from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, ReplayedEvent
+from gateway.state.streams import READ_AT_ONCE, UNKNOWN_EVENT, ReplayedEvent
 from gateway.transports.endpoint import McpFront
 from gateway.transports.http import Responder
 from gateway.transports.peers import DisconnectWatch, send_all
@@ -85,7 +85,7 @@ class EventStreams:
     async def _missed(self, session: Session, position: Position) -> list[ReplayedEvent]:
         said = await self._streams.replay(session, position)
         if not said and not await self._streams.exists(session, position.stream):
-            raise InvalidRequest(FORGOTTEN)
+            raise InvalidRequest(UNKNOWN_EVENT)
         return said
 
     async def _first(self, session: Session, outbox: Outbox) -> bytes:

@@ -210,7 +210,7 @@ class SessionPeer(PostPeer):
 
     async def _begin(self) -> None:
         recording = await self._recorded()
-        await recording.keep()
+        await recording.refresh()
 
     async def _say(self, message: bytes) -> None:
         recording = await self._recorded()

@@ -43,17 +43,17 @@ async def read(kept: StoredAnswers, who: Principal, handle: str) -> bytes | None
 async def test_an_answer_is_read_at_another_node(backend: Backend) -> None:
     async with backend.nodes() as nodes:
         here, there = at_both(nodes)
-        handle = await here.keep(ANN, ABOUT, DATA)
+        handle = await here.store(ANN, ABOUT, DATA)
         whole = await there.whole(ANN, handle)
         assert whole is not None
-        assert (whole.about, b"".join(whole.pieces)) == (ABOUT, DATA)
+        assert (whole.info, b"".join(whole.pieces)) == (ABOUT, DATA)
         assert await read(here, ANN, handle) == DATA  # as often as one likes
 
 
 async def test_an_answer_is_for_its_caller_alone(backend: Backend) -> None:
     async with backend.nodes() as nodes:
         here, there = at_both(nodes)
-        handle = await here.keep(ANN, ABOUT, b"x")
+        handle = await here.store(ANN, ABOUT, b"x")
         for stranger in (BOB, Principal("ann", "another tenant")):
             assert await read(there, stranger, handle) is None
         for other in ("", handle[:-1], handle.upper(), "0" * 40, f"{handle}/x", "../" + handle):
@@ -78,13 +78,13 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
     )
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)
-        handle = await here.keep(ANN, ABOUT, b"x" * PIECE_BYTES)
-        await there.keep(ANN, ABOUT, b"y")
+        handle = await here.store(ANN, ABOUT, b"x" * PIECE_BYTES)
+        await there.store(ANN, ABOUT, b"y")
         with pytest.raises(StorageFull, match=r"answers\.caller_bytes is reached; again in \d+ s"):
-            await here.keep(ANN, ABOUT, b"z")
-        await there.keep(BOB, ABOUT, b"x")
+            await here.store(ANN, ABOUT, b"z")
+        await there.store(BOB, ABOUT, b"x")
         with pytest.raises(StorageFull, match=r"answers\.kept_bytes"):
-            await there.keep(BOB, ABOUT, b"x")
+            await there.store(BOB, ABOUT, b"x")
         assert await read(there, ANN, handle) == b"x" * PIECE_BYTES  # what is there stays
 
 
@@ -95,19 +95,19 @@ async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
     )
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)
-        await here.keep(ANN, ABOUT, b"x")
-        await there.keep(BOB, ABOUT, b"x")
+        await here.store(ANN, ABOUT, b"x")
+        await there.store(BOB, ABOUT, b"x")
         with pytest.raises(StorageFull, match=r"answers\.tenant_share is reached"):
-            await here.keep(ANN, ABOUT, b"x")
+            await here.store(ANN, ABOUT, b"x")
         for _ in range(2):
-            await there.keep(Principal("eve", "another tenant"), ABOUT, b"x")
+            await there.store(Principal("eve", "another tenant"), ABOUT, b"x")
 
 
 async def test_an_answer_is_forgotten_in_the_end(backend: Backend) -> None:
     async with backend.nodes(Retention(1000, 300, answers_s=0.001)) as nodes:
         here, there = at_both(nodes)
         await nodes.a.log.append("s/session/g", b"stays")
-        handle = await here.keep(ANN, ABOUT, b"x")
+        handle = await here.store(ANN, ABOUT, b"x")
         with anyio.fail_after(DEADLINE_S):
             while await read(there, ANN, handle) is not None:
                 await nodes.b.purge()
@@ -117,7 +117,7 @@ async def test_an_answer_is_forgotten_in_the_end(backend: Backend) -> None:
 async def test_an_answer_outlives_the_streams_of_sessions(backend: Backend) -> None:
     async with backend.nodes(Retention(1000, 0.001)) as nodes:
         here, there = at_both(nodes)
-        handle = await here.keep(ANN, ABOUT, b"x")
+        handle = await here.store(ANN, ABOUT, b"x")
         await nodes.a.log.append("s/session/g", b"goes")
         with anyio.fail_after(DEADLINE_S):
             while await nodes.b.log.last("s/session/g"):
@@ -128,7 +128,7 @@ async def test_an_answer_outlives_the_streams_of_sessions(backend: Backend) -> N
 async def test_slices_join_to_the_whole(backend: Backend) -> None:
     async with backend.nodes() as nodes:
         here, there = at_both(nodes)
-        handle = await here.keep(ANN, ABOUT, DATA)
+        handle = await here.store(ANN, ABOUT, DATA)
         found, ended = b"", False
         while not ended:
             part = await there.slice(ANN, handle, len(found), 100_000)
@@ -146,7 +146,7 @@ async def test_slices_join_to_the_whole(backend: Backend) -> None:
 @settings(max_examples=60, deadline=None)
 async def test_a_slice_is_what_stands_there(size: int, start: int, length: int) -> None:
     kept, data = keeping(), (b"0123456789" * (size // 10 + 1))[:size]
-    handle = await kept.keep(ANN, ABOUT, data)
+    handle = await kept.store(ANN, ABOUT, data)
     part = await kept.slice(ANN, handle, start, length)
     assert part is not None
     assert part.data == data[start : start + length]

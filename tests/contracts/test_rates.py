@@ -19,7 +19,7 @@ async def test_nodes_share_a_limit_and_hardly_ask(nodes: Pair) -> None:
         for _ in range(LIMIT // 4):
             wait_s = rates.take(("k",), LIMIT, HOUR_S)
             if wait_s is None:
-                wait_s = await rates.ask(("k",), LIMIT, HOUR_S)
+                wait_s = await rates.acquire(("k",), LIMIT, HOUR_S)
             allowed.append(wait_s == 0)
 
     async with anyio.create_task_group() as tasks:

@@ -296,7 +296,7 @@ async def test_a_client_whose_gateway_is_killed_goes_on_at_the_other(
                 *progressed, last = await events.rest()
             assert [_progress(one) for one in progressed] == missed
             assert (last.message["id"], last.message["error"]["code"]) == ("long", -32603)
-            assert "whether it was carried out is not known" in last.message["error"]["message"]
+            assert "its outcome is unknown" in last.message["error"]["message"]
         async with listening(b, "/mcp", after(there, last.id)) as events:
             assert await events.rest() == []  # one answer
         async with listening(b, "/mcp", after(there, unasked.id)) as events:
@@ -330,7 +330,7 @@ async def test_a_stream_that_was_taken_up_ends_soon_after_the_node_that_runs_its
             await process.process.wait()
             async with asyncio.timeout(60):
                 (last,) = await events.rest()
-    assert "whether it was carried out is not known" in last.message["error"]["message"]
+    assert "its outcome is unknown" in last.message["error"]["message"]
 
 
 def _progress(sent: Sent) -> Any:

@@ -28,7 +28,7 @@ def clock() -> Clock:
 
 
 def log(clock: Clock, limit_bytes: int = MEGABYTE) -> MemoryLog:
-    return MemoryLog(keep_events=10, keep_s=60, limit_bytes=limit_bytes, clock=clock)
+    return MemoryLog(max_events=10, retention_s=60, limit_bytes=limit_bytes, clock=clock)
 
 
 async def test_a_stream_without_events_costs_nothing(clock: Clock) -> None:
@@ -142,7 +142,7 @@ async def test_a_full_memory_is_not_searched_with_every_event(
 
 
 async def test_a_stream_may_have_a_number_of_events_of_its_own(clock: Clock) -> None:
-    kept = MemoryLog(2, 60, MEGABYTE, clock=clock, apart={"bus": 5})
+    kept = MemoryLog(2, 60, MEGABYTE, clock=clock, limits_by_stream={"bus": 5})
     for _ in range(6):
         await kept.append("bus", b"")
         await kept.append("s", b"")

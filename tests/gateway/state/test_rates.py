@@ -7,7 +7,7 @@ import pytest
 from gateway.abc import Verdict
 from gateway.state import rates
 from gateway.state.memory import MemoryCounter
-from gateway.state.rates import AWAY_S, LONGEST_S, SHARE, LeasedRates, LocalRates
+from gateway.state.rates import LONGEST_S, RETRY_S, SHARE, LeasedRates, LocalRates
 from schemas.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ def counter(clock):
 
 async def take(node, limit, window_s=WINDOW_S, key=KEY):
     wait_s = node.take(key, limit, window_s)
-    return await node.ask(key, limit, window_s) if wait_s is None else wait_s
+    return await node.acquire(key, limit, window_s) if wait_s is None else wait_s
 
 
 def most_in_any_window(times, window_s):
@@ -147,9 +147,9 @@ async def test_while_the_counter_is_away_each_node_counts_alone(clock, counter, 
     waits = [await take(node, 3) for _ in range(5)]
     assert [wait == 0 for wait in waits] == [True, True, True, False, False]
     assert counter.questions == 1
-    assert [record.message for record in caplog.records] == ["limits_counted_alone"]
+    assert [record.message for record in caplog.records] == ["rate_limits_local"]
     counter.away = False
-    clock.now += AWAY_S + 0.1
+    clock.now += RETRY_S + 0.1
     assert await take(node, 3) == 0  # what was counted alone is not what the others know
     assert counter.questions == 2
 

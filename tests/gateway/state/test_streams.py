@@ -107,10 +107,10 @@ async def test_a_silent_call_is_not_forgotten(nodes, monkeypatch):
     recording = a.streams.record(session, 1)
     await recording.add(b"!")
     stream = name_of(session, f"p{a.bus.node}-1")
-    await recording.keep()
+    await recording.refresh()
     assert len(await a.stores.log.read(stream, "")) == 1
-    recording._kept -= 200  # seconds; the log keeps a stream for 300
-    await recording.keep()
+    recording._refreshed_at -= 200  # seconds; the log keeps a stream for 300
+    await recording.refresh()
     assert len(await a.stores.log.read(stream, "")) == 2
 
 
