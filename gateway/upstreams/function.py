@@ -25,8 +25,8 @@ class FunctionUpstream:
         python: PythonUpstream,
         timeout_of: Callable[[str], float],
     ) -> None:
-        """`functions` by their names in the settings; `python` has the threads. `timeout_of`:
-        seconds for one call, by the name of a source."""
+        """An upstream of `functions`, by their names in the settings; `python` has the threads.
+        `timeout_of`: seconds for one call, by the name of a source."""
         self._functions = functions
         self._python = python
         self._timeout_of = timeout_of
@@ -38,7 +38,8 @@ class FunctionUpstream:
         arguments: dict[str, Any],
         context: Context,
     ) -> ToolResult:
-        binding = cast("FunctionBinding", tool.binding)  # app.py: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("FunctionBinding", tool.binding)
         function = self._functions.get(binding.name)
         if function is None:
             return failed(f"{tool.name}: the settings have no function {binding.name} any more")
@@ -55,7 +56,7 @@ class FunctionUpstream:
 
 
 def _misfit(function: Function, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-    """How the function deviates from the tool's input schema; None if it fits."""
+    """How the signature of the function contradicts the tool's input schema; None if it fits."""
     beyond = [name for name in arguments if name not in function.takes]
     if beyond:  # arguments that the schema does not name either are ignored
         named = decode_json(bytes(tool.input_schema)).get("properties", {})

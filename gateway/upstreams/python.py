@@ -38,11 +38,12 @@ class ActionLimits:
 
 
 class PythonUpstream:
-    """Executes Python actions; commands, and actions in threads, run to their end even if the
+    """Executes Python actions; commands, and actions in threads, run to completion even if the
     client disconnects."""
 
     def __init__(self, services: Mapping[str, Service], once: Once, limits: ActionLimits) -> None:
-        """`services` by the name of their source."""
+        """An upstream of `services`, by the name of their source. `once` runs a command once per
+        idempotency key."""
         self._services = services
         self._once = once
         self._limits = limits
@@ -56,7 +57,7 @@ class PythonUpstream:
         arguments: Any,
         context: Context,
     ) -> ToolResult:
-        binding = cast("PythonBinding", tool.binding)  # app.py hands us these only
+        binding = cast("PythonBinding", tool.binding)  # app/upstreams.py passes this kind only
         service = self._services.get(tool.source)
         function = service.handlers.get(binding.service) if service else None
         if function is None:
@@ -79,7 +80,7 @@ class PythonUpstream:
     async def complete(
         self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
-        """Call a function that is no action; it runs to its end. Raises InternalError."""
+        """Call a function that is no action; it runs to completion. Raises InternalError."""
         return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
 
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:

@@ -9,13 +9,15 @@ from registry.sources.source_reader import ImportSpec
 
 class RemoteDocuments:
     def __init__(self, lister: Lister, connections: Connections, limits: Imports) -> None:
-        """`connections` provides the current headers and certificates of a source."""
+        """Remote reads over `connections`, which has the current headers and certificates of a
+        source."""
         self._lister = lister
         self._connections = connections
         self._limits = limits
 
     async def __call__(self, spec: ImportSpec) -> bytes:
-        """See `registry.sources.source_reader.Lister`. Raises ImportRejected."""
+        """List the MCP server of a source; see `registry.sources.source_reader.Lister`. Raises
+        ImportRejected."""
         if spec.facts.server:
             return await self._lister(spec)
         guarded = spec.options.guarded  # and then the operator's credentials are not sent

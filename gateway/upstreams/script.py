@@ -18,7 +18,7 @@ OFF = "scripts are switched off (scripts.enabled)"
 
 class ScriptUpstream:
     def __init__(self, settings: Callable[[], Scripts]) -> None:
-        """`settings` returns the current ones."""
+        """An upstream of scripts; `settings` returns the current ones."""
         self._settings = settings
         self._sandbox = Sandbox(settings)
 
@@ -29,7 +29,8 @@ class ScriptUpstream:
         arguments: dict[str, Any],
         context: Context,  # noqa: ARG002 - nothing of it goes into the sandbox
     ) -> ToolResult:
-        binding = cast("ScriptBinding", tool.binding)  # app.py: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("ScriptBinding", tool.binding)
         if not self._settings().enabled:
             return failed(f"{tool.name} cannot be called: {OFF}")
         try:

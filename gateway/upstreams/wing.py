@@ -13,13 +13,15 @@ from schemas.tool import RelayedResult, Tool, ToolResult
 
 class WingUpstream:
     def __init__(self, open_wings: Mapping[str, Upstream]) -> None:
-        """`open_wings` by name; changes as wings are opened and closed."""
+        """An upstream of the wings in `open_wings`, by name, which changes as wings are opened and
+        closed."""
         self._open = open_wings
 
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
     ) -> ToolResult | RelayedResult:
-        binding = cast("WingBinding", tool.binding)  # app: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("WingBinding", tool.binding)
         upstream = self._open.get(binding.wing)
         if upstream is None:
             return failed(f"{tool.name}: the wing {binding.wing} is not open in this gateway")

@@ -1,4 +1,5 @@
-"""Caller of a source: the client's own verified token, as far as it may be passed on.
+"""The caller on whose behalf a source is called: the client's verified token, if it may be passed
+on.
 
 MCP forbids passing on tokens that were issued for another party (2025-06-18 and later,
 basic/security_best_practices, token passthrough). So one whose audience is the gateway itself is
@@ -21,7 +22,7 @@ from gateway.context import KEY_MARK, Context, Principal
 @dataclass(frozen=True, slots=True)
 class Caller:
     token: str = field(repr=False)
-    digest: str  # SHA-256 of it
+    digest: str  # SHA-256 of the token
     ends: float | None = None  # s since the epoch; None: no `exp` claim
     audiences: frozenset[str] = frozenset()
     scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as received
@@ -29,7 +30,7 @@ class Caller:
 
 @dataclass(slots=True)
 class CallerHolder:
-    """The owner of a session at a source: the last caller, if several share it."""
+    """Owner of a session at a source: the last caller, if several share the session."""
 
     caller: Caller | None = None  # None: the gateway itself
 
@@ -64,7 +65,7 @@ class OwnAudiences:
 
 
 def caller_of(context: Context) -> Caller:
-    """Raises NoCaller."""
+    """The caller of a request. Raises NoCaller."""
     identity, sent = context.identity, context.headers.authorization
     principal = identity.principal
     if not identity.verified:
@@ -83,7 +84,7 @@ def caller_of(context: Context) -> Caller:
 
 
 def bare(authorization: str) -> str:
-    """The token of the header; some clients omit "Bearer"."""
+    """The token of the header, without "Bearer", which some clients omit."""
     scheme, _, token = authorization.strip().partition(" ")
     return token.strip() if token and scheme.lower() == "bearer" else authorization.strip()
 
@@ -104,7 +105,7 @@ def audiences_of(token: str) -> frozenset[str]:
 
 
 def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
-    """RFC 7519, section 4.1.3: one, or a list."""
+    """The audiences in `aud` (RFC 7519, section 4.1.3): one, or a list."""
     said = claims.get("aud")
     several = said if isinstance(said, list | tuple) else [said]
     return frozenset(one for one in several if isinstance(one, str))

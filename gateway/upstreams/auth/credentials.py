@@ -1,5 +1,5 @@
-"""Adds credentials to requests: the first alternative of a security requirement that the settings
-can meet; otherwise none.
+"""Credentials of requests: the first alternative of a security requirement that the settings can
+satisfy; otherwise none.
 
 `credentials` and `headers` are those of a source's settings. Where a source authenticates callers,
 their token satisfies a scheme, or the one that it is exchanged for. Credentials are sent only to
@@ -41,8 +41,9 @@ class NotAskedFor(ToolgateError):
 async def check_asked_for(
     store: ToolStore, host_id: str, *, configured: Collection[str], source: str, scheme: str
 ) -> None:
-    """`configured`: the sources of the settings. Any SCHEME is accepted for a source whose tools
-    name none: it is not imported yet, or needs a header. Raises NotAskedFor."""
+    """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
+    is accepted for a source whose tools name none: it is not imported yet, or needs a header.
+    Raises NotAskedFor."""
     known = {*configured, *(one.name for one in await store.sources(host_id))}
     if source not in known:
         text = f"There is no source {source!r} in the settings or the registry."
@@ -78,7 +79,8 @@ _KEYS = {  # of an entry, by the kind of the scheme
 def chosen(
     security: tuple[Alternative, ...], credentials: Entries, headers: Collection[str]
 ) -> Alternative | None:
-    """The alternative to satisfy, empty when a call may go without; None if none can be met."""
+    """The alternative to satisfy, empty when a call may go without credentials; None if none can be
+    satisfied."""
     for alternative in security:
         if alternative and all(entry_for(credentials, one) for one in alternative):
             return alternative
@@ -119,7 +121,7 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
 
 
 def bears(credential: Credential) -> bool:
-    """Whether a Bearer token satisfies it. Older descriptions declare an API key named
+    """Whether a Bearer token satisfies the credential. Older descriptions declare an API key named
     Authorization instead."""
     if credential.kind == "apiKey":
         return (credential.location, credential.name.lower()) == ("header", "authorization")
@@ -137,7 +139,7 @@ def refusal(source: str, security: tuple[Alternative, ...]) -> str:
 
 
 def how(source: str, stated: list[Alternative]) -> str:
-    """Advice: the settings for the first of `stated` that settings can meet."""
+    """Hint: the settings for the first of `stated` that settings can satisfy."""
     setting = f"sources.{source}"
     alternative = settable(stated)
     if alternative:
@@ -150,14 +152,15 @@ def how(source: str, stated: list[Alternative]) -> str:
 
 
 def _keys(credential: Credential) -> str:
-    """A bare token as the `value` of an Authorization header would lack its "Bearer"."""
+    """The keys of an entry for the credential: a bare token as the `value` of an Authorization
+    header would lack its "Bearer"."""
     if credential.kind == "apiKey" and bears(credential):
         return "token; or value, the whole Authorization header"
     return _KEYS[credential.kind]
 
 
 def settable(stated: Iterable[Alternative]) -> Alternative | None:
-    """The first alternative that settings can meet."""
+    """The first alternative that settings can satisfy."""
     return next((each for each in stated if all(one.kind in _KEYS for one in each)), None)
 
 
@@ -214,8 +217,8 @@ class Credentials:
     def renewed(
         self, source: Source, security: tuple[Alternative, ...], request: HttpRequest
     ) -> bool:
-        """Whether `apply` will give new credentials after a 401 to `request`: only for a token that
-        the gateway fetched, which is invalidated."""
+        """Whether a retry after a 401 to `request` gets new credentials: only where the gateway
+        fetched the token, which is invalidated."""
         pool = self._connections.of(source)
         if pool.by_caller or not security:
             return False  # the client handles it, or no credentials were sent
@@ -231,7 +234,8 @@ class Credentials:
 def _by_caller(
     pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, context: Context
 ) -> HttpRequest:
-    """Sends the token even where no scheme requires it: descriptions often omit global ones."""
+    """The request with the caller's token, which is sent even where no scheme requires it:
+    descriptions often omit global ones."""
     alternative = borne(security, pool.headers)
     if alternative is None:
         if pool.require_credentials and security and () not in security:
@@ -279,7 +283,7 @@ async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings
             public=public,
         )
         endpoint = TokenEndpoint(login, scheme, pool.timeout_s, pool.tls.tokens)
-        # a separate pool: a call that holds a connection may wait for this
+        # a separate pool: a call that holds a connection may wait for this request
         http = pool.public if public else pool.streams
         return await client_token(endpoint, http, " ".join(entry.scopes))
 

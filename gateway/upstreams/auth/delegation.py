@@ -16,7 +16,7 @@ NONE: Headers = {}
 
 
 def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
-    """The caller to authenticate as; None where the source gets no caller token. Raises
+    """The caller to authenticate as at a source; None where the source gets no caller token. Raises
     UpstreamFailed where one is required and must not be sent."""
     if not pool.by_caller:
         return None
@@ -53,7 +53,7 @@ async def auth_headers(
 def invalidate_token(
     pool: SourcePool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
 ) -> bool:
-    """Whether `proof` will give new headers after a 401 to a request with its `headers`."""
+    """Whether `auth_headers` will give new headers after a 401 to a request with its `headers`."""
     if pool.exchange is None or AUTHORIZATION not in headers:
         return False
     token = bare(headers[AUTHORIZATION])

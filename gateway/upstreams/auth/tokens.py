@@ -79,7 +79,7 @@ class TokenEndpoint:
         self._tls = tls
 
     async def ask(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> TokenAnswer:
-        """Raises TokenFailed."""
+        """Request a token with `form`. Raises TokenFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 status, body = await self._post(http, form)
@@ -96,7 +96,8 @@ class TokenEndpoint:
         return self._read(body)
 
     def token(self, answer: TokenAnswer, asked: float) -> AccessToken:
-        """Token to send, with its expiry. Raises TokenFailed. `asked`: s, monotonic clock."""
+        """The token in `answer`, with its expiry. Raises TokenFailed. `asked`: when it was
+        requested (s, monotonic clock)."""
         try:
             lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
         except ValueError as error:
@@ -144,7 +145,7 @@ class TokenEndpoint:
 async def client_token(
     endpoint: TokenEndpoint, http: aiohttp.ClientSession, scope: str
 ) -> AccessToken:
-    """A token of the gateway's own: the client credentials grant. Raises TokenFailed."""
+    """A token of the gateway's own, by the client credentials grant. Raises TokenFailed."""
     form = {"grant_type": "client_credentials"}
     if scope:
         form["scope"] = scope
@@ -153,7 +154,7 @@ async def client_token(
 
 
 def basic(username: str, password: str) -> str:
-    """RFC 7617, in UTF-8."""
+    """Basic credentials (RFC 7617), in UTF-8."""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
@@ -280,9 +281,9 @@ _NEVER = -REFUSED_S
 @dataclass(frozen=True, slots=True)
 class _Held:
     token: AccessToken | None  # None: the service refused the last one, or there is none
-    failure: TokenFailed | None = None  # which ends as a token does
+    failure: TokenFailed | None = None  # expires as a token does
     until: float = 0.0  # s, monotonic clock
-    refused: float = _NEVER  # when the service last refused one, s, monotonic clock
+    refused: float = _NEVER  # when the service last refused one: s, monotonic clock
 
     @property
     def size(self) -> int:
@@ -296,7 +297,7 @@ class AccessTokens:
     """LRU cache of the tokens of one source, by purpose."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Above `limit_bytes` the least recently used are evicted."""
+        """A cache of `limit_bytes`, above which the least recently used tokens are evicted."""
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._held: OrderedDict[Hashable, _Held] = OrderedDict()
@@ -361,6 +362,6 @@ class AccessTokens:
 
 
 def _seen(task: asyncio.Task[AccessToken]) -> None:
-    """Mark the exception as retrieved: all callers may have been cancelled."""
+    """Mark the exception of `task` as retrieved: all callers may have been cancelled."""
     if not task.cancelled():
         task.exception()

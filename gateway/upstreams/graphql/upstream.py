@@ -175,7 +175,8 @@ class GraphQLUpstream:
     ) -> ToolResult:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
-        binding = cast("GraphQLBinding", tool.binding)  # app.py: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("GraphQLBinding", tool.binding)
         try:
             request = build(binding, arguments, self._target(source))
             if (caller := self._client.caller(source, context)) is not None:
@@ -186,7 +187,7 @@ class GraphQLUpstream:
         return read(response, binding, arguments, source.name)
 
     def _target(self, source: Source) -> str:
-        """The address is the whole endpoint: a trailing slash, which base URLs lose, counts."""
+        """The request target: the whole endpoint, with the trailing slash that base URLs lose."""
         address = self._client.connections.of(source).address or ""
         return "/" if address.endswith("/") else ""
 
@@ -207,7 +208,7 @@ def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "
 
 
 def _is_ours(binding: GraphQLBinding) -> bool:
-    """Whether the field has no argument of that name itself."""
+    """Whether the argument is the gateway's: the field has none of that name itself."""
     return all(one.argument != FIELDS for one in binding.variables)
 
 
@@ -221,7 +222,8 @@ def document(binding: GraphQLBinding, selection: str) -> str:
 
 
 def _variables(binding: GraphQLBinding, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Omits absent arguments: the service has its own defaults for them."""
+    """The variables of the operation, without absent arguments: the service has its own defaults
+    for them."""
     variables = {
         one.name: arguments[one.argument] if one.fixed is UNSET else one.fixed
         for one in binding.variables
@@ -260,7 +262,7 @@ def read(
 
 
 def _decode(body: bytes) -> _Envelope | None:
-    """None for what is no GraphQL response."""
+    """The decoded GraphQL response; None for anything else."""
     raw = results.structure(body)
     try:
         envelope = None if raw is UNSET else _envelope.decode(raw)

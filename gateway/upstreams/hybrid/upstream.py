@@ -62,7 +62,8 @@ _string = msgspec.json.Decoder(str)
 
 
 def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolResult:
-    """The result in a raw response: JSON where the body is JSON, whatever its declared type."""
+    """The result in a response of the legacy dialect: JSON where the body is JSON, whatever its
+    declared type."""
     if not _fine(response):
         return _refusal(response, source)
     if not response.body:
@@ -77,9 +78,9 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
 
 
 def read_single(response: HttpResponse, id_: int, source: str) -> ToolResult:
-    """The result of a JSON-RPC request that was sent alone, and that was no notification."""
+    """The result of a JSON-RPC request that was sent alone and is no notification."""
     if _fine(response) and not response.body.strip():
-        return VOID  # light-hybrid-4j sends no body where a handler returned nothing
+        return VOID  # light-hybrid-4j sends no body where a handler returned no value
     envelope = None if _redirects(response) else _decode(response.body)
     if envelope is None or (envelope.error is UNSET and not _fine(response)):
         return _no_envelope(response, source)
@@ -133,7 +134,8 @@ def _refused_batch(response: HttpResponse, source: str) -> ToolResult:
 
 
 def _decode(body: bytes | Raw) -> _Envelope | None:
-    """A JSON-RPC 2.0 response (section 5), or None; an `error` of null counts as absent."""
+    """The decoded JSON-RPC 2.0 response (section 5), or None; an `error` of null counts as
+    absent."""
     try:
         if isinstance(body, bytes):
             body = body.removeprefix(codecs.BOM_UTF8)
@@ -162,7 +164,7 @@ def _read(envelope: _Envelope, status: int, source: str) -> ToolResult:
 
 
 def _success(raw: Raw) -> ToolResult:
-    """Result of a value; a string is text only: structured content would merely repeat it."""
+    """The result of a value; a string is text only: structured content would merely repeat it."""
     text = str(memoryview(raw), "utf-8")
     match text.lstrip()[:1]:
         case '"':
@@ -185,7 +187,7 @@ def _rpc_failure(error: _Error, status: int) -> ToolResult:
 
 
 def _built(error: _Error, status: int) -> dict[str, Any]:
-    """A Status made from an error without one."""
+    """A Status built from an error without one."""
     message = error.message if isinstance(error.message, str) else "The call failed"
     data = _plain(error.data)
     description = data if isinstance(data, str) and data else message
@@ -198,7 +200,8 @@ def _built(error: _Error, status: int) -> dict[str, Any]:
 
 
 def _refusal(response: HttpResponse, source: str) -> ToolResult:
-    """An HTTP error, with or without a Status. light-hybrid-4j often omits its content type."""
+    """The result of an HTTP error, with or without a Status. light-hybrid-4j often omits its
+    content type."""
     status = response.status
     if not _is_error(status):  # a redirect, which comes from no action: its status is not passed on
         return no_answer(f"{source} answered HTTP {status}: redirects are not followed")
@@ -313,14 +316,14 @@ async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> l
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Calls that wait for one response; each caller holds a future of its own."""
+    """One batch of calls that share a response; each caller holds a future of its own."""
 
     post: Post
     members: list[tuple[Request, asyncio.Future[ToolResult]]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
     def leave(self) -> None:
-        """Called when a caller is cancelled; the last one cancels the batch."""
+        """Remove a cancelled caller; the last one cancels the batch."""
         if self.task is not None and all(future.done() for _, future in self.members):
             self.task.cancel()
 
@@ -336,14 +339,14 @@ class _Batch:
 
 
 class Batcher:
-    """Gathers calls into batches."""
+    """Batches the calls of one turn of the event loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._open: dict[_Key, _Batch] = {}  # of this turn of the event loop
 
     async def ask(self, post: Post, request: Request, limit: int) -> ToolResult:
-        """The result of `request`, sent in a batch of at most `limit`.
+        """Send `request` in a batch of at most `limit`; returns its result.
 
         Cancelling it does not affect the others in the batch.
         """
@@ -401,7 +404,8 @@ class HybridUpstream:
     ) -> ToolResult:
         if source is None:
             return no_answer(f"The source of {tool.name} is gone")
-        binding = cast("HybridBinding", tool.binding)  # app.py: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("HybridBinding", tool.binding)
         options = cast("HybridOptions", source.options)  # of their kind of source
         data = data_of(binding, arguments)
         try:
@@ -438,7 +442,7 @@ class HybridUpstream:
 
 
 def carried(context: Context, query: bool) -> dict[str, str]:
-    """The caller's headers that a service gets, except for credentials."""
+    """The caller's headers that are passed on to a service, without credentials."""
     call_headers = context.headers
     headers = {
         CORRELATION_ID: call_headers.correlation_id,
@@ -449,7 +453,7 @@ def carried(context: Context, query: bool) -> dict[str, str]:
 
 
 def data_of(binding: HybridBinding, arguments: Any) -> Any:
-    """The action's `data`; UNSET when there is none."""
+    """The `data` of an action's call; UNSET when there is none."""
     if not binding.validated:
         return UNSET if arguments is None or arguments == {} else arguments
     if binding.argument is not None:
@@ -458,7 +462,8 @@ def data_of(binding: HybridBinding, arguments: Any) -> Any:
 
 
 def legacy(service: str, data: Any) -> dict[str, Any]:
-    """The legacy payload. Raises Unsendable for an id that does not have four parts."""
+    """The payload of the legacy dialect. Raises Unsendable for an id that does not have four
+    parts."""
     parts = split(service)
     if parts is None:
         raise Unsendable(

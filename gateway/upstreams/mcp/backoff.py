@@ -1,4 +1,4 @@
-"""Backoff: how soon lists are read again, and how often a process may be restarted. Pure."""
+"""Backoff of list refreshes and of process restarts. Pure."""
 
 import math
 import time
@@ -24,7 +24,7 @@ class RestartBackoff:
         self.why = ""  # reason why the last process ended
 
     def check(self) -> None:
-        """Raises UpstreamFailed while the pause is not over."""
+        """Check that the backoff is over. Raises UpstreamFailed."""
         left_s = self._not_before - self._clock()
         if left_s > 0:
             raise UpstreamFailed(
@@ -54,7 +54,8 @@ class RefreshBackoff:
         self._read = -math.inf
 
     def wait_s(self, now: float) -> float:
-        """Seconds until a change announced at `now` may be read; all times here are seconds."""
+        """Seconds until the lists may be read after a change announced at `now`; all times here are
+        seconds."""
         since_s = now - self._read
         if since_s >= QUIET_S:
             self._pause_s = 0.0

@@ -52,8 +52,9 @@ class AcknowledgementHandler:
 async def listening(
     work: Coroutine[Any, Any, Any], told: AcknowledgementHandler, name: str, limit_s: float
 ) -> AsyncIterator["asyncio.Future[Any]"]:
-    """Run `work`, which reads the stream, in the background of the block. Raises what it raises
-    before its first notification, and UpstreamFailed when that takes longer than `limit_s`."""
+    """Context that runs `work`, which reads the stream, in the background. Raises what `work`
+    raises before its first notification, and UpstreamFailed when that takes longer than
+    `limit_s`."""
     following = asyncio.create_task(work)
     begun = asyncio.create_task(told.event.wait())
     try:
@@ -89,7 +90,8 @@ class Carrier(Protocol):
         """Whether the server is still connected."""
 
     async def send(self, body: bytes) -> None:
-        """Raises UpstreamFailed, and SessionLost when the server was gone before."""
+        """Send one message. Raises UpstreamFailed, and SessionLost when the server was gone
+        before."""
 
     async def close(self) -> None: ...
 
@@ -100,7 +102,8 @@ class DuplexLink(SubscribableLink):
     def __init__(
         self, background: MessageHandler, hello: ClientProfile, name: str, requests_limit: int
     ) -> None:
-        """`carrier` has to be set next, and `facts` unless `begin` is called."""
+        """A link without a connection: `carrier` has to be set next, and `facts` unless `begin` is
+        called."""
         self.carrier: Carrier | None = None
         self._hello = hello
         self._name = name
@@ -207,7 +210,8 @@ class DuplexLink(SubscribableLink):
         return self._exchanges.running.get(subscription) if type(subscription) is int else None
 
     async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
-        """The result of a request. Leaving early cancels it at the server, if `cancels`."""
+        """Wait for the result of a request. Cancelling this cancels the request at the server, if
+        `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
         over = not cancels
         try:

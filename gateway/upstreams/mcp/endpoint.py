@@ -50,7 +50,7 @@ class HttpFault(RelayedFault):
     def __init__(self, code: int, message: str, data: Any, status: int) -> None:
         super().__init__(code, message, data)
         self.http_status = status
-        # servers made after the TypeScript SDK's examples send 400 where 404 is meant
+        # servers made after the TypeScript SDK's examples send 400 instead of 404
         unknown = status == 400 and code == -32000 and "session" in message.lower()
         self.means_no_session = status == 404 or unknown
 
@@ -59,8 +59,9 @@ class ServerEndpoint:
     """URL of one server and its connection pool, which is held until `close`."""
 
     def __init__(self, pool: SourcePool, holder: CallerHolder | None = None) -> None:
-        """`holder`: the caller to authenticate as, for requests without credentials of their own.
-        Raises UpstreamFailed when the server has no address that may be called."""
+        """The endpoint of the pool's server. `holder`: the caller to authenticate as, for requests
+        without credentials of their own. Raises UpstreamFailed when the server has no address that
+        may be called."""
         if pool.address is None:
             raise UpstreamFailed(
                 f"{pool.source} has no address; set sources.{pool.source}.base_url"
@@ -83,7 +84,7 @@ class ServerEndpoint:
         self.release()
 
     def release(self) -> None:
-        """Release the connection pool: no streams will be opened any more."""
+        """Release the connection pool: no more streams will be opened."""
         if self._holds:
             self._holds = False
             self.pool.release()
@@ -182,7 +183,8 @@ class ServerEndpoint:
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
     def _unproved(self, response: Http1Response) -> str:
-        """Error text for a 401 or 403. After a 401 the gateway's own token is invalidated."""
+        """Error text for a rejected authentication (401 or 403). After a 401 the gateway's own
+        token is invalidated."""
         status, sent = response.status, CIMultiDict(response.request.headers)
         if not self.pool.by_caller:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"
@@ -249,7 +251,7 @@ class ServerEndpoint:
 
 
 def _own(message: Message, exchange: Exchange) -> Message:
-    """`message` as the answer to our request. Raises MalformedMessage."""
+    """The `message` as the answer to our request. Raises MalformedMessage."""
     if message.answers(exchange.id) or (message.id in (None, UNSET) and message.error is not UNSET):
         return message
     raise MalformedMessage("answered another request than it was asked")
@@ -258,7 +260,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
 async def _heard(
     messages: list[Message], exchange: Exchange, exchanges: Exchanges
 ) -> dict[str, Raw] | None:
-    """Handle messages received for our request; returns its result, if that is among them."""
+    """Handle the messages received for our request; returns its result, if it is among them."""
     members = None
     for message in messages:
         if message.answers(exchange.id):

@@ -1,4 +1,4 @@
-"""Requests that run in a session, ours and the server's: ids, idle timeouts, background tasks.
+"""Requests that run in a session, in both directions: ids, idle timeouts, background tasks.
 
 Our ids are integers that count up; the progress token of a request is its id, so that callers who
 share a session cannot collide. Callers get notifications with their own tokens restored.
@@ -57,7 +57,8 @@ class IdleTimeout(Deadline):
             self._heard = self._loop.time()
 
     def pause(self) -> None:
-        """Pause the idle timeout until `resume` was called as often: the gateway has to answer."""
+        """Pause the idle timeout until `resume` was called as often: the server waits for the
+        gateway."""
         self._paused += 1
 
     def resume(self) -> None:
@@ -115,14 +116,14 @@ class TimedTasks:
 
 
 REQUESTS_FACTOR = (
-    4  # multiple of the limit on concurrent requests of a server; the rest gets no answer
+    4  # multiple of the limit on concurrent requests of a server; requests beyond it get no answer
 )
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
 class Exchange:
-    """One request of ours, until it is answered."""
+    """One request of the gateway, until it is answered."""
 
     __slots__ = (
         "asked",
@@ -170,7 +171,8 @@ class Exchanges:
     def __init__(
         self, name: str, background: MessageHandler, send: Send | None, requests_limit: int
     ) -> None:
-        """`send` takes our answers to the server; without it the server must not ask."""
+        """The exchanges of a session. `send` takes our answers to the server; without it the server
+        must not send requests."""
         self.running: dict[int, Exchange] = {}
         self._name = name
         self._background = background
@@ -203,7 +205,7 @@ class Exchanges:
             task.cancel()
 
     def owner(self, message: Message) -> Exchange | None:
-        """The request of ours that a progress notification is about."""
+        """The request of the gateway that a progress notification is about."""
         token = (message.params or {}).get("progressToken")
         return self.running.get(token) if type(token) is int else None
 
@@ -282,7 +284,7 @@ class Exchanges:
         task.add_done_callback(ended)
 
     def _within_limit(self, exchange: Exchange | None) -> bool:
-        """Whether the call that is charged may ask one more question.
+        """Whether the call that is charged may cause one more request to its client.
 
         Outside all streams the call is unknown: the one with the fewest is charged, so that all
         together get no more than each for itself.

@@ -161,7 +161,8 @@ def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -
 
 
 def askable(context: Context) -> dict[str, Any]:
-    """What the client can be asked, as the gateway's capabilities at a server: known kinds only."""
+    """Capabilities that the gateway declares to a server: those of the client, in known kinds
+    only."""
     if context.peer is None or (context.revision.handshake and context.session is None):
         return {}
     said = context.capabilities
@@ -223,7 +224,7 @@ UNKNOWN = ServerDescription(
 
 @dataclass(frozen=True, slots=True)
 class SupportedEras:
-    """The eras that a server speaks; None for one that it does not."""
+    """The eras that a server supports; None for one that it does not."""
 
     stateless: ServerDescription | None
     handshake: ServerDescription | None
@@ -307,7 +308,7 @@ def options_of(source: Source) -> McpOptions:
 
 
 def required_era(source: Source, facts: ServerDescription | None) -> ServerDescription:
-    """Facts of the only era that is wanted. Raises UpstreamFailed."""
+    """The facts of the only era that the settings allow. Raises UpstreamFailed."""
     if facts is None:
         raise UpstreamFailed(f"{source.name} does not speak 2026-07-28, as its `era` says it does")
     return facts

@@ -31,7 +31,7 @@ async def open_http_sse(
     revision: Revision = V2025_11_25,  # servers agree to newer ones on this transport too
     holder: CallerHolder | None = None,
 ) -> DuplexLink:
-    """Begin a session. Raises RelayedFault and UpstreamFailed."""
+    """Open a session over HTTP+SSE. Raises RelayedFault and UpstreamFailed."""
     link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
     try:
         link.carrier = carrier = HttpSseCarrier(ServerEndpoint(pool, holder), link)
@@ -44,7 +44,7 @@ async def open_http_sse(
 
 
 class HttpSseCarrier:
-    """A Carrier: one event stream, and the POST address that it named."""
+    """Carrier of one event stream, and of the POST address that it named."""
 
     def __init__(self, endpoint: ServerEndpoint, link: DuplexLink) -> None:
         self.name = endpoint.name
@@ -97,7 +97,8 @@ class HttpSseCarrier:
         return await self._endpoint.headers(own, {})
 
     async def _read(self) -> None:
-        """Raises failures until the address is known; later ones only end the link."""
+        """Read the stream. Failures are raised until the address is known; later ones only end the
+        link."""
         try:
             await self._stream()
         except TROUBLE as error:
@@ -126,7 +127,7 @@ class HttpSseCarrier:
             self._address.set_result(self._own_address(event.data))
 
     def _own_address(self, data: bytes) -> URL:
-        """Raises MalformedMessage for an address of another origin than the server's."""
+        """The POST address. Raises MalformedMessage for one of another origin than the server's."""
         try:
             url = self._endpoint.url.join(URL(data.decode().strip()))
             if url.origin() == self._endpoint.url.origin():

@@ -3,7 +3,7 @@
 A step of its own, because code between fork and exec of a process with threads may hang, and uvloop
 and asyncio fork differently. Imports only the standard library.
 
-    python -I -S confine.py MEMORY_BYTES PARENT_PID COMMAND [ARGUMENT...]
+    python -I -S launcher.py MEMORY_BYTES PARENT_PID COMMAND [ARGUMENT...]
 """
 
 import ctypes
@@ -18,7 +18,7 @@ NOT_FOUND = 127  # exit status of shells for a command that is not found
 
 
 def main(memory_bytes: int, parent: int, command: list[str]) -> int:
-    """Returns only when the command cannot be started."""
+    """Launch the command; returns only when it cannot be started."""
     # uvloop lets the child inherit descriptors that the gateway itself inherited
     os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)

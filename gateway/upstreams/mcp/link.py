@@ -31,17 +31,21 @@ class MessageHandler(Protocol):
     """Receives notifications and requests of a server while a request of ours runs."""
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """The server's next message is not read before this returns: backpressure."""
+        """Handle a notification. The server's next message is not read before this returns:
+        backpressure."""
 
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:
-        """The result of a request of the server's. A Fault becomes the error that it gets."""
+        """Handle a request of the server: its result. A Fault becomes the error that the server
+        gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
     """Time limits of an answer, in seconds."""
 
-    idle_s: float  # restarted by every message of the request; paused while the server asks us
+    # restarted by every message of the request; paused while the gateway handles the server's
+    # requests
+    idle_s: float
     deadline_s: float  # deadline in any case
 
 
@@ -50,7 +54,8 @@ class ClientProfile:
     """How the gateway introduces itself to a server."""
 
     client: Mapping[str, Any]  # clientInfo
-    capabilities: Mapping[str, Any] = field(default_factory=dict)  # what we can be asked
+    # what the server may request of us
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +99,15 @@ class Link(Protocol):
         *,
         headers: Mapping[str, str] = {},
     ) -> dict[str, Raw]:
-        """The members of the result. Raises RelayedFault with the server's error as it came,
-        SessionLost and UpstreamFailed.
+        """Send a request; returns the members of the result. Raises RelayedFault with the server's
+        error as it came, SessionLost and UpstreamFailed.
 
         A progress token in `params._meta` is replaced by ours on the wire, and restored in what
         `handler` gets. Cancelling the task cancels the request at the server too.
         """
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Raises as `request` does."""
+        """Send a notification. Raises as `request` does."""
 
     async def close(self) -> None:
         """End the session; running requests fail."""
@@ -114,8 +119,9 @@ class SubscribableLink(Link, Protocol):
     def listen(
         self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        """`subscriptions/listen` for the filter `wanted`. Inside, `handler` is notified; the future
-        is done when the server ends the stream, with UpstreamFailed if that was no regular end.
+        """Open `subscriptions/listen` for the filter `wanted`. Inside, `handler` is notified; the
+        future is done when the server ends the stream, with UpstreamFailed if that was no regular
+        end.
 
         The block begins once the server has acknowledged the filter: `handler` has received what it
         honours. Raises as `request` does.
@@ -179,7 +185,8 @@ class ClientHandler:
     """A MessageHandler that forwards to one client its messages, in the shape of its revision."""
 
     def __init__(self, context: Context, on_change: OnChange) -> None:
-        """`on_change` gets changes of lists and resources, which concern more than this client."""
+        """A handler that forwards to the client of `context`; `on_change` gets changes of lists and
+        resources, which concern more clients than this one."""
         self._context = context
         self._on_change = on_change
         self._level = wanted_level(context)

@@ -76,8 +76,8 @@ class Lister:
             raise ImportRejected(f"The MCP server cannot be read: {error}") from error
 
     async def snapshot(self, server: McpServer) -> Snapshot:
-        """Raises UpstreamFailed, also over the size limit, and RelayedFault when a list is
-        refused."""
+        """The snapshot of the server's lists. Raises UpstreamFailed, also over the size limit, and
+        RelayedFault when a list is refused."""
         supported = await server.supported_eras()
         reading = _Reading(server.source.name, self._limits)
         stateless: Lists = {}

@@ -46,7 +46,7 @@ class Question(Struct, frozen=True):
 
 
 class Questions(Struct, frozen=True):
-    """What the client has to answer before the call goes on, by key."""
+    """Questions that the client has to answer before the call goes on, by key."""
 
     asked: dict[str, Question]
 
@@ -109,8 +109,8 @@ class ParkedCall:
             await self._stirred.wait()
 
     async def _gathered(self) -> None:
-        """Batch questions: a server sends several one after the other, but the client should get
-        them together."""
+        """Gather the questions that a server sends one after the other into one batch for the
+        client."""
         count = -1
         while self._open and count != self._count and not self._task.done():
             count = self._count
@@ -121,15 +121,16 @@ class ParkedCall:
 
     def _ended(self, task: "asyncio.Task[Members]") -> None:
         if not task.cancelled():
-            task.exception()  # mark as retrieved: the client may never come back
+            task.exception()  # mark as retrieved: the client may never send its request again
         self._stirred.set()
 
 
 class Parking:
-    """The calls of this node that may have questions for their clients."""
+    """The parked calls of this node."""
 
     def __init__(self, limit: int, for_s: float) -> None:
-        """At most `limit` calls, each waiting for its client at most `for_s` seconds at a time."""
+        """Parking of at most `limit` calls, each waiting for its client at most `for_s` seconds at
+        a time."""
         self._limit = limit
         self._for_s = for_s
         self._calls: dict[str, ParkedCall] = {}
@@ -168,7 +169,7 @@ class Parking:
         return call
 
     async def run(self, call: ParkedCall, state: Callable[[ParkedCall], str]) -> Members:
-        """The client's answer: the result, or an input_required result whose requestState comes
+        """Run or resume a call: its result, or an input_required result whose requestState comes
         from `state`. Cancelling this cancels the call."""
         try:
             outcome = await call.outcome()
@@ -213,13 +214,15 @@ _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _fits_question(method: str, response: Any) -> bool:
-    """Whether `response` is shaped as an answer; else the question stays open (SHOULD, MRTR)."""
+    """Whether `response` has the shape of an answer to the question; else the question stays open
+    (SHOULD, MRTR)."""
     shape = _SHAPES.get(method)
     return isinstance(response, dict) and (shape is None or shape(response))
 
 
 def answer_of(method: str, failed: ClientRequestFailed) -> Any:
-    """The answer that a 2026-07-28 server gets for a failed question, where errors do not exist."""
+    """The answer that a 2026-07-28 server gets for a failed question: in MRTR an answer cannot be
+    an error."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     raise failed
@@ -333,7 +336,7 @@ class RemoteParking:
         await self._log.append(stream, encode(said))
 
     async def _answers(self, stream: str) -> dict[str, Any]:
-        """The client's answers, as the other node stored them."""
+        """The client's answers, as stored by the other node."""
         [written] = await self._log.read(_answers(stream), "", 1)
         await self._log.drop(_answers(stream))
         answers: dict[str, Any] = msgspec.json.decode(written.data)
@@ -398,7 +401,8 @@ class DeferredCalls:
     async def run(
         self, asked: RelayRequest, context: Context, on_change: OnChange, work: Work
     ) -> Members:
-        """The result of `work`, or an input_required result when its server asks the client."""
+        """Run `work`: its result, or an input_required result when its server has questions for the
+        client."""
         bound = _bound(asked, context)
         sealer = await self._sealer()
         handler = ClientHandler(context, on_change)
@@ -434,7 +438,7 @@ def _answers_to(asked: RelayRequest) -> dict[str, Any]:
 
 
 def _bound(asked: RelayRequest, context: Context) -> bytes:
-    """Digest that a requestState is bound to: this caller, and the same request repeated."""
+    """Digest that binds a requestState to this caller, and to the same request repeated."""
     same = {
         name: said for name, said in asked.params.items() if name not in {*RETRY_MEMBERS, "_meta"}
     }

@@ -1,4 +1,4 @@
-"""Pool of sessions at one server of a handshake revision, shared between compatible calls.
+"""Session pool at one server of a handshake revision, shared between compatible calls.
 
 A session is negotiated once, with what the client can be asked, and serves only calls on equal
 key: else a server would ask a client that cannot answer. Where the client can be asked nothing,
@@ -20,7 +20,7 @@ from schemas.errors import RelayedFault, Unavailable
 
 
 class SessionKey(Struct, frozen=True):
-    """Key of a session in the pool; only calls with equal key share one."""
+    """Key of a pooled session; only calls with equal keys share one."""
 
     capabilities: str = "{}"  # canonical JSON of what the client can be asked
     owner: str | None = None  # id of the client's session, where each has its own
@@ -29,7 +29,8 @@ class SessionKey(Struct, frozen=True):
 
     @property
     def shareable(self) -> bool:
-        """Whether no message outside a call's stream can be for one client alone."""
+        """Whether calls may share the session: no message outside a call's stream can be for one
+        client alone."""
         return self.capabilities == "{}" and self.owner is None and self.exclusive_to is None
 
 
@@ -101,8 +102,8 @@ class SessionPool:
     def __init__(
         self, open_: Open, background: MessageHandler, *, limit: int, idle_s: float, wait_s: float
     ) -> None:
-        """At most `limit` sessions, for one of which a call waits at most `wait_s`; `background`
-        gets the messages that belong to no call."""
+        """A pool of at most `limit` sessions, for one of which a call waits at most `wait_s`;
+        `background` gets the messages that belong to no call."""
         self._open = open_
         self._background = background
         self._limit = limit
@@ -126,7 +127,7 @@ class SessionPool:
     def lease(
         self, key: SessionKey, handler: MessageHandler | None, caller: Caller | None = None
     ) -> "Lease":
-        """A session on these key, opened if need be. Raises what opening raises, and
+        """Lease a session for this key, opened if need be. Raises what opening raises, and
         Unavailable when all are in use for too long."""
         return Lease(self, key, handler, caller)
 
@@ -141,8 +142,8 @@ class SessionPool:
         return pooled
 
     def give_back(self, pooled: _PooledSession, cut_off: bool) -> None:
-        """Release a session. One that a call left early (`cut_off`) and that is exclusive is
-        closed: its late messages must not be taken for another call's."""
+        """Return a leased session. An exclusive one that a call left early (`cut_off`) is closed:
+        its late messages must not be taken for another call's."""
         pooled.calls -= 1
         pooled.idle_since = time.monotonic()
         if pooled.calls == 0:

@@ -71,7 +71,7 @@ class McpRelay:
     """Implements `Relay`."""
 
     def __init__(self, servers: Servers, deferred: DeferredCalls, requests_limit: int) -> None:
-        """A client is asked at most `requests_limit` times within one call."""
+        """A relay that sends at most `requests_limit` requests to a client within one call."""
         self._servers = servers
         self._deferred = deferred
         self._requests_limit = requests_limit
@@ -166,8 +166,9 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         inner: MessageHandler,
     ) -> Members:
-        """Raises MissingClientCapability, which 2026-07-28 alone knows, for a call that failed
-        after its server had asked for what the client cannot do."""
+        """Call the server in a session. Raises MissingClientCapability, which 2026-07-28 alone
+        knows, for a call that failed after its server had requested what the client does not
+        support."""
         asker = self._asker(server)
         handler = TranslatingHandler(
             inner,
@@ -215,7 +216,7 @@ class McpRelay:
             return await server.authenticated(caller, send)
 
     def _asker(self, server: McpServer) -> str:
-        """The server's name where a client has several servers, else empty."""
+        """The server's name, shown to clients that have several servers; else empty."""
         return server.source.name if len(self._servers) > 1 else ""
 
     def _session_key(
@@ -227,8 +228,8 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         caller: Caller | None,
     ) -> SessionKey:
-        """Callers that the server distinguishes share no session, whatever token they have. A
-        client's own session outlives its tokens."""
+        """The key of the session for a call. Callers that the server distinguishes share no
+        session, whatever token they have. A client's own session outlives its tokens."""
         options = server.source.options
         alone = options.own_sessions
         if context.session and (alone or _is_task(asked)):
@@ -297,7 +298,8 @@ def _patience(server: McpServer, asked: RelayRequest) -> Timeout:
 
 
 def _is_task(asked: RelayRequest) -> bool:
-    """Whether this is about a task, which a server may know only in the session that began it."""
+    """Whether the request is about a task, which a server may know only in the session that began
+    it."""
     return "task" in asked.params or asked.method.startswith("tasks/")
 
 
@@ -332,7 +334,8 @@ class McpUpstream:
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
     ) -> RelayedResult:
-        binding = cast("McpBinding", tool.binding)  # app.py: each upstream has its own kind
+        # app/upstreams.py: each upstream has its own kind
+        binding = cast("McpBinding", tool.binding)
         if source is None:
             raise Unreachable(f"The server of {tool.name} is not known here any more")
         params = {**context.params, "name": binding.name, "arguments": arguments}

@@ -99,7 +99,7 @@ class Watcher:
         self._uris.update(before._uris)  # noqa: SLF001
 
     async def watch(self, uri: str) -> None:
-        """Raises the error of a server that refuses."""
+        """Watch a resource. Raises the error of a server that refuses."""
         self._uris[uri] += 1
         if self._uris[uri] > 1:
             return
@@ -117,7 +117,8 @@ class Watcher:
                 await self._tell("resources/unsubscribe", uri)
 
     async def _tell(self, method: str, uri: str) -> None:
-        """Subscribe or unsubscribe; a disconnected server is caught up on reconnection."""
+        """Subscribe or unsubscribe a resource at the server; a disconnected server is caught up on
+        reconnection."""
         self._regroup.set()
         if self._link is not None:
             await self._link.request(method, {"uri": uri}, None, self._server.timeout)
@@ -135,7 +136,7 @@ class Watcher:
                     if self.failure is None:
                         pause_s = RETRY_FIRST_S
                     self._turn(str(error))
-                except Exception:  # whatever it sent: the server must not stay unwatched for ever
+                except Exception:  # whatever it sent: the server must not stay unwatched
                     log.exception("mcp_watch_failed", extra={"source": self._server.source.name})
                     self._turn("what it said could not be taken")
                 self._link = None
@@ -165,7 +166,8 @@ class Watcher:
                 checked = time.monotonic()
 
     async def _check(self, link: Link, method: str) -> None:
-        """Raises UpstreamFailed when the server does not answer; error answers count as answers."""
+        """Health check. Raises UpstreamFailed when the server does not answer; error answers count
+        as answers."""
         with suppress(RelayedFault):
             await link.request(method, {}, None, self._server.timeout)
 
@@ -186,8 +188,8 @@ class Watcher:
             await self._check(await self._server.stateless(), DISCOVER)
 
     async def _listen(self, capabilities: Mapping[str, Any]) -> None:
-        """In 2026-07-28 the filter is fixed at the start of a stream: for other resources open a
-        new one, and close the old one only then."""
+        """Listen to a 2026-07-28 server, whose filter is fixed at the start of a stream: for other
+        resources a new stream is opened, and the old one closed only then."""
         wanted = _listenable(capabilities)
         if not wanted and not self._uris:
             await self._stand_by()
@@ -224,7 +226,8 @@ class Watcher:
             regroup.cancel()
 
     def _here(self) -> None:
-        """Record that the server answers, and report all as changed: notifications were missed."""
+        """Mark the server as up, and report all of its lists and resources as changed:
+        notifications were missed."""
         self._turn(None)
         self._dirty.set()
         for uri in self._uris:
@@ -269,8 +272,9 @@ def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 
 LISTS = ("tools", "prompts", "resources")
-# Negative cache: a failed probe that took this long is remembered as long. Quicker failures, such
-# as a refused connection, are shared by the calls that waited for the probe: the next probes again.
+# Negative cache: a failed probe that took this long is cached for as long. Quicker failures, such
+# as a refused connection, are shared by the calls that waited for the probe: the next call probes
+# again.
 FAILED_FOR_S = 1.0
 
 
@@ -289,7 +293,7 @@ class Transport(Protocol):
 
     @property
     def pool(self) -> Connected | None:
-        """The connections to a server that has an address."""
+        """The connections to a server with an address."""
 
     async def open(
         self,
@@ -306,7 +310,7 @@ class Transport(Protocol):
 
 
 class McpServer:
-    """One server. A MessageHandler of messages that belong to no call."""
+    """One MCP server behind the gateway. A MessageHandler of messages that belong to no call."""
 
     def __init__(
         self, source: Source, transport: Transport, audience: ChangeSubscriber, limits: Limits
@@ -349,13 +353,14 @@ class McpServer:
 
     @property
     def revision(self) -> Revision:
-        """Of its sessions."""
+        """The revision of its sessions."""
         facts = self._supported.handshake if self._supported else None
         return facts.revision if facts else V2025_11_25
 
     @property
     def announces_changes(self) -> bool:
-        """Whether the server announces all changes of its lists, and can be heard."""
+        """Whether the server announces all changes of its lists over a channel that the gateway
+        receives."""
         facts = self._supported and (self._supported.stateless or self._supported.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
         there = [said for said in lists if isinstance(said, dict)]
@@ -363,7 +368,8 @@ class McpServer:
         return told and self.watcher.receives_messages
 
     async def supported_eras(self) -> SupportedEras:
-        """The eras that it speaks, cached for `mcp_probe_s`. Raises UpstreamFailed if unknown."""
+        """The eras that the server supports, cached for `mcp_probe_s`. Raises UpstreamFailed if
+        unknown."""
         asked = time.monotonic()
         if self._supported is not None and asked < self._until:
             return self._supported
@@ -394,7 +400,7 @@ class McpServer:
         self._until = 0.0
 
     async def stateless(self) -> SubscribableLink:
-        """Raises UpstreamFailed."""
+        """The link for requests of 2026-07-28. Raises UpstreamFailed."""
         if self._stateless is None or not self._stateless.alive:
             await self._new_stateless(await self.supported_eras())
         if self._stateless is None:
@@ -419,8 +425,8 @@ class McpServer:
     async def authenticated(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
     ) -> Members:
-        """What `send` returns, given the caller's credentials as headers; retried once with new
-        ones on a 401. Raises UpstreamFailed and what `send` raises."""
+        """Call `send` with the caller's credentials as headers; retried once with new ones on a
+        401. Raises UpstreamFailed and what `send` raises."""
         pool = self._transport.pool
         if caller is None or pool is None:
             return await send(NONE)

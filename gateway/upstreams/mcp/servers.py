@@ -23,14 +23,14 @@ class Servers:
     def __init__(
         self, transport: Callable[[Source], Transport], audience: ChangeSubscriber, limits: Limits
     ) -> None:
-        """`transport` returns the transport of a source."""
+        """The servers of the gateway; `transport` returns the transport of a source."""
         self._transport = transport
         self._audience = audience
         self._limits = limits
         self._servers: dict[str, McpServer] = {}
         self._following: dict[McpServer, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._hurry = asyncio.Event()  # the gateway stops: running calls are not waited for
+        self._hurry = asyncio.Event()  # shutdown: running calls are not waited for
 
     def __len__(self) -> int:
         return len(self._servers)
@@ -53,7 +53,7 @@ class Servers:
 
     def follow(self, sources: Iterable[Source]) -> None:
         """Watch the servers among `sources`, and no others. Servers that are only being probed for
-        an import are left alone."""
+        an import keep their state."""
         wanted = {self.of(source) for source in sources if source.facts.server}
         for server in self._following.keys() - wanted:
             self._drop(server)
@@ -94,7 +94,7 @@ class Servers:
         return McpServer(source, self._transport(source), self._audience, self._limits)
 
     def _replaced(self, before: McpServer, source: Source) -> McpServer:
-        """A new server in the place of `before`, with the same watched resources."""
+        """A new server in place of `before`, with the same watched resources."""
         followed = before in self._following
         self._drop(before)
         server = self._servers[source.place] = self._server(source)

@@ -34,7 +34,7 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
 
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # of our environment, and LC_*
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # environment variables passed on, and LC_*
 NOT_STARTED = "could not be started: its command was not found or cannot be run"
 GRACE_S = 2.0  # after EOF on its input, and again after SIGTERM
 HELD_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
@@ -54,7 +54,7 @@ class ProcessCommand:
 
 
 class LineProcess(asyncio.SubprocessProtocol):
-    """One such process. Lines of its output go to `on_line`; `on_end` is called once, when its
+    """Process whose output is split into lines, for `on_line`; `on_end` is called once, when the
     output has ended, with a reason that follows its name."""
 
     def __init__(
@@ -83,7 +83,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> "LineProcess":
-        """Raises OSError."""
+        """Start the process. Raises OSError."""
         process = cls(command, on_line, on_end)
         words = (sys.executable, "-I", "-S", str(Path(launcher.__file__)))
         limits = (str(command.memory_bytes), str(os.getpid()))
@@ -98,7 +98,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         return process
 
     def write(self, line: bytes) -> bool:
-        """False when its write buffer is full, or its input is closed."""
+        """Write to the process; False when its write buffer is full, or its input is closed."""
         stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
         if stdin is None or stdin.is_closing() or not self.running:
             return False
@@ -108,7 +108,8 @@ class LineProcess(asyncio.SubprocessProtocol):
         return True
 
     async def close(self) -> None:
-        """Close its input, then SIGTERM, then SIGKILL; returns when it has exited."""
+        """Close the input of the process, then SIGTERM, then SIGKILL; returns when it has
+        exited."""
         self._on_end = None
         try:
             for step in (self._end_input, lambda: self._signal(signal.SIGTERM)):
@@ -158,7 +159,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         self._wind_up()
 
     def _wind_up(self) -> None:
-        """Called on exit and on EOF of its output: report the end when both came, or force it."""
+        """Finish after exit or EOF: report the end when both came, or force it."""
         if self._silent and self._exited.is_set():
             self._ended(self._why)
         else:  # its last output may not have been read
@@ -181,7 +182,7 @@ class LineProcess(asyncio.SubprocessProtocol):
             stdin.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the group, but not after the exit: its number may have been reused."""
+        """Signal the process group, but not after the exit: its number may have been reused."""
         if self._exited.is_set():
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -217,13 +218,13 @@ class _Rate:
 
 
 def environment(configured: Mapping[str, str]) -> dict[str, str]:
-    """Environment of such a process: the names in KEPT and LC_* of ours, and `configured`."""
+    """Environment of a server process: the names in KEPT and LC_* of ours, and `configured`."""
     kept = {name: value for name, value in os.environ.items() if name in KEPT or name[:3] == "LC_"}
     return {**kept, **configured}
 
 
 class StdioCarrier:
-    """A Carrier: one process of a source's command."""
+    """Carrier of one process of a source's command."""
 
     def __init__(self, command: ProcessCommand, link: DuplexLink, respawn: RestartBackoff) -> None:
         self.name = command.name
@@ -239,7 +240,8 @@ class StdioCarrier:
         return self._process is not None and self._process.running
 
     async def start(self) -> None:
-        """Raises UpstreamFailed, also during the backoff after the last process ended."""
+        """Start the process. Raises UpstreamFailed, also during the backoff after the last process
+        ended."""
         self._respawn.check()
         self._since = time.monotonic()
         try:

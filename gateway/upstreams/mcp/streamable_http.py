@@ -47,11 +47,11 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
 
-LISTEN_S = 1.0  # to wait for a stream to begin
+LISTEN_S = 1.0  # time limit for a stream to begin
 
 
 class HttpLink(Link):
-    """One session."""
+    """Link that is one session over streamable HTTP."""
 
     def __init__(
         self, pool: SourcePool, background: MessageHandler, holder: CallerHolder | None = None
@@ -77,7 +77,7 @@ class HttpLink(Link):
         listen: bool = False,
         holder: CallerHolder | None = None,
     ) -> "HttpLink":
-        """Begin a session, offering `revision`. `listen` also opens the GET stream for messages
+        """Open a session, offering `revision`. `listen` also opens the GET stream for messages
         outside our requests; `holder` is its owner. Raises RelayedFault and UpstreamFailed."""
         link = cls(pool, background, holder)
         try:
@@ -169,7 +169,7 @@ class HttpLink(Link):
             response.close()
             if not events.last_id:
                 raise
-            members = None  # cut off, but it can be taken up again
+            members = None  # cut off, but it can be resumed
         except BaseException:
             response.close()
             raise
@@ -236,7 +236,7 @@ class HttpLink(Link):
             self._session = self._headers["Mcp-Session-Id"] = session
 
     async def _begin_to_listen(self) -> None:
-        """Open the GET stream; messages of the server from now on are received."""
+        """Open the GET stream, on which messages of the server are received from now on."""
         self._listening = asyncio.create_task(self._listen())
         self._listening.add_done_callback(lambda _task: self._heard.set())
         try:
@@ -288,10 +288,11 @@ class HttpLink(Link):
 
 
 class StatelessLink(SubscribableLink):
-    """Link to one server; opening it sends no request."""
+    """Link to one stateless server; opening it sends no request."""
 
     def __init__(self, pool: SourcePool, hello: ClientProfile, facts: ServerDescription) -> None:
-        """Raises UpstreamFailed when the server has no address that may be called."""
+        """A link to the pool's server. Raises UpstreamFailed when the server has no address that
+        may be called."""
         self.facts = facts
         self._endpoint = ServerEndpoint(pool)
         self._hello = hello
@@ -325,7 +326,7 @@ class StatelessLink(SubscribableLink):
             self._exchanges.end(exchange)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """No-op: there are none over HTTP (2026-07-28, basic/transports)."""
+        """No-op: 2026-07-28 has no notifications of clients over HTTP (basic/transports)."""
 
     async def close(self) -> None:
         if not self._closed:
@@ -359,7 +360,8 @@ class StatelessLink(SubscribableLink):
             self._exchanges.end(exchange)
 
     async def _heard(self, response: Http1Response, exchange: Exchange) -> None:
-        """Only the size of a single message is limited, not that of the stream."""
+        """Read the messages of a stream; only the size of a single one is limited, not that of the
+        stream."""
         if not 200 <= response.status < 300:
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes

@@ -43,7 +43,7 @@ class HttpTransport:
     """Transport of a server with an address."""
 
     def __init__(self, source: Source, connections: Connections, client: Mapping[str, Any]) -> None:
-        """`client`: the gateway's `clientInfo`."""
+        """A transport of the source's address. `client`: the gateway's `clientInfo`."""
         self._source = source
         self._connections = connections
         self._client = client
@@ -55,7 +55,7 @@ class HttpTransport:
         return Timeout(pool.timeout_s, max(pool.timeout_s, pool.limits.mcp_call_max_s))
 
     async def probe(self) -> SupportedEras:
-        """Raises UpstreamFailed."""
+        """Probe the eras of the server. Raises UpstreamFailed."""
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
@@ -82,7 +82,7 @@ class HttpTransport:
         background: MessageHandler,
         holder: CallerHolder | None = None,
     ) -> Link:
-        """A session at a server of a handshake revision. Raises RelayedFault and
+        """Open a session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
         hello, timeout = ClientProfile(self._client, capabilities), self._patience()
         if supported.transport == "sse":
@@ -147,8 +147,8 @@ class StdioTransport:
         self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))
 
     async def probe(self) -> SupportedEras:
-        """Raises UpstreamFailed. Probes each era in a process of its own: one probed in one era may
-        not answer in the other."""
+        """Probe each era in a process of its own: one probed in one era may not answer in the
+        other. Raises UpstreamFailed."""
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
@@ -169,7 +169,8 @@ class StdioTransport:
         background: MessageHandler,
         holder: CallerHolder | None = None,  # noqa: ARG002 - a command has its credentials already
     ) -> Link:
-        """Raises RelayedFault and UpstreamFailed, and Unavailable at the limit of processes."""
+        """Start a process for requests of 2026-07-28. Raises RelayedFault and UpstreamFailed, and
+        Unavailable at the limit of processes."""
         return await self._session(ClientProfile(self._client, capabilities), background)
 
     async def stateless(self, supported: SupportedEras) -> SubscribableLink:
@@ -241,13 +242,13 @@ class Transports:
         sources: Mapping[str, SourceSettings],
         client: Mapping[str, Any],
     ) -> None:
-        """`client`: the gateway's `clientInfo`."""
+        """A factory with these settings. `client`: the gateway's `clientInfo`."""
         self._connections = connections
         self._client = client
         self.configure(limits, sources)
 
     def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """Takes effect for transports made from now on."""
+        """Replace the settings, for transports made from now on."""
         self._limits = limits
         self._sources = sources
 

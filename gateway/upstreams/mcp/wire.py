@@ -245,7 +245,8 @@ class Message(Struct):
         return self.method is UNSET and self.id == id_
 
     def members(self) -> dict[str, Raw]:
-        """The result. Raises RelayedFault, and MalformedMessage for an invalid response."""
+        """The members of the result. Raises RelayedFault, and MalformedMessage for an invalid
+        response."""
         if self.error is not UNSET:
             raise RelayedFault(self.error.code, self.error.message, self.error.data)
         if self.result is UNSET:

@@ -36,9 +36,9 @@ ANY_TYPE = "application/octet-stream"
 
 
 class CallFile(Struct, frozen=True):
-    """One file; `data` is None where `uri` leads to it."""
+    """One file of a call; `data` is None where `uri` leads to it."""
 
-    argument: str  # whose value it is, for messages
+    argument: str  # the argument with its value, for messages
     data: bytes | None = None
     uri: str = ""
     name: str | None = None
@@ -47,7 +47,7 @@ class CallFile(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that has to be fetched, and the bytes before it, which depend on its name and type."""
+    """File that has to be fetched, and the bytes before it, which depend on its name and type."""
 
     file: CallFile
     head: Callable[[str, str | None], bytes]  # (name, media type)
@@ -98,7 +98,7 @@ def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
 
 
 def known_type(said: str | None) -> str | None:
-    """A remote server's media type, if it is well-formed: it becomes a header of ours."""
+    """A remote server's media type, if it is well-formed: it becomes a header of our request."""
     return said if said and _MEDIA_TYPE.fullmatch(said) else None
 
 
@@ -144,7 +144,7 @@ def _of_text(argument: str, text: str) -> CallFile:
 
 
 def _of_data_url(argument: str, url: str) -> CallFile:
-    """RFC 2397: `data:image/png;base64,iVBO...`."""
+    """A file from a data: URL (RFC 2397): `data:image/png;base64,iVBO...`."""
     head, comma, data = url[len("data:") :].partition(",")
     kind, semicolon, last = head.rpartition(";")
     encoded = last.strip().lower() == "base64" and bool(semicolon)
@@ -163,7 +163,8 @@ def _of_data_url(argument: str, url: str) -> CallFile:
 
 
 def _unpacked(argument: str, text: bytes) -> bytes:
-    """Base64 (RFC 4648), either alphabet, with or without line breaks and padding."""
+    """Bytes of base64 text (RFC 4648) in either alphabet, with or without line breaks and
+    padding."""
     text = text.translate(_URL_SAFE, _SPACE).rstrip(b"=")
     try:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)

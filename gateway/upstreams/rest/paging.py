@@ -177,7 +177,7 @@ def _inside(body: Raw, path: tuple[str, ...]) -> Raw | None:
 
 
 def _link_header(headers: Mapping[str, str]) -> str:
-    """Several lines are one list (RFC 9110, section 5.3)."""
+    """The Link header; several lines are one list (RFC 9110, section 5.3)."""
     return ", ".join(value for name, value in headers.items() if name.lower() == "link")
 
 

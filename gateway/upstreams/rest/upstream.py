@@ -123,7 +123,7 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
 
 def _climbs(path: str) -> bool:
     """Whether the path has dot segments. Encoded slashes count: some proxies decode them before
-    they resolve the dots. So does `..;x`: to servlets that is `..` with a parameter."""
+    they resolve the dots. So does `..;x`, which servlets read as `..` with a parameter."""
     segments = path.replace("%2F", "/").replace("%5C", "/").split("/")
     return any(segment.partition(";")[0] in (".", "..") for segment in segments)
 
@@ -153,8 +153,8 @@ class OpenAPIUpstream:
         uploads: Uploads | None = None,
         downloads: Downloads | None = None,
     ) -> None:
-        """Without `uploads`, files can only be sent inside arguments; without `downloads`, no
-        answer is stored."""
+        """An upstream on `connections`. Without `uploads`, files can only be sent inside arguments;
+        without `downloads`, no answer is stored."""
         self._client = client
         self._uploads = uploads
         self._downloads = downloads
@@ -165,7 +165,7 @@ class OpenAPIUpstream:
     ) -> ToolResult:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
-        # app.py passes every upstream the bindings of its own kind
+        # app/upstreams.py passes every upstream the bindings of its own kind
         binding = cast("OpenAPIBinding", tool.binding)
         request = _asking(binding.accept, build(binding, arguments))
         reader = self._downloads.of(context.principal, tool.id) if self._downloads else whole
@@ -183,7 +183,8 @@ class OpenAPIUpstream:
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
     ) -> HttpResponse:
-        """Send with credentials; after a 401 to a fetched token, retry once with a new one."""
+        """Send the request with credentials; after a 401 to a fetched token, retry once with a new
+        one."""
         source, security, context = calling.source, binding.security, calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
@@ -193,7 +194,7 @@ class OpenAPIUpstream:
         return response
 
     async def _deliver(self, calling: "_Calling", request: HttpRequest) -> HttpResponse:
-        """Remote files are opened for each attempt: a stream is read once."""
+        """Send one attempt: remote files are opened for each, as a stream is read once."""
         if request.upload is None:
             return await self._client.send(calling.source, request, calling.reader)
         if self._uploads is None:
@@ -204,7 +205,7 @@ class OpenAPIUpstream:
 
 @dataclass(frozen=True, slots=True)
 class _Calling:
-    """Source, response reader and context of one call."""
+    """One call: its source, response reader and context."""
 
     source: Source
     reader: Reader
@@ -236,7 +237,7 @@ def _link(kept: Download) -> ResourceLink:
     return ResourceLink(uri_of(kept.handle), kept.name, mime_type=kept.mime_type, size=kept.size)
 
 
-# What HEAD is asked for; none of them contains an address.
+# Headers in the result of HEAD; none of them contains an address.
 _TOLD = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
 
 

@@ -87,7 +87,7 @@ class _Writer:
         return _tagged(tag, attributes, "".join(inner))
 
     def _of(self, xml: Xml) -> Xml:
-        """`xml`, with missing members from its referenced type."""
+        """`xml`, with missing members from the type that it refers to."""
         known = self._types.get(xml.type) if xml.type is not None else None
         if known is None:
             return xml

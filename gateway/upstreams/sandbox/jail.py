@@ -1,8 +1,8 @@
 """Launcher program for Linux: sets up the isolation and execs a command in it.
 
-`python -I -S jail.py PLAN`, PLAN a JSON object (see `_Plan` in runs.py). Imports only the standard
-library. Two processes: this one waits, the other enters the isolation and execs the command; it is
-the first process of its PID namespace, so all other processes in there end with it.
+`python -I -S jail.py PLAN`, PLAN a JSON object (see `_Plan` in runner.py). Imports only the
+standard library. Two processes: this one waits, the other enters the isolation and execs the
+command; it is the first process of its PID namespace, so all other processes in there end with it.
 
 Exit code: that of the command, 128 + the number of the signal that ended it, or REFUSED when a
 layer could not be set up; then no command was started, and stderr names the layer.
@@ -87,7 +87,7 @@ def _unshare() -> bool:
 
 
 def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
-    """Raises Wall, and OSError for a command that cannot be started."""
+    """Enter the isolation. Raises Wall, and OSError for a command that cannot be started."""
     _die_with_parent()
     libc.sethostname(b"tool", 4)
     _furnish(plan)
@@ -113,7 +113,7 @@ def _limit(number: int, value: int) -> None:
 
 
 def _furnish(plan: dict[str, Any]) -> None:
-    """A read-only root directory with only what the command needs."""
+    """Set up a read-only root directory with only what the command needs."""
     _mount(None, "/", None, RECURSIVE | PRIVATE)
     _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, options="size=1m,mode=755")
     for link, target in plan["links"].items():

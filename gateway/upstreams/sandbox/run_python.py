@@ -9,7 +9,7 @@ from typing import Any
 
 
 def answer(source: str, arguments: Any) -> dict[str, Any]:
-    """Return value of the script's `main`, or an error text with the line number."""
+    """Run the source: the return value of its `main`, or an error text with the line number."""
     space: dict[str, Any] = {"__name__": "tool"}
     try:
         exec(compile(source, "tool", "exec"), space)  # noqa: S102 - that is what we are here for

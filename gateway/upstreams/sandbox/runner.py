@@ -1,4 +1,5 @@
-"""Script languages: the command for each, and the files that it needs."""
+"""Runs scripts in the sandbox: the command of each language, the files that it needs, the process
+and its result."""
 
 import asyncio
 import json
@@ -46,7 +47,7 @@ class Runtime:
 
 
 def runtime(language: Language, memory_bytes: int) -> Runtime | None:
-    """None: this machine has no interpreter for it."""
+    """The interpreter of a language; None: this machine has none."""
     return _python() if language == "python" else _javascript(memory_bytes)
 
 
@@ -137,7 +138,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(cls, plan: str, given: bytes, output_limit: int) -> "Process":
-        """`given` is its whole input."""
+        """Start the launcher; `given` is its whole input."""
         process = cls(output_limit)
         await asyncio.get_running_loop().subprocess_exec(
             lambda: process,
@@ -163,7 +164,8 @@ class Process(asyncio.SubprocessProtocol):
         )
 
     async def close(self) -> None:
-        """SIGTERM, and SIGKILL after GRACE_S, if it still runs; returns when it has ended."""
+        """Close the process: SIGTERM, and SIGKILL after GRACE_S, if it still runs; returns when it
+        has ended."""
         try:
             self._end()
             with suppress(TimeoutError):
@@ -200,7 +202,7 @@ class Process(asyncio.SubprocessProtocol):
             self._over.set()
 
     def _end(self) -> None:
-        """SIGTERM to the launcher, which kills the script."""
+        """Send SIGTERM to the launcher, which kills the script."""
         if not self._exited:
             with suppress(ProcessLookupError, PermissionError):
                 self._transport.send_signal(signal.SIGTERM)
@@ -220,7 +222,8 @@ _MEMORY_SIGNS = ("MemoryError", "heap out of memory", "Array buffer allocation f
 
 
 class ScriptFailed(ToolgateError):
-    """Reason why there is no answer; follows the tool's name and reveals no gateway internals."""
+    """Reason why a script has no result; follows the tool's name and reveals no gateway
+    internals."""
 
 
 class _Said(Struct):
@@ -255,7 +258,7 @@ class Sandbox:
         self._slots = CapacityLimiter(settings().concurrency)
 
     async def run(self, language: Language, source: str, arguments: Any) -> Raw:
-        """Return value of the script's `main`. Raises ScriptFailed."""
+        """Run a script: the return value of its `main`. Raises ScriptFailed."""
         settings = self._settings()
         self._slots.total_tokens = settings.concurrency
         plan = _plan(language, settings)
@@ -281,7 +284,7 @@ class Sandbox:
 
 
 def _plan(language: Language, settings: Scripts) -> str:
-    """Raises ScriptFailed on an unsupported machine."""
+    """The plan of the launcher. Raises ScriptFailed on an unsupported machine."""
     machine = MACHINES.get(os.uname().machine)
     if sys.platform != "linux" or machine is None:
         raise ScriptFailed(
