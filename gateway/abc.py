@@ -99,7 +99,7 @@ class RelayRequest:
 class Relay(Protocol):
     """Client of upstream MCP servers of any era."""
 
-    async def request(self, asked: RelayRequest, context: Context) -> dict[str, Raw]:
+    async def request(self, request: RelayRequest, context: Context) -> dict[str, Raw]:
         """Send a request; returns the members of the result. Raises the server's error as a Fault
         with code and data unchanged, and Unreachable when there is no answer."""
 

@@ -89,7 +89,7 @@ class PythonUpstream:
             with Deadline(timeout_s):
                 return await self.finishing.run(work)
         except TimeoutError:
-            return _late(timeout_s)
+            return _timed_out(timeout_s)
 
     async def _bounded(
         self, function: Handler, data: Any, call: Call, timeout_s: float
@@ -116,7 +116,7 @@ async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> To
         with Deadline(timeout_s):
             return await _outcome(function, data, call)
     except TimeoutError:  # ours: a TimeoutError of the action itself is its bug
-        return _late(timeout_s)
+        return _timed_out(timeout_s)
 
 
 async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
@@ -148,7 +148,7 @@ def _owner(context: Context) -> Principal:
     return context.principal if context.identity.verified else anonymous
 
 
-def _late(timeout_s: float) -> ToolResult:
+def _timed_out(timeout_s: float) -> ToolResult:
     return no_answer(f"The action did not answer within {timeout_s:g} s", late=True)
 
 

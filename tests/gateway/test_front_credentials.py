@@ -83,7 +83,7 @@ async def test_credentials_reach_the_services_and_nobody_else(
         pool = client.gateway.feed.database.pool  # type: ignore[union-attr]
         failed, text = await called(client, "keyed", ann)
         assert failed
-        assert "it wants the credentials appKey" in text
+        assert "it requires the credentials appKey" in text
         stored = Secrets(pool, settings.tenant.host_id, Keys.of(SECRETS))
         await stored.put("keyed", "appKey", SchemeSettings(value=CANARY))
         await until(client, ann, failed=False)

@@ -15,7 +15,7 @@ from gateway.operations.operation import (
     conflict,
     not_found,
 )
-from gateway.upstreams.auth.credentials import NotAskedFor, check_asked_for
+from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.sources.store import ToolStore
 
@@ -117,10 +117,10 @@ class SecretOperations:
     async def _check(self, source: str, scheme: str) -> None:
         store = ToolStore(self._ground.pool)
         try:
-            await check_asked_for(
+            await check_used(
                 store, self._host_id, configured=self._wanted(), source=source, scheme=scheme
             )
-        except NotAskedFor as error:
+        except UnusedSecret as error:
             text = f"{error} To store its secret nevertheless, add force=true."
             raise ProblemDetails(404, "not-found", text) from error
 

@@ -8,7 +8,15 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.checks import Check
-from gateway.upstreams.auth.credentials import Alternative, bears, borne, chosen, how, met, settable
+from gateway.upstreams.auth.credentials import (
+    Alternative,
+    is_satisfied,
+    satisfiable,
+    satisfied_by_token,
+    settable,
+    settings_hint,
+    takes_bearer,
+)
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.access.secrets import Keys, Secrets
 from registry.sources.imports import ImportReport
@@ -59,12 +67,14 @@ def standing(
     found = SourceCredentials()
 
     def is_met(credential: Credential) -> bool:
-        return (by_caller and bears(credential)) or met(credentials, headers, credential)
+        return (by_caller and takes_bearer(credential)) or is_satisfied(
+            credentials, headers, credential
+        )
 
     def is_possible(security: Security) -> bool:
         if by_caller:
-            return () in security or borne(security, headers) is not None
-        return chosen(security, credentials, headers) is not None
+            return () in security or satisfied_by_token(security, headers) is not None
+        return satisfiable(security, credentials, headers) is not None
 
     for binding in bindings:
         if not binding.security:
@@ -93,7 +103,7 @@ def hint(name: str, found: SourceCredentials) -> str:
     wanted = Counter(found.refused)
     helped = {security: _helped(security, wanted, found) for security in list(wanted)[:CANDIDATES]}
     best = max(helped, key=lambda security: sum(wanted[one] for one in helped[security]))
-    text = f"{calls} without credentials. {how(name, [each for each in best if each])}"
+    text = f"{calls} without credentials. {settings_hint(name, [each for each in best if each])}"
     others = wanted.keys() - helped[best]
     if not others:
         return text

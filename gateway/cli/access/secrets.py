@@ -15,7 +15,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.upstreams.auth.credentials import NotAskedFor, check_asked_for
+from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
 
 VALUE_LIMIT = 65536  # characters
@@ -186,12 +186,12 @@ def _secrets(settings: Settings, registry: Registry) -> Secrets:
 
 async def _check(settings: Settings, registry: Registry, source: str, scheme: str) -> None:
     try:
-        await check_asked_for(
+        await check_used(
             registry.store,
             registry.host_id,
             configured=settings.sources,
             source=source,
             scheme=scheme,
         )
-    except NotAskedFor as error:
+    except UnusedSecret as error:
         fail(f"{error} To store its secret nevertheless, add --force.")

@@ -73,13 +73,13 @@ def caller_of(context: Context) -> Caller:
     if sent is None or principal.mark.startswith(KEY_MARK):
         raise NoCaller("the caller has an API key")
     token = bare(sent)
-    told = isinstance(identity.scope_token, frozenset)  # verified as well
+    verified = isinstance(identity.scope_token, frozenset)  # verified as well
     return Caller(
         token,
         hashlib.sha256(token.encode()).hexdigest(),
         ends=_ends(principal),
         audiences=_audiences(principal.claims),
-        scope_token=context.headers.scope_token if told else None,
+        scope_token=context.headers.scope_token if verified else None,
     )
 
 
@@ -106,11 +106,11 @@ def audiences_of(token: str) -> frozenset[str]:
 
 def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
     """The audiences in `aud` (RFC 7519, section 4.1.3): one, or a list."""
-    said = claims.get("aud")
-    several = said if isinstance(said, list | tuple) else [said]
+    audience = claims.get("aud")
+    several = audience if isinstance(audience, list | tuple) else [audience]
     return frozenset(one for one in several if isinstance(one, str))
 
 
 def _ends(principal: Principal) -> float | None:
-    said = principal.claims.get("exp")
-    return float(said) if isinstance(said, int | float) else None
+    expiry = principal.claims.get("exp")
+    return float(expiry) if isinstance(expiry, int | float) else None

@@ -31,14 +31,14 @@ from schemas.errors import ToolgateError
 from schemas.source import Source
 
 ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy
-SHOWN = 8  # schemes
+SCHEMES_SHOWN = 8  # schemes
 
 
-class NotAskedFor(ToolgateError):
+class UnusedSecret(ToolgateError):
     """No tool uses a secret of this name; the text suggests a similar name."""
 
 
-async def check_asked_for(
+async def check_used(
     store: ToolStore, host_id: str, *, configured: Collection[str], source: str, scheme: str
 ) -> None:
     """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
@@ -47,7 +47,7 @@ async def check_asked_for(
     known = {*configured, *(one.name for one in await store.sources(host_id))}
     if source not in known:
         text = f"There is no source {source!r} in the settings or the registry."
-        raise NotAskedFor(f"{text} {did_you_mean(source, sorted(known))}".rstrip())
+        raise UnusedSecret(f"{text} {did_you_mean(source, sorted(known))}".rstrip())
     wanted = {
         credential.scheme: credential
         for tool in await store.tools(host_id)
@@ -56,15 +56,16 @@ async def check_asked_for(
         for credential in alternative
     }
     if wanted and not any(entry_for({scheme: ANY}, one) for one in wanted.values()):
-        more = f" and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN else ""
-        text = f"No tool of {source} asks for {scheme!r}, but for {', '.join([*wanted][:SHOWN])}"
-        raise NotAskedFor(f"{text}{more}. {did_you_mean(scheme, wanted)}".rstrip())
+        more = f" and {len(wanted) - SCHEMES_SHOWN} more" if len(wanted) > SCHEMES_SHOWN else ""
+        schemes = ", ".join([*wanted][:SCHEMES_SHOWN])
+        text = f"No tool of {source} uses {scheme!r}, only {schemes}"
+        raise UnusedSecret(f"{text}{more}. {did_you_mean(scheme, wanted)}".rstrip())
 
 
 Alternative = tuple[Credential, ...]
 Entries = Mapping[str, SchemeSettings]
 
-_SHOWN = 4  # alternatives named in one text
+ALTERNATIVES_SHOWN = 4  # alternatives named in one text
 _GRANT = "client_id, client_secret and token_url"
 _KEYS = {  # of an entry, by the kind of the scheme
     "apiKey": "value",
@@ -76,7 +77,7 @@ _KEYS = {  # of an entry, by the kind of the scheme
 }
 
 
-def chosen(
+def satisfiable(
     security: tuple[Alternative, ...], credentials: Entries, headers: Collection[str]
 ) -> Alternative | None:
     """The alternative to satisfy, empty when a call may go without credentials; None if none can be
@@ -85,21 +86,23 @@ def chosen(
         if alternative and all(entry_for(credentials, one) for one in alternative):
             return alternative
     for alternative in security:
-        if alternative and all(met(credentials, headers, one) for one in alternative):
+        if alternative and all(is_satisfied(credentials, headers, one) for one in alternative):
             return alternative
     return () if () in security else None
 
 
-def borne(security: tuple[Alternative, ...], headers: Collection[str]) -> Alternative | None:
+def satisfied_by_token(
+    security: tuple[Alternative, ...], headers: Collection[str]
+) -> Alternative | None:
     """The alternative that the caller's token satisfies, with the configured headers."""
     for alternative in security:
-        rest = [one for one in alternative if not bears(one)]
-        if len(rest) < len(alternative) and all(met({}, headers, one) for one in rest):
+        rest = [one for one in alternative if not takes_bearer(one)]
+        if len(rest) < len(alternative) and all(is_satisfied({}, headers, one) for one in rest):
             return alternative
     return None
 
 
-def met(credentials: Entries, headers: Collection[str], credential: Credential) -> bool:
+def is_satisfied(credentials: Entries, headers: Collection[str], credential: Credential) -> bool:
     """Whether an entry or a configured header satisfies `credential`."""
     if entry_for(credentials, credential):
         return True
@@ -120,7 +123,7 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
     return entry if entry is not None and _fits(entry, credential) else None
 
 
-def bears(credential: Credential) -> bool:
+def takes_bearer(credential: Credential) -> bool:
     """Whether a Bearer token satisfies the credential. Older descriptions declare an API key named
     Authorization instead."""
     if credential.kind == "apiKey":
@@ -128,17 +131,17 @@ def bears(credential: Credential) -> bool:
     return credential.kind in ("bearer", "oauth2", "openIdConnect")
 
 
-def refusal(source: str, security: tuple[Alternative, ...]) -> str:
+def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
-    wanted = ", or ".join(" and ".join(map(_named, one)) for one in stated[:_SHOWN])
+    wanted = ", or ".join(" and ".join(map(_named, one)) for one in stated[:ALTERNATIVES_SHOWN])
     return (
-        f"{source} was not called: it wants the credentials {wanted}, and none are configured. "
-        f"{how(source, stated)}"
+        f"{source} was not called: it requires the credentials {wanted}, and none are configured. "
+        f"{settings_hint(source, stated)}"
     )
 
 
-def how(source: str, stated: list[Alternative]) -> str:
+def settings_hint(source: str, stated: list[Alternative]) -> str:
     """Hint: the settings for the first of `stated` that settings can satisfy."""
     setting = f"sources.{source}"
     alternative = settable(stated)
@@ -154,7 +157,7 @@ def how(source: str, stated: list[Alternative]) -> str:
 def _keys(credential: Credential) -> str:
     """The keys of an entry for the credential: a bare token as the `value` of an Authorization
     header would lack its "Bearer"."""
-    if credential.kind == "apiKey" and bears(credential):
+    if credential.kind == "apiKey" and takes_bearer(credential):
         return "token; or value, the whole Authorization header"
     return _KEYS[credential.kind]
 
@@ -180,7 +183,7 @@ def _fits(entry: SchemeSettings, credential: Credential) -> bool:
         return True
     if credential.kind == "basic":
         return bool(entry.username or entry.password)
-    return bears(credential) and bool(entry.token or entry.client_id)
+    return takes_bearer(credential) and bool(entry.token or entry.client_id)
 
 
 # RFC 6265, section 4.1.1, and the "%" of what is percent-encoded already
@@ -204,10 +207,10 @@ class Credentials:
             return _by_caller(pool, security, request, context)
         if not security:
             return request
-        alternative = chosen(security, pool.credentials, pool.headers)
+        alternative = satisfiable(security, pool.credentials, pool.headers)
         if alternative is None:
             if pool.require_credentials:
-                raise UpstreamFailed(refusal(source.name, security))
+                raise UpstreamFailed(missing_credentials(source.name, security))
             return request
         for credential in alternative:
             if entry := entry_for(pool.credentials, credential):
@@ -223,11 +226,11 @@ class Credentials:
         if pool.by_caller or not security:
             return False  # the client handles it, or no credentials were sent
         fetched = False
-        for credential in chosen(security, pool.credentials, pool.headers) or ():
+        for credential in satisfiable(security, pool.credentials, pool.headers) or ():
             entry = entry_for(pool.credentials, credential)
             if entry is not None and _is_fetched(entry, credential):
                 _, _, token = request.headers.get(credential.name, "").partition(" ")
-                fetched |= pool.tokens.forget(credential.scheme, token)
+                fetched |= pool.tokens.invalidate(credential.scheme, token)
         return fetched
 
 
@@ -236,12 +239,12 @@ def _by_caller(
 ) -> HttpRequest:
     """The request with the caller's token, which is sent even where no scheme requires it:
     descriptions often omit global ones."""
-    alternative = borne(security, pool.headers)
+    alternative = satisfied_by_token(security, pool.headers)
     if alternative is None:
         if pool.require_credentials and security and () not in security:
-            raise UpstreamFailed(refusal(pool.source, security))
+            raise UpstreamFailed(missing_credentials(pool.source, security))
         alternative = ()
-    scopes = tuple(scope for one in alternative if bears(one) for scope in one.scopes)
+    scopes = tuple(scope for one in alternative if takes_bearer(one) for scope in one.scopes)
     return replace(request, caller=on_behalf(pool, context), scopes=scopes)
 
 
@@ -294,4 +297,4 @@ async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings
 
 
 def _is_fetched(entry: SchemeSettings, credential: Credential) -> bool:
-    return bears(credential) and not entry.value and not entry.token
+    return takes_bearer(credential) and not entry.value and not entry.token

@@ -58,8 +58,8 @@ def invalidate_token(
         return False
     token = bare(headers[AUTHORIZATION])
     if caller is None:
-        return pool.exchange.own_refused(token)
-    return pool.exchange.refused(caller, scopes, token)
+        return pool.exchange.own_rejected(token)
+    return pool.exchange.rejected(caller, scopes, token)
 
 
 def _passed_on(pool: SourcePool, caller: Caller) -> Headers:

@@ -39,9 +39,9 @@ _ERRORS = frozenset(
 class TokenFailed(ToolgateError):
     """No token was issued; the text follows the name of a source and holds no secret or address."""
 
-    def __init__(self, text: str, refused: bool = False) -> None:
+    def __init__(self, text: str, rejected: bool = False) -> None:
         super().__init__(text)
-        self.refused = refused  # a definite refusal: a retry would fail too
+        self.rejected = rejected  # a definite refusal: a retry would fail too
 
 
 class ClientCredentials(Struct, frozen=True):
@@ -78,7 +78,7 @@ class TokenEndpoint:
         self._timeout_s = timeout_s
         self._tls = tls
 
-    async def ask(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> TokenAnswer:
+    async def request(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> TokenAnswer:
         """Request a token with `form`. Raises TokenFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -91,12 +91,12 @@ class TokenEndpoint:
                 raise self.failed(text) from error
             raise self.failed("could not be reached") from error
         if not 200 <= status < 300:
-            refused = 400 <= status < 500
-            raise self.failed(f"answered HTTP {status}{_reason(body)}", refused=refused)
+            rejected = 400 <= status < 500
+            raise self.failed(f"answered HTTP {status}{_reason(body)}", rejected=rejected)
         return self._read(body)
 
-    def token(self, answer: TokenAnswer, asked: float) -> AccessToken:
-        """The token in `answer`, with its expiry. Raises TokenFailed. `asked`: when it was
+    def token(self, answer: TokenAnswer, requested_at: float) -> AccessToken:
+        """The token in `answer`, with its expiry. Raises TokenFailed. `requested_at`: when it was
         requested (s, monotonic clock)."""
         try:
             lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
@@ -106,10 +106,10 @@ class TokenEndpoint:
             raise self.failed("answered a token that is not of the type Bearer")
         if not answer.access_token.isascii() or not answer.access_token.isprintable():
             raise self.failed("answered a token that cannot be sent")
-        return AccessToken(answer.access_token, asked + lasts_s - min(EARLY_S, lasts_s / 2))
+        return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
 
-    def failed(self, what: str, *, refused: bool = False) -> TokenFailed:
-        return TokenFailed(f"has no token for {self._purpose}: its token_url {what}", refused)
+    def failed(self, what: str, *, rejected: bool = False) -> TokenFailed:
+        return TokenFailed(f"has no token for {self._purpose}: its token_url {what}", rejected)
 
     async def _post(
         self, http: aiohttp.ClientSession, form: Mapping[str, str]
@@ -149,8 +149,8 @@ async def client_token(
     form = {"grant_type": "client_credentials"}
     if scope:
         form["scope"] = scope
-    asked = time.monotonic()
-    return endpoint.token(await endpoint.ask(http, form), asked)
+    requested_at = time.monotonic()
+    return endpoint.token(await endpoint.request(http, form), requested_at)
 
 
 def basic(username: str, password: str) -> str:
@@ -207,15 +207,15 @@ class SourceExchange:
                 return await self._exchanged(http, caller, scope, actor)
             except TokenFailed as error:
                 # the actor's token may have been revoked
-                if not (actor and error.refused and self._tokens.forget(_OWN, actor)):
+                if not (actor and error.rejected and self._tokens.invalidate(_OWN, actor)):
                     raise
             return await self._exchanged(http, caller, scope, await self.own(http))
 
         return await self._tokens.get((caller.digest, scope), fetch)
 
-    def refused(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
+    def rejected(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
         """Invalidate `token` after a 401; whether a new one may succeed."""
-        return self._tokens.forget((caller.digest, self._scope(scopes)), token)
+        return self._tokens.invalidate((caller.digest, self._scope(scopes)), token)
 
     async def own(self, http: aiohttp.ClientSession) -> str:
         """The gateway's own token: used as the actor, and for requests without a caller. Raises
@@ -226,8 +226,8 @@ class SourceExchange:
 
         return await self._tokens.get(_OWN, fetch)
 
-    def own_refused(self, token: str) -> bool:
-        return self._tokens.forget(_OWN, token)
+    def own_rejected(self, token: str) -> bool:
+        return self._tokens.invalidate(_OWN, token)
 
     async def close(self) -> None:
         await self._tokens.close()
@@ -250,47 +250,47 @@ class SourceExchange:
         }
         if actor:
             form |= {"actor_token": actor, "actor_token_type": ACCESS_TOKEN}
-        asked, epoch_s = time.monotonic(), time.time()
+        requested_at, epoch_s = time.monotonic(), time.time()
         sent = {name: value for name, value in form.items() if value}
-        answer = await self._endpoint.ask(http, sent)
+        answer = await self._endpoint.request(http, sent)
         # section 2.2.1: required
         wanted = {settings.requested_token_type} if settings.requested_token_type else USUAL
         if answer.issued_token_type not in wanted:
             raise self._endpoint.failed("issued a token of another type than was wanted")
-        token = self._endpoint.token(answer, asked)
+        token = self._endpoint.token(answer, requested_at)
         if len(token.text) > TOKEN_LIMIT_BYTES:
             raise self._endpoint.failed("answered a token that cannot be sent")
         if caller.ends is None:
             return token
-        return AccessToken(token.text, min(token.ends, asked + caller.ends - epoch_s))
+        return AccessToken(token.text, min(token.ends, requested_at + caller.ends - epoch_s))
 
 
 log = logging.getLogger("toolgate.upstream")
 
 # Between two tokens that were refused: a service that always answers 401 must not cause a token
 # request for each call. Also the negative cache of a refused token request.
-REFUSED_S = 30.0
+REJECTED_TTL_S = 30.0
 ENTRY_BYTES = 500  # overhead of a cache entry besides its text
 
 Fetch = Callable[[], Awaitable[AccessToken]]
 """Ask for a token. Raises TokenFailed."""
 
-_NEVER = -REFUSED_S
+_NEVER_REJECTED = -REJECTED_TTL_S
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _CachedToken:
     token: AccessToken | None  # None: the service refused the last one, or there is none
     failure: TokenFailed | None = None  # expires as a token does
     until: float = 0.0  # s, monotonic clock
-    refused: float = _NEVER  # when the service last refused one: s, monotonic clock
+    rejected: float = _NEVER_REJECTED  # when the service last refused one: s, monotonic clock
 
     @property
     def size(self) -> int:
         return ENTRY_BYTES + (len(self.token.text) if self.token else 0)
 
 
-_NOTHING = _Held(None)
+_EMPTY = _CachedToken(None)
 
 
 class AccessTokens:
@@ -300,35 +300,35 @@ class AccessTokens:
         """A cache of `limit_bytes`, above which the least recently used tokens are evicted."""
         self._limit_bytes = limit_bytes
         self._bytes = 0
-        self._held: OrderedDict[Hashable, _Held] = OrderedDict()
+        self._cached: OrderedDict[Hashable, _CachedToken] = OrderedDict()
         self._fetching: dict[Hashable, asyncio.Task[AccessToken]] = {}
 
     async def get(self, key: Hashable, fetch: Fetch) -> str:
         """The cached token, or a new one; single-flight: concurrent callers share one request.
         Raises TokenFailed."""
-        held = self._held.get(key)
-        if held is not None and held.until > time.monotonic():
-            self._held.move_to_end(key)
-            if held.token is not None:
-                return held.token.text
-            if held.failure is not None:
-                raise TokenFailed(str(held.failure), refused=True)
+        cached = self._cached.get(key)
+        if cached is not None and cached.until > time.monotonic():
+            self._cached.move_to_end(key)
+            if cached.token is not None:
+                return cached.token.text
+            if cached.failure is not None:
+                raise TokenFailed(str(cached.failure), rejected=True)
         if key not in self._fetching:
             task = asyncio.create_task(self._renew(key, fetch))
-            task.add_done_callback(_seen)
+            task.add_done_callback(_mark_retrieved)
             self._fetching[key] = task
         # A caller may be cancelled; the others still need the token.
         return (await asyncio.shield(self._fetching[key])).text
 
-    def forget(self, key: Hashable, text: str) -> bool:
+    def invalidate(self, key: Hashable, text: str) -> bool:
         """Invalidate the token `text` after a 401; whether a new one may succeed."""
-        held = self._held.get(key)
-        if held is None or held.token is None or held.token.text != text:
+        cached = self._cached.get(key)
+        if cached is None or cached.token is None or cached.token.text != text:
             return True  # another call has renewed it
         now = time.monotonic()
-        if now - held.refused < REFUSED_S:
+        if now - cached.rejected < REJECTED_TTL_S:
             return False
-        self._hold(key, _Held(None, refused=now))
+        self._store(key, _CachedToken(None, rejected=now))
         return True
 
     async def close(self) -> None:
@@ -340,28 +340,28 @@ class AccessTokens:
     async def _renew(self, key: Hashable, fetch: Fetch) -> AccessToken:
         try:
             token = await fetch()
-            before = self._held.get(key, _NOTHING)
-            self._hold(key, replace(before, token=token, failure=None, until=token.ends))
+            before = self._cached.get(key, _EMPTY)
+            self._store(key, replace(before, token=token, failure=None, until=token.ends))
             return token
         except TokenFailed as error:
             log.warning("token_failed", extra={"reason": str(error)})
-            if error.refused:
-                self._hold(key, _Held(None, error, time.monotonic() + REFUSED_S))
+            if error.rejected:
+                self._store(key, _CachedToken(None, error, time.monotonic() + REJECTED_TTL_S))
             raise
         finally:
             del self._fetching[key]
 
-    def _hold(self, key: Hashable, held: _Held) -> None:
-        if before := self._held.pop(key, None):
+    def _store(self, key: Hashable, cached: _CachedToken) -> None:
+        if before := self._cached.pop(key, None):
             self._bytes -= before.size
-        self._held[key] = held
-        self._bytes += held.size
-        while self._bytes > self._limit_bytes and self._held:
-            _, oldest = self._held.popitem(last=False)
+        self._cached[key] = cached
+        self._bytes += cached.size
+        while self._bytes > self._limit_bytes and self._cached:
+            _, oldest = self._cached.popitem(last=False)
             self._bytes -= oldest.size
 
 
-def _seen(task: asyncio.Task[AccessToken]) -> None:
+def _mark_retrieved(task: asyncio.Task[AccessToken]) -> None:
     """Mark the exception of `task` as retrieved: all callers may have been cancelled."""
     if not task.cancelled():
         task.exception()

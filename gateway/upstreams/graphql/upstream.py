@@ -195,7 +195,7 @@ class GraphQLUpstream:
 def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "") -> HttpRequest:
     """The request for `arguments`. Raises InvalidParams."""
     selection = binding.selection
-    if FIELDS in arguments and _is_ours(binding):
+    if FIELDS in arguments and _is_control_argument(binding):
         paths = [text.split(".") for text in arguments[FIELDS]]
         selection = narrowed(selection, paths, _always(binding))
     body = {
@@ -207,7 +207,7 @@ def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "
     return HttpRequest("POST", target, _HEADERS, encode(body), idempotent=idempotent)
 
 
-def _is_ours(binding: GraphQLBinding) -> bool:
+def _is_control_argument(binding: GraphQLBinding) -> bool:
     """Whether the argument is the gateway's: the field has none of that name itself."""
     return all(one.argument != FIELDS for one in binding.variables)
 
@@ -282,17 +282,17 @@ def _data(envelope: _Envelope) -> dict[str, Raw]:
 
 def _errors(envelope: _Envelope) -> list[dict[str, Any]]:
     try:
-        told = None if envelope.errors is UNSET else _anything.decode(envelope.errors)
+        reported = None if envelope.errors is UNSET else _anything.decode(envelope.errors)
     except _UNREADABLE:
         return [{"message": "The service reported an error that cannot be read"}]
-    if not isinstance(told, list):
-        return [_error(told)] if told else []
-    return [_error(one) for one in told[:ERRORS_SHOWN]]
+    if not isinstance(reported, list):
+        return [_error(reported)] if reported else []
+    return [_error(one) for one in reported[:ERRORS_SHOWN]]
 
 
-def _error(told: Any) -> dict[str, Any]:
+def _error(reported: Any) -> dict[str, Any]:
     """The part of an error that a caller may see (October 2021, section 7.1.2)."""
-    members = told if isinstance(told, dict) else {"message": told}
+    members = reported if isinstance(reported, dict) else {"message": reported}
     message = members.get("message")
     error: dict[str, Any] = {"message": _plain(message) if isinstance(message, str) else "Failed"}
     if isinstance(path := members.get("path"), list):
@@ -316,8 +316,8 @@ def _plain(message: str) -> str:
 
 def _shown(error: Mapping[str, Any]) -> str:
     path = ".".join(str(one) for one in error.get("path", ()))
-    about = "; ".join(filter(None, (f"at {path}" if path else "", error.get("code", ""))))
-    return f"{error['message']} ({about})" if about else str(error["message"])
+    position = "; ".join(filter(None, (f"at {path}" if path else "", error.get("code", ""))))
+    return f"{error['message']} ({position})" if position else str(error["message"])
 
 
 def _failure(errors: list[dict[str, Any]]) -> ToolResult:
@@ -340,8 +340,8 @@ def _result(
         meta[META_NEXT] = {"arguments": following}
     if errors:
         meta[META_ERRORS] = errors
-        told = "; ".join(_shown(error) for error in errors)
-        content.append(TextContent(f"Parts of this answer are missing: {told}"))
+        text = "; ".join(_shown(error) for error in errors)
+        content.append(TextContent(f"Parts of this answer are missing: {text}"))
     return ToolResult(tuple(content), value, meta=meta or UNSET)
 
 
@@ -363,6 +363,6 @@ def _following(
     if cursor == arguments.get(pagination.argument):
         return None
     following = {**arguments, pagination.argument: cursor}
-    if _is_ours(binding):
+    if _is_control_argument(binding):
         following.pop(FIELDS, None)
     return following

@@ -73,7 +73,9 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
         return _success(raw)
     kind = results.media_type(response)
     if kind in _NO_RESULTS or is_json(kind):
-        return no_answer(f"{source} answered with {_told(kind)}, and no result can be read in it")
+        return no_answer(
+            f"{source} answered with {_type_text(kind)}, and no result can be read in it"
+        )
     return ToolResult((results.content(response, request_id, lenient=True),))
 
 
@@ -145,12 +147,12 @@ def _decode(body: bytes | Raw) -> _Envelope | None:
         return None
     if envelope.error is not UNSET and bytes(envelope.error) == b"null":
         envelope.error = UNSET
-    whole = (envelope.result is UNSET) != (envelope.error is UNSET)
-    return envelope if envelope.jsonrpc == "2.0" and whole else None
+    is_complete = (envelope.result is UNSET) != (envelope.error is UNSET)
+    return envelope if envelope.jsonrpc == "2.0" and is_complete else None
 
 
-def _same(given: object, id_: int) -> bool:
-    return type(given) in (int, float) and given == id_
+def _same(received: object, id_: int) -> bool:
+    return type(received) in (int, float) and received == id_
 
 
 def _read(envelope: _Envelope, status: int, source: str) -> ToolResult:
@@ -175,11 +177,11 @@ def _success(raw: Raw) -> ToolResult:
 
 
 def _rpc_failure(error: _Error, status: int) -> ToolResult:
-    told = _status_object(error.data)
-    if told is not None and isinstance(error.data, Raw):
+    status_object = _status_object(error.data)
+    if status_object is not None and isinstance(error.data, Raw):
         if not _is_error(status):
-            status = next(filter(_is_error, (told.get("statusCode"), error.code)), 500)
-        return status_failure(status, told, error.data)
+            status = next(filter(_is_error, (status_object.get("statusCode"), error.code)), 500)
+        return status_failure(status, status_object, error.data)
     if not _is_error(status):
         status = error.code if _is_error(error.code) else 500
     built = _built(error, status)
@@ -191,11 +193,11 @@ def _built(error: _Error, status: int) -> dict[str, Any]:
     message = error.message if isinstance(error.message, str) else "The call failed"
     data = _plain(error.data)
     description = data if isinstance(data, str) and data else message
-    rest: dict[str, Any] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
     if data is not None and not isinstance(data, str):
-        rest = data if isinstance(data, dict) else {"data": data}
+        metadata = data if isinstance(data, dict) else {"data": data}
     return status_members(
-        Status(status, str(error.code), message=message, description=description, metadata=rest)
+        Status(status, str(error.code), message=message, description=description, metadata=metadata)
     )
 
 
@@ -206,13 +208,13 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
     if not _is_error(status):  # a redirect, which comes from no action: its status is not passed on
         return no_answer(f"{source} answered HTTP {status}: redirects are not followed")
     raw = results.structure(response.body)
-    told = _status_object(raw)
-    if told is not None and isinstance(raw, Raw):
-        return by_status(response, status_failure(status, told, raw))
+    status_object = _status_object(raw)
+    if status_object is not None and isinstance(raw, Raw):
+        return by_status(response, status_failure(status, status_object, raw))
     if isinstance(raw, Raw) or _is_message(response):
         return results.error(response)
     # a page of some proxy, whose text is for its operators
-    kind = _told(results.media_type(response)) if response.body else "nothing"
+    kind = _type_text(results.media_type(response)) if response.body else "nothing"
     fault = StatusFault(
         UPSTREAM_FAILED._replace(http=status), f"{source} answered HTTP {status} with {kind}"
     )
@@ -225,7 +227,7 @@ def _is_message(response: HttpResponse) -> bool:
     return kind in {"", "text/plain"} and 0 < len(response.body) <= MESSAGE_BYTES
 
 
-def _told(kind: str) -> str:
+def _type_text(kind: str) -> str:
     return kind or "text of no type"
 
 
@@ -295,21 +297,21 @@ class Post:
     @property
     def key(self) -> _Key:
         """Batch key: calls share a batch if all but our own ids is equal."""
-        who = (self.caller.token, self.caller.scope_token) if self.caller else None
-        return id(self.source), self.target, self.idempotent, tuple(self.headers.items()), who
+        owner = (self.caller.token, self.caller.scope_token) if self.caller else None
+        return id(self.source), self.target, self.idempotent, tuple(self.headers.items()), owner
 
 
 async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> list[ToolResult]:
     """The results of `requests`, which have ids; a single one is sent without an array."""
-    alone = len(requests) == 1
+    is_single = len(requests) == 1
     try:
         response = await client.send(
-            post.source, post.request(encode(requests[0] if alone else requests))
+            post.source, post.request(encode(requests[0] if is_single else requests))
         )
     except UpstreamFailed as error:
         return [failed_hybrid_call(error)] * len(requests)
     ids = [request.id for request in requests if isinstance(request.id, int)]
-    if alone:
+    if is_single:
         return [read_single(response, ids[0], post.source.name)]
     return read_batch(response, ids, post.source.name)
 

@@ -50,33 +50,35 @@ class AcknowledgementHandler:
 
 @asynccontextmanager
 async def listening(
-    work: Coroutine[Any, Any, Any], told: AcknowledgementHandler, name: str, limit_s: float
+    work: Coroutine[Any, Any, Any], acknowledged: AcknowledgementHandler, name: str, limit_s: float
 ) -> AsyncIterator["asyncio.Future[Any]"]:
     """Context that runs `work`, which reads the stream, in the background. Raises what `work`
     raises before its first notification, and UpstreamFailed when that takes longer than
     `limit_s`."""
     following = asyncio.create_task(work)
-    begun = asyncio.create_task(told.event.wait())
+    acknowledgement = asyncio.create_task(acknowledged.event.wait())
     try:
         try:
             with Deadline(limit_s):
-                await asyncio.wait({following, begun}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {following, acknowledgement}, return_when=asyncio.FIRST_COMPLETED
+                )
         except TimeoutError as error:
-            text = f"{name} did not acknowledge within {limit_s:g} s what it was asked to tell"
+            text = f"{name} did not acknowledge the subscription within {limit_s:g} s"
             raise UpstreamFailed(text, late=True) from error
-        if not told.event.is_set():
+        if not acknowledged.event.is_set():
             following.result()
         yield following
     finally:
-        begun.cancel()
+        acknowledgement.cancel()
         following.cancel()
-        await asyncio.gather(following, begun, return_exceptions=True)
+        await asyncio.gather(following, acknowledgement, return_exceptions=True)
 
 
 log = logging.getLogger("toolgate.upstream")
 
-FOR_EVER = Timeout(1e9, 1e9)
-ACKNOWLEDGED_S = 30.0
+UNLIMITED = Timeout(1e9, 1e9)
+ACKNOWLEDGED_WITHIN_S = 30.0
 
 
 class Carrier(Protocol):
@@ -100,12 +102,12 @@ class DuplexLink(SubscribableLink):
     """One session, or the link to a stateless server, over one carrier."""
 
     def __init__(
-        self, background: MessageHandler, hello: ClientProfile, name: str, requests_limit: int
+        self, background: MessageHandler, profile: ClientProfile, name: str, requests_limit: int
     ) -> None:
         """A link without a connection: `carrier` has to be set next, and `facts` unless `begin` is
         called."""
         self.carrier: Carrier | None = None
-        self._hello = hello
+        self._profile = profile
         self._name = name
         self._exchanges = Exchanges(name, background, self._send, requests_limit)
         self._tasks = TimedTasks(name)
@@ -119,8 +121,8 @@ class DuplexLink(SubscribableLink):
 
     async def begin(self, revision: Revision, timeout: Timeout) -> None:
         """Send `initialize`, offering `revision`. Raises RelayedFault and UpstreamFailed."""
-        params = initialize(self._hello, revision)
-        members = await self._asked(
+        params = initialize(self._profile, revision)
+        members = await self._result_of(
             self._exchanges.begin("initialize", params, None, timeout), cancels=False
         )
         try:
@@ -139,8 +141,8 @@ class DuplexLink(SubscribableLink):
         headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
     ) -> dict[str, Raw]:
         if not self.facts.revision.handshake:
-            params = with_envelope(params, self._hello.client)
-        return await self._asked(self._exchanges.begin(method, params, handler, timeout))
+            params = with_envelope(params, self._profile.client)
+        return await self._result_of(self._exchanges.begin(method, params, handler, timeout))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._send(wire.notice(method, params))
@@ -149,12 +151,14 @@ class DuplexLink(SubscribableLink):
     async def listen(
         self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
-        params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = AcknowledgementHandler(handler)
-        exchange = self._exchanges.begin(LISTEN, params, told, FOR_EVER)
+        params = with_envelope({"notifications": dict(wanted)}, self._profile.client)
+        acknowledged = AcknowledgementHandler(handler)
+        exchange = self._exchanges.begin(LISTEN, params, acknowledged, UNLIMITED)
         exchange.endless = True
-        async with listening(self._asked(exchange), told, self._name, ACKNOWLEDGED_S) as over:
-            yield over
+        async with listening(
+            self._result_of(exchange), acknowledged, self._name, ACKNOWLEDGED_WITHIN_S
+        ) as ended:
+            yield ended
 
     async def close(self) -> None:
         self.lost(SessionLost(f"The session at {self._name} was closed", sent=True))
@@ -185,13 +189,13 @@ class DuplexLink(SubscribableLink):
         if message.method is UNSET:
             box = self._boxes.get(message.id) if isinstance(message.id, int) else None
             if box is not None:
-                box.put(message, kept=True)
+                box.put(message, required=True)
             return
         owner = self._owner(message)
         if owner is None and message.method == PROGRESS:
             return
         if owner is None or owner.id not in self._boxes:
-            self._background.put(message, kept=message.method == CANCELLED)
+            self._background.put(message, required=message.method == CANCELLED)
             return
         owner.idle_timeout.restart()
         owner.read_bytes += size
@@ -209,18 +213,18 @@ class DuplexLink(SubscribableLink):
         subscription = meta.get(META_SUBSCRIPTION) if isinstance(meta, dict) else None
         return self._exchanges.running.get(subscription) if type(subscription) is int else None
 
-    async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
+    async def _result_of(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
         """Wait for the result of a request. Cancelling this cancels the request at the server, if
         `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
-        over = not cancels
+        settled = not cancels
         try:
             with exchange.idle_timeout:
                 await self._send(exchange.body)
                 while True:
                     message = await box.get()
                     if message.answers(exchange.id):
-                        over = True
+                        settled = True
                         return message.members()
                     await self._exchanges.receive(message, exchange)
         except TimeoutError as error:
@@ -232,7 +236,7 @@ class DuplexLink(SubscribableLink):
         finally:
             del self._boxes[exchange.id]
             self._exchanges.end(exchange)
-            if not over and self.alive:
+            if not settled and self.alive:
                 self._tasks.run(self.notify(CANCELLED, {"requestId": exchange.id}))
 
     async def _hear_background(self) -> None:

@@ -35,13 +35,13 @@ HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {SSE}"}
 TROUBLE = (aiohttp.ClientError, OSError, TooLarge, MalformedMessage)
 
 
-class HttpRefused(UpstreamFailed):
+class HttpStatusError(UpstreamFailed):
     """An HTTP error status without a JSON-RPC error."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text, down=status in OUTAGE_STATUSES)
         self.http_status = status
-        self.means_no_session = status == 404
+        self.is_session_unknown = status == 404
 
 
 class HttpFault(RelayedFault):
@@ -52,7 +52,7 @@ class HttpFault(RelayedFault):
         self.http_status = status
         # servers made after the TypeScript SDK's examples send 400 instead of 404
         unknown = status == 400 and code == -32000 and "session" in message.lower()
-        self.means_no_session = status == 404 or unknown
+        self.is_session_unknown = status == 404 or unknown
 
 
 class ServerEndpoint:
@@ -163,13 +163,13 @@ class ServerEndpoint:
         else:
             self.tasks.run(read_on(), DRAIN_S)
 
-    async def refusal(self, response: Http1Response) -> HttpRefused | HttpFault:
+    async def refusal(self, response: Http1Response) -> HttpStatusError | HttpFault:
         """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
-            return HttpRefused(self._unproved(response), status)
+            return HttpStatusError(self._unproved(response), status)
         if 300 <= status < 400:
-            return HttpRefused(
+            return HttpStatusError(
                 f"{self.name} answered HTTP {status}: redirects are not followed", status
             )
         try:
@@ -180,7 +180,7 @@ class ServerEndpoint:
                     return HttpFault(error.code, error.message, error.data, status)
         except (TooLarge, MalformedMessage):
             pass
-        return HttpRefused(f"{self.name} answered HTTP {status}", status)
+        return HttpStatusError(f"{self.name} answered HTTP {status}", status)
 
     def _unproved(self, response: Http1Response) -> str:
         """Error text for a rejected authentication (401 or 403). After a 401 the gateway's own
@@ -213,7 +213,7 @@ class ServerEndpoint:
             text = await read(response, self.limit_bytes)
             if len(messages := wire.decode(text)) == 1 and messages[0].method is UNSET:
                 return _own(messages[0], exchange).members()
-            return await _heard(messages, exchange, exchanges)
+            return await _handle(messages, exchange, exchanges)
         if kind == SSE:
             return await self._streamed(response, exchange, exchanges, events)
         if kind in (JSON, *LINES):
@@ -240,11 +240,11 @@ class ServerEndpoint:
             if exchange.read_bytes > self.limit_bytes:
                 raise TooLarge(self.limit_bytes)
             for event in events.feed(chunk):
-                members = await _heard(wire.decode(event.data), exchange, exchanges)
+                members = await _handle(wire.decode(event.data), exchange, exchanges)
                 if members is not None:
                     return members
         for event in events.end():
-            members = await _heard(wire.decode(event.data), exchange, exchanges)
+            members = await _handle(wire.decode(event.data), exchange, exchanges)
             if members is not None:
                 return members
         return None
@@ -257,7 +257,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
     raise MalformedMessage("answered another request than it was asked")
 
 
-async def _heard(
+async def _handle(
     messages: list[Message], exchange: Exchange, exchanges: Exchanges
 ) -> dict[str, Raw] | None:
     """Handle the messages received for our request; returns its result, if it is among them."""

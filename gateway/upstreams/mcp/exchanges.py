@@ -29,7 +29,7 @@ class IdleTimeout(Deadline):
     """Cancels the task that entered when the idle timeout or the deadline expires, and raises
     TimeoutError on exit."""
 
-    __slots__ = ("_end", "_heard", "_loop", "_paused", "limit_s", "timeout")
+    __slots__ = ("_end", "_last_message_at", "_loop", "_paused", "limit_s", "timeout")
 
     def __init__(self, timeout: Timeout) -> None:
         super().__init__(min(timeout.idle_s, timeout.deadline_s))
@@ -41,8 +41,8 @@ class IdleTimeout(Deadline):
     def __enter__(self) -> None:
         super().__enter__()
         self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
-        self._end = self._heard + self.timeout.deadline_s
+        self._last_message_at = self._loop.time()
+        self._end = self._last_message_at + self.timeout.deadline_s
 
     def __exit__(
         self,
@@ -54,7 +54,7 @@ class IdleTimeout(Deadline):
 
     def restart(self) -> None:
         if self._loop is not None:  # a stream without an idle timeout is never entered
-            self._heard = self._loop.time()
+            self._last_message_at = self._loop.time()
 
     def pause(self) -> None:
         """Pause the idle timeout until `resume` was called as often: the server waits for the
@@ -68,7 +68,7 @@ class IdleTimeout(Deadline):
     def _expire(self) -> None:
         loop, due = asyncio.get_running_loop(), self._end
         if not self._paused:
-            due = min(due, self._heard + self.timeout.idle_s)
+            due = min(due, self._last_message_at + self.timeout.idle_s)
         else:
             due = min(due, loop.time() + self.timeout.idle_s)
         if due - loop.time() > CLOCK_S:
@@ -126,14 +126,14 @@ class Exchange:
     """One request of the gateway, until it is answered."""
 
     __slots__ = (
-        "asked",
-        "asks",
         "body",
         "endless",
         "handler",
         "id",
         "idle_timeout",
         "read_bytes",
+        "request_count",
+        "server_requests",
         "token",
     )
 
@@ -151,8 +151,8 @@ class Exchange:
         self.idle_timeout = IdleTimeout(timeout)
         self.token, params = _with_token(params, id_)  # UNSET: no progress is wanted
         self.body = wire.call(id_, method, params)
-        self.asks: set[asyncio.Task[None]] = set()
-        self.asked = 0
+        self.server_requests: set[asyncio.Task[None]] = set()
+        self.request_count = 0
         self.read_bytes = 0
         self.endless = False  # its response has no size limit
 
@@ -179,8 +179,8 @@ class Exchanges:
         self._send = send
         self._requests_limit = requests_limit
         self._ids = itertools.count(1)
-        self._asks: dict[RequestId, asyncio.Task[None]] = {}
-        self._idle_asked = 0  # since the last call began, while none ran
+        self._server_requests: dict[RequestId, asyncio.Task[None]] = {}
+        self._idle_request_count = 0  # since the last call began, while none ran
 
     def begin(
         self,
@@ -192,16 +192,16 @@ class Exchanges:
         exchange = Exchange(next(self._ids), method, params, handler=handler, timeout=timeout)
         self.running[exchange.id] = exchange
         if handler is not None:
-            self._idle_asked = 0
+            self._idle_request_count = 0
         return exchange
 
     def end(self, exchange: Exchange) -> None:
         del self.running[exchange.id]
-        for task in exchange.asks:
+        for task in exchange.server_requests:
             task.cancel()
 
     def close(self) -> None:
-        for task in self._asks.values():
+        for task in self._server_requests.values():
             task.cancel()
 
     def owner(self, message: Message) -> Exchange | None:
@@ -215,7 +215,7 @@ class Exchanges:
         if message.method is UNSET:
             return  # a response to no request of ours
         if message.id is not UNSET:
-            self._ask(message.id, message.method, params, exchange)
+            self._serve_request(message.id, message.method, params, exchange)
         elif message.method == CANCELLED:
             self._cancel_request(params.get("requestId"))
         elif message.method == PROGRESS:
@@ -254,13 +254,13 @@ class Exchanges:
         finally:
             exchange.idle_timeout.resume()
 
-    def _ask(
+    def _serve_request(
         self, id_: RequestId, method: str, params: dict[str, Any], exchange: Exchange | None
     ) -> None:
         if (
             self._send is None
-            or id_ in self._asks
-            or len(self._asks) > REQUESTS_FACTOR * self._requests_limit
+            or id_ in self._server_requests
+            or len(self._server_requests) > REQUESTS_FACTOR * self._requests_limit
         ):
             log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
             return
@@ -269,17 +269,19 @@ class Exchanges:
         handler = self._background if exchange is None else exchange.handler
         if method != "ping" and not self._within_limit(exchange):
             handler = None
-        self._asks[id_] = task = asyncio.create_task(self._answer(id_, method, params, handler))
+        self._server_requests[id_] = task = asyncio.create_task(
+            self._answer(id_, method, params, handler)
+        )
         for one in waiting:
             one.idle_timeout.pause()
         if exchange is not None:
-            exchange.asks.add(task)
+            exchange.server_requests.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
-            del self._asks[id_]
+            del self._server_requests[id_]
             for one in waiting:
                 one.idle_timeout.resume()
-                one.asks.discard(task)
+                one.server_requests.discard(task)
 
         task.add_done_callback(ended)
 
@@ -290,12 +292,12 @@ class Exchanges:
         together get no more than each for itself.
         """
         calls = [one for one in self.running.values() if one.handler is not None]
-        payer = exchange or min(calls, key=lambda one: one.asked, default=None)
-        if payer is None:
-            self._idle_asked += 1
-            return self._idle_asked <= self._requests_limit
-        payer.asked += 1
-        return payer.asked <= self._requests_limit
+        charged = exchange or min(calls, key=lambda one: one.request_count, default=None)
+        if charged is None:
+            self._idle_request_count += 1
+            return self._idle_request_count <= self._requests_limit
+        charged.request_count += 1
+        return charged.request_count <= self._requests_limit
 
     async def _answer(
         self, id_: RequestId, method: str, params: dict[str, Any], handler: MessageHandler | None
@@ -324,6 +326,6 @@ class Exchanges:
         return await handler.on_request(method, params)
 
     def _cancel_request(self, id_: Any) -> None:
-        task = self._asks.get(id_) if isinstance(id_, int | str) else None
+        task = self._server_requests.get(id_) if isinstance(id_, int | str) else None
         if task is not None:
             task.cancel()

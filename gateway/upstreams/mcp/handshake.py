@@ -23,7 +23,7 @@ from msgspec import Raw, Struct, field
 
 from gateway.context import Context
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.endpoint import HttpFault, HttpRefused
+from gateway.upstreams.mcp.endpoint import HttpFault, HttpStatusError
 from gateway.upstreams.mcp.link import (
     ClientProfile,
     Link,
@@ -68,8 +68,8 @@ def with_envelope(params: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
     """`params` with the required `_meta` members; values already there take precedence."""
     meta = params.get("_meta")
     own = {META_CAPABILITIES: {}, META_CLIENT: dict(client)}
-    said = meta if isinstance(meta, Mapping) else {}
-    return {**params, "_meta": {**own, **said, META_VERSION: V2026_07_28.name}}
+    members = meta if isinstance(meta, Mapping) else {}
+    return {**params, "_meta": {**own, **members, META_VERSION: V2026_07_28.name}}
 
 
 def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
@@ -84,13 +84,15 @@ def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
 def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], ServerDescription]:
     """Supported revisions and self-description from a DiscoverResult. Raises MalformedMessage."""
     try:
-        said = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
+        result = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
     except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedMessage("answered server/discover with what is no DiscoverResult") from error
-    info = said.meta.get(META_SERVER)
+    info = result.meta.get(META_SERVER)
     server_info = info if isinstance(info, dict) else {}
-    facts = ServerDescription(V2026_07_28, said.capabilities, server_info, said.instructions or "")
-    return said.supported_versions, facts
+    facts = ServerDescription(
+        V2026_07_28, result.capabilities, server_info, result.instructions or ""
+    )
+    return result.supported_versions, facts
 
 
 INITIALIZED = "notifications/initialized"
@@ -108,33 +110,35 @@ class _Initialized(Struct, rename="camel"):
     instructions: str | None = None
 
 
-def initialize(hello: ClientProfile, revision: Revision) -> dict[str, Any]:
+def initialize(profile: ClientProfile, revision: Revision) -> dict[str, Any]:
     return {
         "protocolVersion": revision.name,
-        "capabilities": dict(hello.capabilities),
-        "clientInfo": dict(hello.client),
+        "capabilities": dict(profile.capabilities),
+        "clientInfo": dict(profile.client),
     }
 
 
 def read_facts(members: Mapping[str, Raw]) -> ServerDescription:
     """Facts of an InitializeResult. Raises MalformedMessage for an invalid or unknown revision."""
     try:
-        said = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
+        result = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
     except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedMessage("answered initialize with what is no InitializeResult") from error
-    revision = HANDSHAKE.get(said.protocol_version)
+    revision = HANDSHAKE.get(result.protocol_version)
     if revision is None:
         raise MalformedMessage(
-            f"wants the revision {said.protocol_version[:40]!r}, which is not known"
+            f"wants the revision {result.protocol_version[:40]!r}, which is not known"
         )
-    return ServerDescription(revision, said.capabilities, said.server_info, said.instructions or "")
+    return ServerDescription(
+        revision, result.capabilities, result.server_info, result.instructions or ""
+    )
 
 
 async def notify_missed_changes(facts: ServerDescription, handler: MessageHandler) -> None:
     """Notify `handler` that lists may have changed: the stream was interrupted for a while."""
     for capability, method in LISTS.items():
-        said = facts.capabilities.get(capability)
-        if isinstance(said, Mapping) and said.get("listChanged"):
+        declared = facts.capabilities.get(capability)
+        if isinstance(declared, Mapping) and declared.get("listChanged"):
             await handler.on_notification(method, {})
 
 
@@ -160,16 +164,17 @@ def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -
     return usable[0] if usable else None
 
 
-def askable(context: Context) -> dict[str, Any]:
+def declared_capabilities(context: Context) -> dict[str, Any]:
     """Capabilities that the gateway declares to a server: those of the client, in known kinds
     only."""
     if context.peer is None or (context.revision.handshake and context.session is None):
         return {}
-    said = context.capabilities
+    declared = context.capabilities
     return {
-        name: {kind: {} for kind in sorted(kinds) if kind in _object(said[name])}
+        name: {kind: {} for kind in sorted(kinds) if kind in _object(declared[name])}
         for name, kinds in ASKABLE.items()
-        if isinstance(said.get(name), dict) and (name != "elicitation" or context.revision.elicits)
+        if isinstance(declared.get(name), dict)
+        and (name != "elicitation" or context.revision.elicits)
     }
 
 
@@ -181,30 +186,30 @@ def stateless_params(
     A client of that revision has everything in its `_meta` already, and all of it is passed on,
     including the extensions that it declares.
     """
-    kept = {name: value for name, value in params.items() if name != "task"}
+    forwarded = {name: value for name, value in params.items() if name != "task"}
     meta = {**_object(params.get("_meta"))}
     session = context.session
     if session is None and isinstance(meta.get(META_CAPABILITIES), dict):
-        return {**kept, "_meta": meta}
+        return {**forwarded, "_meta": meta}
     meta[META_CAPABILITIES] = capabilities
     if session is not None:
         if session.client:
             meta[META_CLIENT] = session.client
         if session.log_level is not None:
             meta[META_LOG_LEVEL] = session.log_level
-    return {**kept, "_meta": meta}
+    return {**forwarded, "_meta": meta}
 
 
 def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
     """`params` for a server that has the `_meta` of a 2026-07-28 request in its session instead."""
-    kept = {
+    forwarded = {
         name: value
         for name, value in params.items()
         if name not in RETRY_MEMBERS and (name != "task" or tasks)
     }
-    meta = {name: said for name, said in _object(kept.pop("_meta", None)).items()
+    meta = {name: declared for name, declared in _object(forwarded.pop("_meta", None)).items()
             if name not in OWN_META}  # fmt: skip
-    return {**kept, "_meta": meta} if meta else kept
+    return {**forwarded, "_meta": meta} if meta else forwarded
 
 
 def canonical(value: Any) -> str:
@@ -268,7 +273,7 @@ async def handshake_facts(
     except RelayedFault as fault:
         return UpstreamFailed(f"it answered initialize with the error {fault.code}")
     except UpstreamFailed as error:
-        refused = isinstance(error, HttpRefused) and other is not None
+        refused = isinstance(error, HttpStatusError) and other is not None
         if _is_silent(error) and not refused:
             raise
         return error
@@ -297,7 +302,7 @@ def _supported(data: Any) -> list[Any]:
 
 def _is_silent(error: UpstreamFailed) -> bool:
     """Whether a failure is inconclusive about the revisions that the server speaks."""
-    if isinstance(error, HttpRefused):
+    if isinstance(error, HttpStatusError):
         status = error.http_status
         return status in (401, 403, 429) or status >= 500 or 300 <= status < 400
     return not isinstance(error, SessionLost) and not isinstance(error.__cause__, MalformedMessage)

@@ -24,7 +24,7 @@ HEADERS = {"Content-Type": JSON}
 
 async def open_http_sse(
     pool: SourcePool,
-    hello: ClientProfile,
+    profile: ClientProfile,
     background: MessageHandler,
     timeout: Timeout,
     *,
@@ -32,7 +32,7 @@ async def open_http_sse(
     holder: CallerHolder | None = None,
 ) -> DuplexLink:
     """Open a session over HTTP+SSE. Raises RelayedFault and UpstreamFailed."""
-    link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
+    link = DuplexLink(background, profile, pool.source, pool.limits.mcp_asks)
     try:
         link.carrier = carrier = HttpSseCarrier(ServerEndpoint(pool, holder), link)
         await carrier.connect(timeout)

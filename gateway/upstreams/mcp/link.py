@@ -145,8 +145,8 @@ class Mailbox:
         self._waiting: deque[Message] = deque()
         self._woken = asyncio.Event()
 
-    def put(self, message: Message, kept: bool = False) -> None:
-        if kept or len(self._waiting) < LIMIT:
+    def put(self, message: Message, required: bool = False) -> None:
+        if required or len(self._waiting) < LIMIT:
             self._waiting.append(message)
             self._woken.set()
 
@@ -201,8 +201,8 @@ class ClientHandler:
             return
         elif method == PROGRESS and self._token is not UNSET:
             # a call that was parked began under the token of an earlier request
-            said = {**params, "progressToken": self._token}
-            await peer.notify(encode(Notification(method, said)))
+            relayed = {**params, "progressToken": self._token}
+            await peer.notify(encode(Notification(method, relayed)))
         elif self._concerns(method, params):
             await peer.notify(encode(Notification(method, params)))
 
@@ -250,11 +250,11 @@ class TranslatingHandler:
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         if method == "ping":
             return {}
-        asked = for_client(method, params, self._revision, self._capabilities, asker=self._asker)
-        if isinstance(asked, Refused):
-            self.missing |= asked.required
-            raise MethodNotFound(asked.reason)
-        result = await self._inner.on_request(method, asked)
+        request = for_client(method, params, self._revision, self._capabilities, asker=self._asker)
+        if isinstance(request, Refused):
+            self.missing |= request.required
+            raise MethodNotFound(request.reason)
+        result = await self._inner.on_request(method, request)
         return for_server(method, params, result, self._server)
 
 

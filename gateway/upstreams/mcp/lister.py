@@ -47,7 +47,7 @@ class _Reading:
     def problem(self, text: str) -> None:
         self._problems[text] = None
 
-    def taken(self, definition: Raw) -> Raw:
+    def copied(self, definition: Raw) -> Raw:
         """A copy of `definition`, which is a slice of its page. Raises UpstreamFailed."""
         self.charge(len(definition))
         return definition.copy()
@@ -187,7 +187,7 @@ def _entries(listed: Sequence[Raw], method: str, reading: _Reading) -> list[tupl
             continue
         try:
             name = msgspec.json.decode(definition, type=dict[str, Raw]).get(naming, b"")
-            entries.append((msgspec.json.decode(name, type=str), reading.taken(definition)))
+            entries.append((msgspec.json.decode(name, type=str), reading.copied(definition)))
         except msgspec.DecodeError:
             reading.problem(f"{method}: an entry has no {naming}")
     return entries

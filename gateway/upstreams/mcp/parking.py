@@ -36,7 +36,7 @@ Members = dict[str, Raw]
 Work = Callable[[MessageHandler], Awaitable[Members]]
 
 GATHER_S = 0.02
-GONE = "requestState names a call that waits no longer: send the request without it"
+NOT_PARKED = "requestState names a call that is no longer parked: send the request without it"
 INPUT_REQUIRED = Raw(b'"input_required"')
 
 
@@ -97,9 +97,11 @@ class ParkedCall:
         """Wait for the result, or for questions to the client. Raises what the call raised."""
         while True:
             await self._gathered()
-            waiting = {key: asked for key, (asked, told) in self._open.items() if not told.done()}
+            waiting = {
+                key: question for key, (question, answer) in self._open.items() if not answer.done()
+            }
             if self._task.cancelled():
-                raise InvalidParams(GONE)
+                raise InvalidParams(NOT_PARKED)
             if self._task.done():
                 return self._task.result()
             if waiting:
@@ -151,7 +153,7 @@ class Parking:
         self._calls[call.id] = call
         return call
 
-    def take_up(
+    def resume(
         self,
         call_id: str,
         owner: tuple[str, str],
@@ -162,7 +164,7 @@ class Parking:
         or belongs to another caller."""
         call = self._calls.get(call_id)
         if call is None or call.owner != owner or call.handler is not None:
-            raise InvalidParams(GONE)
+            raise InvalidParams(NOT_PARKED)
         self._timers.pop(call_id).cancel()
         call.handler = handler
         call.answer(responses)
@@ -228,9 +230,9 @@ def answer_of(method: str, failed: ClientRequestFailed) -> Any:
     raise failed
 
 
-TAKE_UP, ABANDON = "take up call", "abandon call"
-OUTCOME_UNKNOWN = "The gateway that ran this call has ended; its outcome is not known"
-TAKEN_UP_S = 10.0  # time limit for a node to confirm that the call is resumed
+RESUME, ABANDON = "take up call", "abandon call"
+OUTCOME_UNKNOWN = "The gateway that ran this call has stopped; its outcome is unknown"
+RESUMED_TIMEOUT_S = 10.0  # time limit for a node to confirm that the call is resumed
 LOOK_EVERY_S = 2.0  # interval of the liveness check of the other node
 
 
@@ -249,7 +251,7 @@ class _Failed(Struct):
     data: Any = None
 
 
-_said = msgspec.json.Decoder(_RemoteEvent).decode
+_remote_event = msgspec.json.Decoder(_RemoteEvent).decode
 
 
 class RemoteParking:
@@ -258,10 +260,10 @@ class RemoteParking:
         self._log = log
         self._nodes = nodes
         self._parking = parking
-        bus.on(TAKE_UP, self._take_up)
+        bus.on(RESUME, self._resume)
         bus.on(ABANDON, self._abandon)
 
-    async def take_up(
+    async def resume(
         self,
         node: str,
         call: str,
@@ -278,7 +280,7 @@ class RemoteParking:
             # not over the bus, whose messages go to every node
             await self._log.append(_answers(stream), encode(answers))
             owner = context.principal.key
-            await self._bus.broadcast(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
+            await self._bus.broadcast(RESUME, to=node, call=call, owner=owner, stream=stream)
             members = await self._outcome(node, stream, handler)
             ended = True
             return members
@@ -291,34 +293,36 @@ class RemoteParking:
 
     async def _outcome(self, node: str, stream: str, handler: MessageHandler) -> Members:
         wake, after = asyncio.Event(), ""
-        taken_up_by = time.monotonic() + TAKEN_UP_S
+        resumed_by = time.monotonic() + RESUMED_TIMEOUT_S
         with self._log.watch(stream, wake.set):
             while True:
                 wake.clear()
                 for event in await self._log.read(stream, after):
                     after = event.id
-                    said = _said(event.data)
-                    if said.members is not None:
+                    remote = _remote_event(event.data)
+                    if remote.members is not None:
                         await self._log.drop(stream)
-                        return said.members
-                    if said.error is not None:
-                        raise RelayedFault(said.error.code, said.error.message, said.error.data)
-                    if said.method:
-                        await handler.on_notification(said.method, said.params)
+                        return remote.members
+                    if remote.error is not None:
+                        raise RelayedFault(
+                            remote.error.code, remote.error.message, remote.error.data
+                        )
+                    if remote.method:
+                        await handler.on_notification(remote.method, remote.params)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY_S):
                         await wake.wait()
                         continue
-                late = not after and time.monotonic() > taken_up_by
+                late = not after and time.monotonic() > resumed_by
                 if late or not await self._nodes.is_alive(node):
                     raise Unreachable(OUTCOME_UNKNOWN)
 
-    async def _take_up(self, message: dict[str, Any]) -> None:
+    async def _resume(self, message: dict[str, Any]) -> None:
         if message["to"] != self._bus.node:
             return
         stream = message["stream"]
         try:
-            call = self._parking.take_up(
+            call = self._parking.resume(
                 message["call"],
                 tuple(message["owner"]),
                 await self._answers(stream),
@@ -392,18 +396,18 @@ class DeferredCalls:
         self._sealer = sealer
         self._parked_s = parked_s
 
-    def possible(self, asked: RelayRequest, context: Context) -> bool:
+    def possible(self, request: RelayRequest, context: Context) -> bool:
         """Whether a call may be parked, or is parked already."""
-        if asked.method not in METHODS:
+        if request.method not in METHODS:
             return False
-        return "requestState" in asked.params or not self._parking.full(context.principal.key)
+        return "requestState" in request.params or not self._parking.full(context.principal.key)
 
     async def run(
-        self, asked: RelayRequest, context: Context, on_change: OnChange, work: Work
+        self, request: RelayRequest, context: Context, on_change: OnChange, work: Work
     ) -> Members:
         """Run `work`: its result, or an input_required result when its server has questions for the
         client."""
-        bound = _bound(asked, context)
+        bound = _bound(request, context)
         sealer = await self._sealer()
         handler = ClientHandler(context, on_change)
 
@@ -414,17 +418,17 @@ class DeferredCalls:
             return state(ParkedState(self._node, call.id))
 
         owner = context.principal.key
-        if (given := asked.params.get("requestState")) is None:
+        if (state_text := request.params.get("requestState")) is None:
             call = self._parking.start(owner, work, handler)
             return await self._parking.run(call, own_state)
-        if not isinstance(given, str):
+        if not isinstance(state_text, str):
             raise InvalidParams("requestState must be a string, as it was given")
-        parked = sealer.unseal(PURPOSE, given, ParkedState, bound)
-        answers = _answers_to(asked)
+        parked = sealer.unseal(PURPOSE, state_text, ParkedState, bound)
+        answers = _answers_to(request)
         if parked.node == self._node:
-            call = self._parking.take_up(parked.call, owner, answers, handler)
+            call = self._parking.resume(parked.call, owner, answers, handler)
             return await self._parking.run(call, own_state)
-        members = await self._remote.take_up(
+        members = await self._remote.resume(
             parked.node, parked.call, answers=answers, context=context, handler=handler
         )
         if members.get("resultType") == INPUT_REQUIRED:
@@ -432,15 +436,17 @@ class DeferredCalls:
         return members
 
 
-def _answers_to(asked: RelayRequest) -> dict[str, Any]:
-    responses = asked.params.get("inputResponses")
+def _answers_to(request: RelayRequest) -> dict[str, Any]:
+    responses = request.params.get("inputResponses")
     return responses if isinstance(responses, dict) else {}
 
 
-def _bound(asked: RelayRequest, context: Context) -> bytes:
+def _bound(request: RelayRequest, context: Context) -> bytes:
     """Digest that binds a requestState to this caller, and to the same request repeated."""
     same = {
-        name: said for name, said in asked.params.items() if name not in {*RETRY_MEMBERS, "_meta"}
+        name: value
+        for name, value in request.params.items()
+        if name not in {*RETRY_MEMBERS, "_meta"}
     }
-    text = canonical([context.principal.key, asked.source.name, asked.method, same])
+    text = canonical([context.principal.key, request.source.name, request.method, same])
     return hashlib.sha256(text.encode()).digest()

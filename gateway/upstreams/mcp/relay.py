@@ -22,8 +22,8 @@ from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.handshake import (
     RETRY_MEMBERS,
-    askable,
     canonical,
+    declared_capabilities,
     era_for,
     handshake_params,
     stateless_params,
@@ -76,24 +76,24 @@ class McpRelay:
         self._deferred = deferred
         self._requests_limit = requests_limit
 
-    async def request(self, asked: RelayRequest, context: Context) -> Members:
-        server = self._servers.of(asked.source)
+    async def request(self, request: RelayRequest, context: Context) -> Members:
+        server = self._servers.of(request.source)
         server.requests += 1
         server.calls += 1
         try:
             supported = await server.supported_eras()
-            era = era_for(supported.eras, asked.eras, context.revision.handshake)
+            era = era_for(supported.eras, request.eras, context.revision.handshake)
             if era == "stateless":
-                return await self._stateless(server, asked, context)
+                return await self._stateless(server, request, context)
             if era == "handshake":
-                return await self._handshake(server, asked, context)
+                return await self._handshake(server, request, context)
         except UpstreamFailed as error:
             server.failures += 1
             server.watcher.check_soon()
             raise (SourceDown if error.down else Unreachable)(str(error)) from error
         finally:
             server.calls -= 1
-        raise Unreachable(f"{asked.source.name} no longer speaks the revision that listed this")
+        raise Unreachable(f"{request.source.name} no longer speaks the revision that listed this")
 
     async def watch(self, source: Source, uri: str) -> None:
         try:
@@ -104,9 +104,11 @@ class McpRelay:
     async def unwatch(self, source: Source, uri: str) -> None:
         await self._servers.of(source).watcher.unwatch(uri)
 
-    async def _stateless(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
-        capabilities = askable(context)
-        params = stateless_params(asked.params, context, capabilities)
+    async def _stateless(
+        self, server: McpServer, request: RelayRequest, context: Context
+    ) -> Members:
+        capabilities = declared_capabilities(context)
+        params = stateless_params(request.params, context, capabilities)
         inner, revision = ClientHandler(context, server.on_change), context.revision
         handler = TranslatingHandler(
             inner,
@@ -118,9 +120,9 @@ class McpRelay:
         link, caller = await server.stateless(), server.caller(context)
 
         async def send(headers: Headers) -> Members:
-            headers = {**asked.headers, **headers} if headers else asked.headers
+            headers = {**request.headers, **headers} if headers else request.headers
             return await link.request(
-                asked.method, params, handler, server.timeout, headers=headers
+                request.method, params, handler, server.timeout, headers=headers
             )
 
         if not context.revision.handshake and context.revision.mcp:
@@ -130,37 +132,39 @@ class McpRelay:
             members = await server.authenticated(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
                 return members
-            wanted = _wanted(members, asked.source.name)
+            wanted = _wanted(members, request.source.name)
             left -= max(1, len(wanted.input_requests))
             if left < 0:
                 raise Unreachable(
-                    f"{asked.source.name} asks for more than {self._requests_limit} answers "
+                    f"{request.source.name} asks for more than {self._requests_limit} answers "
                     "(upstream.mcp_asks)"
                 )
             params = await _with_answers(params, wanted, handler)
 
-    async def _handshake(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
-        capabilities = askable(context)
+    async def _handshake(
+        self, server: McpServer, request: RelayRequest, context: Context
+    ) -> Members:
+        capabilities = declared_capabilities(context)
         if context.session is not None or not capabilities:
             handler = ClientHandler(context, server.on_change)
             return await self._in_session(
-                server, asked, context, capabilities=capabilities, inner=handler
+                server, request, context, capabilities=capabilities, inner=handler
             )
-        if not self._deferred.possible(asked, context):  # try without questions
+        if not self._deferred.possible(request, context):  # try without questions
             handler = ClientHandler(context, server.on_change)
-            return await self._in_session(server, asked, context, capabilities={}, inner=handler)
+            return await self._in_session(server, request, context, capabilities={}, inner=handler)
 
         async def work(asker: MessageHandler) -> Members:
             return await self._in_session(
-                server, asked, context, capabilities=capabilities, inner=asker
+                server, request, context, capabilities=capabilities, inner=asker
             )
 
-        return await self._deferred.run(asked, context, server.on_change, work)
+        return await self._deferred.run(request, context, server.on_change, work)
 
     async def _in_session(
         self,
         server: McpServer,
-        asked: RelayRequest,
+        request: RelayRequest,
         context: Context,
         *,
         capabilities: Mapping[str, Any],
@@ -178,8 +182,8 @@ class McpRelay:
             server=server.revision,
         )
         try:
-            members = await self._again_if_lost(
-                server, asked, context, capabilities=capabilities, handler=handler
+            members = await self._retried_once(
+                server, request, context, capabilities=capabilities, handler=handler
             )
         except RelayedFault as fault:
             if handler.missing and context.revision.result_type:
@@ -189,24 +193,24 @@ class McpRelay:
             raise _incapable(handler)
         return members
 
-    async def _again_if_lost(
+    async def _retried_once(
         self,
         server: McpServer,
-        asked: RelayRequest,
+        request: RelayRequest,
         context: Context,
         *,
         capabilities: Mapping[str, Any],
         handler: MessageHandler,
     ) -> Members:
         caller = server.caller(context)
-        key = self._session_key(server, asked, context, capabilities=capabilities, caller=caller)
-        params = handshake_params(asked.params, context.revision.tasks)
+        key = self._session_key(server, request, context, capabilities=capabilities, caller=caller)
+        params = handshake_params(request.params, context.revision.tasks)
 
         async def send(headers: Headers) -> Members:
             async with server.pool.lease(key, handler, caller) as link:
                 await _set_level(link, server, context)
-                timeout = _patience(server, asked)
-                return await link.request(asked.method, params, handler, timeout, headers=headers)
+                timeout = _patience(server, request)
+                return await link.request(request.method, params, handler, timeout, headers=headers)
 
         try:
             return await server.authenticated(caller, send)
@@ -222,7 +226,7 @@ class McpRelay:
     def _session_key(
         self,
         server: McpServer,
-        asked: RelayRequest,
+        request: RelayRequest,
         context: Context,
         *,
         capabilities: Mapping[str, Any],
@@ -232,7 +236,7 @@ class McpRelay:
         session, whatever token they have. A client's own session outlives its tokens."""
         options = server.source.options
         alone = options.own_sessions
-        if context.session and (alone or _is_task(asked)):
+        if context.session and (alone or _is_task(request)):
             return SessionKey(canonical(capabilities), context.session.id)
         loud = server.one_stream and _asked_for_logs(context)
         who = "" if caller is None else caller.digest
@@ -248,12 +252,12 @@ def _signed(members: Members, asker: str) -> Members:
     """Prefix elicitation messages with the server's name, where a client has several servers."""
     if not asker or members.get("resultType") != INPUT_REQUIRED or "inputRequests" not in members:
         return members
-    asked = msgspec.json.decode(members["inputRequests"])
-    for question in asked.values() if isinstance(asked, dict) else ():
+    requests = msgspec.json.decode(members["inputRequests"])
+    for question in requests.values() if isinstance(requests, dict) else ():
         params = question.get("params") if isinstance(question, dict) else None
         if isinstance(params, dict) and isinstance(params.get("message"), str):
             params["message"] = f"{asker}: {params['message']}"
-    return {**members, "inputRequests": Raw(msgspec.json.encode(asked))}
+    return {**members, "inputRequests": Raw(msgspec.json.encode(requests))}
 
 
 def _wanted(members: Members, name: str) -> _InputRequired:
@@ -290,17 +294,17 @@ def _incapable(handler: TranslatingHandler) -> MissingClientCapability:
     return MissingClientCapability(f"This needs a client that can do {named}", data)
 
 
-def _patience(server: McpServer, asked: RelayRequest) -> Timeout:
+def _patience(server: McpServer, request: RelayRequest) -> Timeout:
     timeout = server.timeout
-    if asked.method == "tasks/result":  # no message comes until the task has ended
+    if request.method == "tasks/result":  # no message comes until the task has ended
         return Timeout(timeout.deadline_s, timeout.deadline_s)
     return timeout
 
 
-def _is_task(asked: RelayRequest) -> bool:
+def _is_task(request: RelayRequest) -> bool:
     """Whether the request is about a task, which a server may know only in the session that began
     it."""
-    return "task" in asked.params or asked.method.startswith("tasks/")
+    return "task" in request.params or request.method.startswith("tasks/")
 
 
 def _asked_for_logs(context: Context) -> bool:
@@ -340,10 +344,10 @@ class McpUpstream:
             raise Unreachable(f"The server of {tool.name} is not known here any more")
         params = {**context.params, "name": binding.name, "arguments": arguments}
         headers = param_headers(binding.mirrored, arguments) if binding.mirrored else {}
-        asked = RelayRequest(
+        request = RelayRequest(
             source, "tools/call", params=params, eras=binding.eras, headers=headers
         )
-        members = await self._relay.request(asked, context)
+        members = await self._relay.request(request, context)
         if "task" in members or members.get("resultType") == RESULT_TASK:
             members = await self._with_own_task_id(members, source.name, context)
         return RelayedResult(members)

@@ -26,7 +26,7 @@ from gateway.upstreams.auth.delegation import (
 from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.backoff import RefreshBackoff
-from gateway.upstreams.mcp.endpoint import HttpRefused
+from gateway.upstreams.mcp.endpoint import HttpStatusError
 from gateway.upstreams.mcp.handshake import DISCOVER, SupportedEras
 from gateway.upstreams.mcp.link import Link, MessageHandler, SubscribableLink, Timeout
 from gateway.upstreams.mcp.pool import SHARED, SessionKey, SessionPool
@@ -104,7 +104,7 @@ class Watcher:
         if self._uris[uri] > 1:
             return
         try:
-            await self._tell("resources/subscribe", uri)
+            await self._send_subscription("resources/subscribe", uri)
         except BaseException:
             del self._uris[uri]
             raise
@@ -114,9 +114,9 @@ class Watcher:
         if self._uris[uri] <= 0:
             del self._uris[uri]
             with suppress(UpstreamFailed, Fault):
-                await self._tell("resources/unsubscribe", uri)
+                await self._send_subscription("resources/unsubscribe", uri)
 
-    async def _tell(self, method: str, uri: str) -> None:
+    async def _send_subscription(self, method: str, uri: str) -> None:
         """Subscribe or unsubscribe a resource at the server; a disconnected server is caught up on
         reconnection."""
         self._regroup.set()
@@ -157,7 +157,7 @@ class Watcher:
         self._link = link
         for uri in list(self._uris):
             await link.request("resources/subscribe", {"uri": uri}, None, self._server.timeout)
-        self._here()
+        self._mark_up()
         checked = time.monotonic()
         while link.alive:
             doubted = await self._check_requested_within(LOOK_EVERY_S)
@@ -182,7 +182,7 @@ class Watcher:
 
     async def _stand_by(self) -> None:
         """Poll a server without notifications, until some resource is to be watched."""
-        self._here()
+        self._mark_up()
         while not self._uris:
             await self._check_requested_within(CHECK_EVERY_S)
             await self._check(await self._server.stateless(), DISCOVER)
@@ -202,7 +202,7 @@ class Watcher:
                 await current.aclose()
                 current = newer
                 if self.failure is not None:
-                    self._here()
+                    self._mark_up()
                 await self._either(ended)
                 if ended.done():
                     return ended.result()
@@ -225,7 +225,7 @@ class Watcher:
         finally:
             regroup.cancel()
 
-    def _here(self) -> None:
+    def _mark_up(self) -> None:
         """Mark the server as up, and report all of its lists and resources as changed:
         notifications were missed."""
         self._turn(None)
@@ -363,19 +363,19 @@ class McpServer:
         receives."""
         facts = self._supported and (self._supported.stateless or self._supported.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
-        there = [said for said in lists if isinstance(said, dict)]
-        told = bool(there) and all(said.get("listChanged") for said in there)
+        declarations = [said for said in lists if isinstance(said, dict)]
+        told = bool(declarations) and all(said.get("listChanged") for said in declarations)
         return told and self.watcher.receives_messages
 
     async def supported_eras(self) -> SupportedEras:
         """The eras that the server supports, cached for `mcp_probe_s`. Raises UpstreamFailed if
         unknown."""
-        asked = time.monotonic()
-        if self._supported is not None and asked < self._until:
+        requested_at = time.monotonic()
+        if self._supported is not None and requested_at < self._until:
             return self._supported
         async with self._probing:
             fresh = time.monotonic() < self._until
-            if self._failure is not None and (fresh or self._failed_at > asked):
+            if self._failure is not None and (fresh or self._failed_at > requested_at):
                 raise UpstreamFailed(str(self._failure))
             if self._supported is not None and fresh:
                 return self._supported
@@ -433,7 +433,7 @@ class McpServer:
         headers = await auth_headers(pool, caller)
         try:
             return await send(headers)
-        except HttpRefused as refused:
+        except HttpStatusError as refused:
             if refused.http_status != 401 or not invalidate_token(pool, caller, headers):
                 raise
         return await send(await auth_headers(pool, caller))

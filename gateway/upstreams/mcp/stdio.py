@@ -34,10 +34,10 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
 
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # environment variables passed on, and LC_*
+INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")  # environment variables passed on, and LC_*
 NOT_STARTED = "could not be started: its command was not found or cannot be run"
 GRACE_S = 2.0  # after EOF on its input, and again after SIGTERM
-HELD_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
+EOF_TIMEOUT_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
 LOGGED_LINES = 100  # of stderr, each minute
 LOGGED_BYTES = 500  # of each
 
@@ -146,7 +146,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         if fd == 1:
             self.running = False
             self._silent = True
-            self._wind_up()
+            self._finish()
 
     def process_exited(self) -> None:
         self._signal(signal.SIGKILL)  # kills the remaining members of its group
@@ -156,14 +156,14 @@ class LineProcess(asyncio.SubprocessProtocol):
         log.info("stdio_exited", extra={"source": self.command.name, "code": code})
         if code == launcher.NOT_FOUND:
             self._why = NOT_STARTED
-        self._wind_up()
+        self._finish()
 
-    def _wind_up(self) -> None:
+    def _finish(self) -> None:
         """Finish after exit or EOF: report the end when both came, or force it."""
         if self._silent and self._exited.is_set():
             self._ended(self._why)
         else:  # its last output may not have been read
-            asyncio.get_running_loop().call_later(HELD_S, self._cut)
+            asyncio.get_running_loop().call_later(EOF_TIMEOUT_S, self._cut)
 
     def _cut(self) -> None:
         self._signal(signal.SIGKILL)
@@ -218,20 +218,22 @@ class _Rate:
 
 
 def environment(configured: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a server process: the names in KEPT and LC_* of ours, and `configured`."""
-    kept = {name: value for name, value in os.environ.items() if name in KEPT or name[:3] == "LC_"}
-    return {**kept, **configured}
+    """Environment of a server process: INHERITED and LC_* of the gateway, and `configured`."""
+    inherited = {
+        name: value for name, value in os.environ.items() if name in INHERITED or name[:3] == "LC_"
+    }
+    return {**inherited, **configured}
 
 
 class StdioCarrier:
     """Carrier of one process of a source's command."""
 
-    def __init__(self, command: ProcessCommand, link: DuplexLink, respawn: RestartBackoff) -> None:
+    def __init__(self, command: ProcessCommand, link: DuplexLink, backoff: RestartBackoff) -> None:
         self.name = command.name
         self.limit_bytes = command.line_limit_bytes
         self._command = command
         self._link = link
-        self._respawn = respawn
+        self._backoff = backoff
         self._process: LineProcess | None = None
         self._since = 0.0
 
@@ -242,12 +244,12 @@ class StdioCarrier:
     async def start(self) -> None:
         """Start the process. Raises UpstreamFailed, also during the backoff after the last process
         ended."""
-        self._respawn.check()
+        self._backoff.check()
         self._since = time.monotonic()
         try:
             self._process = await LineProcess.start(self._command, self._link.arrived, self._ended)
         except OSError as error:
-            self._respawn.ended(0.0, "could not be started")
+            self._backoff.ended(0.0, "could not be started")
             raise UpstreamFailed(f"{self.name} could not be started") from error
 
     async def send(self, body: bytes) -> None:
@@ -261,14 +263,14 @@ class StdioCarrier:
             await self._process.close()
 
     def _ended(self, why: str) -> None:
-        self._respawn.ended(time.monotonic() - self._since, why)
+        self._backoff.ended(time.monotonic() - self._since, why)
         self._link.lost(SessionLost(f"{self.name} {why}", sent=True))
 
 
 async def open_stdio(
     command: ProcessCommand,
-    respawn: RestartBackoff,
-    hello: ClientProfile,
+    backoff: RestartBackoff,
+    profile: ClientProfile,
     *,
     background: MessageHandler,
     timeout: Timeout,
@@ -276,8 +278,8 @@ async def open_stdio(
     revision: Revision = V2025_11_25,
 ) -> DuplexLink:
     """Start a process and begin its session. Raises RelayedFault and UpstreamFailed."""
-    link = DuplexLink(background, hello, command.name, requests_limit)
-    link.carrier = carrier = StdioCarrier(command, link, respawn)
+    link = DuplexLink(background, profile, command.name, requests_limit)
+    link.carrier = carrier = StdioCarrier(command, link, backoff)
     try:
         await carrier.start()
         await link.begin(revision, timeout)
@@ -285,7 +287,7 @@ async def open_stdio(
         useless = carrier.open
         await link.close()
         if useless:
-            respawn.ended(0.0, "was started and did not begin a session")
+            backoff.ended(0.0, "was started and did not begin a session")
         raise
     except BaseException:
         await link.close()
@@ -295,16 +297,16 @@ async def open_stdio(
 
 async def open_stdio_stateless(
     command: ProcessCommand,
-    respawn: RestartBackoff,
-    hello: ClientProfile,
+    backoff: RestartBackoff,
+    profile: ClientProfile,
     *,
     background: MessageHandler,
     facts: ServerDescription,
 ) -> DuplexLink:
     """Start a process that is known to speak 2026-07-28. Raises UpstreamFailed."""
-    link = DuplexLink(background, hello, command.name, 0)
+    link = DuplexLink(background, profile, command.name, 0)
     link.facts = facts
-    link.carrier = carrier = StdioCarrier(command, link, respawn)
+    link.carrier = carrier = StdioCarrier(command, link, backoff)
     try:
         await carrier.start()
     except BaseException:

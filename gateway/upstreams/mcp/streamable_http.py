@@ -18,7 +18,7 @@ from gateway.upstreams.mcp.endpoint import (
     HEADERS,
     SSE,
     TROUBLE,
-    HttpRefused,
+    HttpStatusError,
     ServerEndpoint,
 )
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges
@@ -69,7 +69,7 @@ class HttpLink(Link):
     async def open(
         cls,
         pool: SourcePool,
-        hello: ClientProfile,
+        profile: ClientProfile,
         background: MessageHandler,
         timeout: Timeout,
         *,
@@ -81,12 +81,12 @@ class HttpLink(Link):
         outside our requests; `holder` is its owner. Raises RelayedFault and UpstreamFailed."""
         link = cls(pool, background, holder)
         try:
-            await link._begin(hello, revision, timeout)
+            await link._begin(profile, revision, timeout)
         except BaseException:
             await link.close()
             raise
         if listen:
-            await link._begin_to_listen()
+            await link._open_stream()
         return link
 
     @property
@@ -112,10 +112,10 @@ class HttpLink(Link):
         over = False
         try:
             with exchange.idle_timeout:
-                members = await self._asked(exchange, headers)
+                members = await self._result_of(exchange, headers)
             over = True
             return members
-        except (RelayedFault, SessionLost, HttpRefused):
+        except (RelayedFault, SessionLost, HttpStatusError):
             over = True
             raise
         except ConnectFailed as error:
@@ -143,11 +143,11 @@ class HttpLink(Link):
         self._lost = True
         await self._endpoint.close()
 
-    async def _begin(self, hello: ClientProfile, revision: Revision, timeout: Timeout) -> None:
-        exchange = self._exchanges.begin("initialize", initialize(hello, revision), None, timeout)
+    async def _begin(self, profile: ClientProfile, revision: Revision, timeout: Timeout) -> None:
+        exchange = self._exchanges.begin("initialize", initialize(profile, revision), None, timeout)
         try:
             with exchange.idle_timeout:
-                self.facts = read_facts(await self._asked(exchange, {}))
+                self.facts = read_facts(await self._result_of(exchange, {}))
         except TROUBLE as error:
             raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
@@ -155,7 +155,7 @@ class HttpLink(Link):
         self._headers["MCP-Protocol-Version"] = self.facts.revision.name
         await self.notify(INITIALIZED, {})
 
-    async def _asked(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
+    async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         events = EventStream(self._endpoint.limit_bytes)
         sent = await self._endpoint.headers(self._headers, headers)
         response = await self._endpoint.post(exchange.body, sent)
@@ -218,7 +218,7 @@ class HttpLink(Link):
         if 200 <= response.status < 300:
             return
         refusal = await self._endpoint.refusal(response)
-        if self._session is not None and refusal.means_no_session:
+        if self._session is not None and refusal.is_session_unknown:
             self._lose()
             text = f"{self._endpoint.name} has ended the session"
             raise SessionLost(text, sent=response.request.method == "GET") from refusal
@@ -235,7 +235,7 @@ class HttpLink(Link):
         if session is not None:
             self._session = self._headers["Mcp-Session-Id"] = session
 
-    async def _begin_to_listen(self) -> None:
+    async def _open_stream(self) -> None:
         """Open the GET stream, on which messages of the server are received from now on."""
         self._listening = asyncio.create_task(self._listen())
         self._listening.add_done_callback(lambda _task: self._heard.set())
@@ -260,7 +260,7 @@ class HttpLink(Link):
                         return
                     if rounds and not events.last_id:
                         await notify_missed_changes(self.facts, self._background)
-                    rounds = 0 if await self._overheard(response, events) else rounds
+                    rounds = 0 if await self._read_stream(response, events) else rounds
             except (UpstreamFailed, RelayedFault) as error:
                 # 405: the server offers no stream (2025-03-26 to 2025-11-25, transports)
                 if getattr(error, "http_status", 0) < 500:
@@ -275,27 +275,27 @@ class HttpLink(Link):
             await asyncio.sleep(events.pause_s(rounds))
             rounds += 1
 
-    async def _overheard(self, response: Http1Response, events: EventStream) -> bool:
+    async def _read_stream(self, response: Http1Response, events: EventStream) -> bool:
         """Read the stream to its end; returns whether any event came."""
-        came = False
+        received = False
         async for chunk in response.iter_any():
             for event in events.feed(chunk):
-                came = True
+                received = True
                 for message in wire.decode(event.data):
                     await self._exchanges.receive(message, None)
         events.end()
-        return came
+        return received
 
 
 class StatelessLink(SubscribableLink):
     """Link to one stateless server; opening it sends no request."""
 
-    def __init__(self, pool: SourcePool, hello: ClientProfile, facts: ServerDescription) -> None:
+    def __init__(self, pool: SourcePool, profile: ClientProfile, facts: ServerDescription) -> None:
         """A link to the pool's server. Raises UpstreamFailed when the server has no address that
         may be called."""
         self.facts = facts
         self._endpoint = ServerEndpoint(pool)
-        self._hello = hello
+        self._profile = profile
         self._exchanges = Exchanges(pool.source, NullHandler(), None, 0)
         self._closed = False
 
@@ -314,12 +314,12 @@ class StatelessLink(SubscribableLink):
     ) -> dict[str, Raw]:
         if self._closed:
             raise SessionLost(f"The way to {self._endpoint.name} was closed", sent=False)
-        params = with_envelope(params, self._hello.client)
+        params = with_envelope(params, self._profile.client)
         exchange = self._exchanges.begin(method, params, handler, timeout)
         sent = {**HEADERS, **routing_headers(method, params)}
         try:
             with exchange.idle_timeout:
-                return await self._asked(exchange, await self._endpoint.headers(sent, headers))
+                return await self._result_of(exchange, await self._endpoint.headers(sent, headers))
         except TROUBLE as error:
             raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
@@ -337,11 +337,13 @@ class StatelessLink(SubscribableLink):
     async def listen(
         self, wanted: Mapping[str, Any], handler: MessageHandler
     ) -> AsyncIterator["asyncio.Future[Any]"]:
-        params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
-        told = AcknowledgementHandler(handler)
+        params = with_envelope({"notifications": dict(wanted)}, self._profile.client)
+        acknowledged = AcknowledgementHandler(handler)
         limit_s = self._endpoint.pool.timeout_s
-        exchange = self._exchanges.begin(LISTEN, params, told, Timeout(limit_s, limit_s))
-        async with listening(self._follow(exchange), told, self._endpoint.name, limit_s) as over:
+        exchange = self._exchanges.begin(LISTEN, params, acknowledged, Timeout(limit_s, limit_s))
+        async with listening(
+            self._follow(exchange), acknowledged, self._endpoint.name, limit_s
+        ) as over:
             yield over
 
     async def _follow(self, exchange: Exchange) -> None:
@@ -385,7 +387,7 @@ class StatelessLink(SubscribableLink):
             await self._exchanges.receive(message, exchange)
         return False
 
-    async def _asked(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
+    async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         response = await self._endpoint.post(exchange.body, headers)
         try:
             if not 200 <= response.status < 300:

@@ -60,14 +60,14 @@ class HttpTransport:
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
             return SupportedEras(required_era(self._source, stateless), None)
-        hello, timeout = ClientProfile(self._client), self._patience()
-        opening = HttpLink.open(self.pool, hello, NullHandler(), timeout)
+        profile, timeout = ClientProfile(self._client), self._patience()
+        opening = HttpLink.open(self.pool, profile, NullHandler(), timeout)
         handshake = await handshake_facts(opening, stateless)
         if isinstance(handshake, ServerDescription):
             return self._found(SupportedEras(stateless, handshake))
         if stateless is not None:
             return self._found(SupportedEras(stateless, None))
-        opening_sse = open_http_sse(self.pool, hello, NullHandler(), timeout)
+        opening_sse = open_http_sse(self.pool, profile, NullHandler(), timeout)
         older = await handshake_facts(opening_sse, None)
         if isinstance(older, ServerDescription):
             return self._found(SupportedEras(None, older, "sse"))
@@ -84,11 +84,11 @@ class HttpTransport:
     ) -> Link:
         """Open a session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
-        hello, timeout = ClientProfile(self._client, capabilities), self._patience()
+        profile, timeout = ClientProfile(self._client, capabilities), self._patience()
         if supported.transport == "sse":
-            return await open_http_sse(self.pool, hello, background, timeout, holder=holder)
+            return await open_http_sse(self.pool, profile, background, timeout, holder=holder)
         return await HttpLink.open(
-            self.pool, hello, background, timeout, listen=True, holder=holder
+            self.pool, profile, background, timeout, listen=True, holder=holder
         )
 
     async def stateless(self, supported: SupportedEras) -> SubscribableLink:
@@ -135,7 +135,7 @@ class StdioTransport:
         self._client = client
         self._links: set[DuplexLink] = set()
         self._opening = 0
-        self._respawn = RestartBackoff(source.name, limits.stdio_restart_max_s)
+        self._backoff = RestartBackoff(source.name, limits.stdio_restart_max_s)
         self._command = ProcessCommand(
             source.name,
             options_of(source).command,
@@ -174,29 +174,29 @@ class StdioTransport:
         return await self._session(ClientProfile(self._client, capabilities), background)
 
     async def stateless(self, supported: SupportedEras) -> SubscribableLink:
-        return await self._process(supported.stateless or UNKNOWN, self._respawn)
+        return await self._process(supported.stateless or UNKNOWN, self._backoff)
 
     async def close(self) -> None:
         for link in list(self._links):
             await link.close()
 
-    async def _session(self, hello: ClientProfile, background: MessageHandler) -> Link:
+    async def _session(self, profile: ClientProfile, background: MessageHandler) -> Link:
         timeout = Timeout(self.timeout.idle_s, self.timeout.idle_s)
         return await self._counted(
             open_stdio(
                 self._command,
-                self._respawn,
-                hello,
+                self._backoff,
+                profile,
                 background=background,
                 timeout=timeout,
                 requests_limit=self._limits.mcp_asks,
             )
         )
 
-    async def _process(self, facts: ServerDescription, respawn: RestartBackoff) -> SubscribableLink:
-        hello = ClientProfile(self._client)
+    async def _process(self, facts: ServerDescription, backoff: RestartBackoff) -> SubscribableLink:
+        profile = ClientProfile(self._client)
         opening = open_stdio_stateless(
-            self._command, respawn, hello, background=NullHandler(), facts=facts
+            self._command, backoff, profile, background=NullHandler(), facts=facts
         )
         return await self._counted(opening)
 
@@ -215,7 +215,7 @@ class StdioTransport:
         return link
 
     async def _discovered(self) -> ServerDescription | None:
-        self._respawn.check()
+        self._backoff.check()
         # a process that exits on a request of the newer era may serve the older ones well
         trial = RestartBackoff(self._source.name, 1.0)
         link = await self._process(UNKNOWN, trial)

@@ -97,9 +97,9 @@ def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
     return guessed if guessed in named or not named else named[0]
 
 
-def known_type(said: str | None) -> str | None:
+def known_type(declared: str | None) -> str | None:
     """A remote server's media type, if it is well-formed: it becomes a header of our request."""
-    return said if said and _MEDIA_TYPE.fullmatch(said) else None
+    return declared if declared and _MEDIA_TYPE.fullmatch(declared) else None
 
 
 def name_of(file: CallFile, media_type: str | None) -> str:
@@ -187,11 +187,13 @@ class Multipart:
         self._parts = {part.name: part for part in body.parts}
         self._names = {name: argument for argument, name in body.properties or ()}
         self._arguments = arguments
-        essence, _, said = body.media_type.partition(";")
-        kept = [
-            text for text in said.split(";") if text.strip() and "boundary=" not in text.lower()
+        essence, _, parameters = body.media_type.partition(";")
+        retained = [
+            text
+            for text in parameters.split(";")
+            if text.strip() and "boundary=" not in text.lower()
         ]
-        self._type = ";".join([essence.strip(), *kept, f" boundary={self._boundary}"])
+        self._type = ";".join([essence.strip(), *retained, f" boundary={self._boundary}"])
 
     def write(self, value: Any) -> StreamedBody:
         """Encode `value`: a part for each member, several for an array. Raises InvalidParams."""

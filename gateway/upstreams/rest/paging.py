@@ -103,9 +103,9 @@ def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
     if not isinstance(url, str) or not 0 < len(url) <= _URL_LIMIT:
         return None
     fed = {paging.argument, *paging.also}
-    said = _said_by(url, page.binding, fed)
+    values = _query_values(url, page.binding, fed)
     changed: Json = {}
-    for argument, texts in said.items():
+    for argument, texts in values.items():
         if len(texts) != 1:
             return None
         value = _typed(paging, argument, texts[0])
@@ -120,19 +120,19 @@ def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
 _FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "link": _link}
 
 
-def _said_by(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:
+def _query_values(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:
     """The values in the query of `url` for the arguments `fed`."""
     names = {
         one.name: one.argument
         for one in binding.parameters
         if one.location == "query" and one.argument in fed
     }
-    said: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     query = urlsplit(url).query
     for name, text in parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS_LIMIT):
         if name in names:
-            said.setdefault(names[name], []).append(text)
-    return said
+            values.setdefault(names[name], []).append(text)
+    return values
 
 
 def _advanced(paging: Pagination, arguments: Json, position: Any) -> Json | None:

@@ -233,12 +233,14 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
     return ToolResult((results.content(response, request_id),))
 
 
-def _link(kept: Download) -> ResourceLink:
-    return ResourceLink(uri_of(kept.handle), kept.name, mime_type=kept.mime_type, size=kept.size)
+def _link(download: Download) -> ResourceLink:
+    return ResourceLink(
+        uri_of(download.handle), download.name, mime_type=download.mime_type, size=download.size
+    )
 
 
 # Headers in the result of HEAD; none of them contains an address.
-_TOLD = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
+_HEAD_HEADERS = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
 
 
 def _bodiless(response: HttpResponse) -> str:
@@ -246,7 +248,7 @@ def _bodiless(response: HttpResponse) -> str:
     if response.headers.get("Content-Length", "0") != "0":  # an answer to HEAD
         lines += [
             f"{name}: {results.printable(response.headers[name])}"
-            for name in _TOLD
+            for name in _HEAD_HEADERS
             if name in response.headers
         ]
     return "\n".join(lines)

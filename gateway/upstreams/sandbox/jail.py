@@ -142,22 +142,24 @@ def _furnish(plan: dict[str, Any]) -> None:
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, *, options: str | None = None
 ) -> None:
-    given = [None if one is None else one.encode() for one in (source, target, kind)]
-    said = None if options is None else options.encode()
-    _check(libc.mount(*given, ctypes.c_ulong(flags), said), f"mount of {source} on {target}")
+    arguments = [None if one is None else one.encode() for one in (source, target, kind)]
+    data = None if options is None else options.encode()
+    _check(libc.mount(*arguments, ctypes.c_ulong(flags), data), f"mount of {source} on {target}")
 
 
 def _set(path: str, attributes: int, how: int) -> None:
-    given = struct.pack("=QQQQ", attributes, 0, 0, 0)  # struct mount_attr
-    number, where, flags, size = map(ctypes.c_long, (MOUNT_SETATTR, AT_CWD, how, len(given)))
-    done = libc.syscall(number, where, path.encode(), flags, given, size)
+    structure = struct.pack("=QQQQ", attributes, 0, 0, 0)  # struct mount_attr
+    number, where, flags, size = map(ctypes.c_long, (MOUNT_SETATTR, AT_CWD, how, len(structure)))
+    done = libc.syscall(number, where, path.encode(), flags, structure, size)
     _check(done, "read-only mounts (mount_setattr, Linux 5.12)")
 
 
 def _filter(instructions: bytes) -> None:
     held = ctypes.create_string_buffer(instructions, len(instructions))
-    given = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(held))  # struct sock_fprog
-    passed = ctypes.create_string_buffer(given, len(given))
+    structure = struct.pack(
+        "@HP", len(instructions) // 8, ctypes.addressof(held)
+    )  # struct sock_fprog
+    passed = ctypes.create_string_buffer(structure, len(structure))
     done = libc.prctl(SET_SECCOMP, FILTER, ctypes.addressof(passed), 0, 0)
     _check(done, "seccomp filters")
 

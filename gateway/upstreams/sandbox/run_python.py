@@ -17,10 +17,10 @@ def answer(source: str, arguments: Any) -> dict[str, Any]:
             return {"error": "the script defines no main(arguments)"}
         return {"answer": json.loads(json.dumps(space["main"](arguments), allow_nan=False))}
     except BaseException as error:
-        return {"error": told(error)}
+        return {"error": error_text(error)}
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if frame.filename == "tool"]  # fmt: skip
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
@@ -31,8 +31,8 @@ def told(error: BaseException) -> str:
 if __name__ == "__main__":
     out = os.dup(1)
     os.dup2(2, 1)
-    given = json.loads(sys.stdin.buffer.read())
-    data = json.dumps(answer(given["source"], given["arguments"])).encode()
+    script = json.loads(sys.stdin.buffer.read())
+    data = json.dumps(answer(script["source"], script["arguments"])).encode()
     while data:
         data = data[os.write(out, data) :]
     os._exit(0)  # also ends its threads

@@ -26,8 +26,8 @@ from schemas.binding import Language
 from schemas.errors import Fault, ToolgateError
 from schemas.jsonrpc import decode_strict
 
-HERE = Path(__file__).parent
-JAIL = HERE / "jail.py"
+DIRECTORY = Path(__file__).parent
+JAIL = DIRECTORY / "jail.py"
 # of the C library and what is linked against it; some are links on most systems
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/urandom")
@@ -68,7 +68,7 @@ def _python() -> Runtime:
     shared = Path(str(sysconfig.get_config_var("LIBDIR"))).glob("libpython*.so*")
     packages = [library / name for name in ("site-packages", "dist-packages")]
     return Runtime(
-        (python(), "-I", "-S", "-X", "utf8", "-c", (HERE / "run_python.py").read_text()),
+        (python(), "-I", "-S", "-X", "utf8", "-c", (DIRECTORY / "run_python.py").read_text()),
         environment(),
         *_view(python(), str(library), *map(str, shared)),
         tuple(str(path) for path in packages if path.is_dir()),
@@ -92,7 +92,7 @@ def _javascript(memory_bytes: int) -> Runtime | None:
             "--disable-wasm-trap-handler",  # it reserves 10 GB of addresses for each memory
             "--no-warnings",
             "-e",
-            (HERE / "run_javascript.js").read_text(),
+            (DIRECTORY / "run_javascript.js").read_text(),
         ),
         {},
         *_view(executable, _NODE_MODULES),
@@ -103,9 +103,9 @@ def _javascript(memory_bytes: int) -> Runtime | None:
 
 def _view(*wanted: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """Existing paths and links, without paths inside others."""
-    given = [Path(path) for path in (*_LIBRARIES, *_DEVICES, *wanted)]
-    links = {str(path): str(path.readlink()) for path in given if path.is_symlink()}
-    there = [path for path in given if path.exists() and not path.is_symlink()]
+    wanted_paths = [Path(path) for path in (*_LIBRARIES, *_DEVICES, *wanted)]
+    links = {str(path): str(path.readlink()) for path in wanted_paths if path.is_symlink()}
+    there = [path for path in wanted_paths if path.exists() and not path.is_symlink()]
     return tuple(dict.fromkeys(_outermost(there))), links
 
 
@@ -137,8 +137,8 @@ class Process(asyncio.SubprocessProtocol):
         self._over = asyncio.Event()
 
     @classmethod
-    async def start(cls, plan: str, given: bytes, output_limit: int) -> "Process":
-        """Start the launcher; `given` is its whole input."""
+    async def start(cls, plan: str, input_: bytes, output_limit: int) -> "Process":
+        """Start the launcher; `input_` is its whole input."""
         process = cls(output_limit)
         await asyncio.get_running_loop().subprocess_exec(
             lambda: process,
@@ -148,7 +148,7 @@ class Process(asyncio.SubprocessProtocol):
             start_new_session=True,
         )
         stdin = cast("asyncio.WriteTransport", process._transport.get_pipe_transport(0))
-        stdin.write(given)
+        stdin.write(input_)
         stdin.write_eof()
         return process
 
@@ -226,7 +226,7 @@ class ScriptFailed(ToolgateError):
     internals."""
 
 
-class _Said(Struct):
+class _ScriptOutput(Struct):
     """Output of `run_python.py` and `run_javascript.js`."""
 
     answer: Raw | UnsetType = UNSET
@@ -247,7 +247,7 @@ class _Plan:
     filter: str  # hexadecimal
 
 
-_said = msgspec.json.Decoder(_Said)
+_decoder = msgspec.json.Decoder(_ScriptOutput)
 
 
 class Sandbox:
@@ -262,14 +262,14 @@ class Sandbox:
         settings = self._settings()
         self._slots.total_tokens = settings.concurrency
         plan = _plan(language, settings)
-        given = json.dumps({"source": source, "arguments": arguments}).encode()
+        input_ = json.dumps({"source": source, "arguments": arguments}).encode()
         try:
             with Deadline(settings.time_s):
                 await self._slots.acquire()
         except TimeoutError:
             raise ScriptFailed("had to wait too long for others (scripts.concurrency)") from None
         try:
-            ended = await _ended(plan, given, settings)
+            ended = await _ended(plan, input_, settings)
         finally:
             self._slots.release()
         return _answer(ended, settings)
@@ -318,8 +318,8 @@ def _limits(found: Runtime, settings: Scripts) -> dict[str, int]:
     }
 
 
-async def _ended(plan: str, given: bytes, settings: Scripts) -> Ended:
-    process = await Process.start(plan, given, settings.output_bytes)
+async def _ended(plan: str, input_: bytes, settings: Scripts) -> Ended:
+    process = await Process.start(plan, input_, settings.output_bytes)
     try:
         with Deadline(settings.time_s):
             return await process.wait()
@@ -345,16 +345,16 @@ def _answer(ended: Ended, settings: Scripts) -> Raw:
         raise ScriptFailed("ended without an answer")
     try:
         decode_strict(ended.output)
-        said = _said.decode(ended.output)
+        output = _decoder.decode(ended.output)
     except (Fault, msgspec.DecodeError):
-        said = _Said()
-    if said.answer is not UNSET:
-        return said.answer
-    if said.error is UNSET:
+        output = _ScriptOutput()
+    if output.answer is not UNSET:
+        return output.answer
+    if output.error is UNSET:
         raise ScriptFailed("wrote something to its standard output that is not an answer")
-    full = any(sign in said.error for sign in _MEMORY_SIGNS)
+    full = any(sign in output.error for sign in _MEMORY_SIGNS)
     more = ": it ran out of memory (scripts.memory_bytes)" if full else ""
-    raise ScriptFailed(f"failed: {said.error[:MESSAGE_CHARACTERS]}{more}")
+    raise ScriptFailed(f"failed: {output.error[:MESSAGE_CHARACTERS]}{more}")
 
 
 def _death(ended: Ended) -> str:

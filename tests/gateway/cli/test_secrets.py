@@ -74,7 +74,7 @@ def test_a_secret_that_no_tool_asks_for_needs_force(toolgate: Toolgate, folder: 
     assert toolgate(*IMPORT, **KEY).code == 0
     ran = toolgate(*SET, "appKye", stdin=CANARY, **KEY)
     assert (ran.code, ran.out) == (1, "")
-    assert "No tool of guarded asks for 'appKye', but for " in ran.err
+    assert "No tool of guarded uses 'appKye', only " in ran.err
     assert "Did you mean appKey? To store its secret nevertheless, add --force." in ran.err
     for scheme in ("appKey", "APPKEY"):  # as a variable of the environment would spell it
         assert toolgate(*SET, scheme, stdin=CANARY, **KEY).code == 0

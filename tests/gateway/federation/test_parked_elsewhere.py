@@ -95,7 +95,7 @@ async def test_a_call_whose_node_died_is_told_of(nodes: Nodes) -> None:
     again = {**ASKING, "inputResponses": {key: FORM}, "requestState": wants["requestState"]}
     failed = await nodes.at_b.result("tools/call", again)
     assert failed["error"]["code"] == 1502
-    assert "its outcome is not known" in failed["error"]["message"]
+    assert "its outcome is unknown" in failed["error"]["message"]
 
 
 async def _never(node: str, ttl_s: float) -> None: ...

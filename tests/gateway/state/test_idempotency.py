@@ -127,7 +127,7 @@ async def test_a_twin_of_a_command_that_runs_is_refused(once: Idempotency) -> No
         first = asyncio.create_task(once.once(command(), work))
         await work.begun.wait()
         status, text = await refused(once, command(), work)
-        assert (status, "still runs" in text) == (409, True)
+        assert (status, "still running" in text) == (409, True)
         work.release.set()
         assert await first == await once.once(command(), work) == RESULT
     assert work.count == 1

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.auth.credentials import refusal
+from gateway.upstreams.auth.credentials import missing_credentials
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding, Parameter
 from schemas.mcp.revisions import V2025_06_18
@@ -154,7 +154,7 @@ async def test_what_is_optional_is_sent_where_it_is_configured(serve):
 async def test_a_call_without_its_credentials_is_refused_and_says_what_to_configure(serve):
     told = await refused(serve, [(HEADER, QUERY), (OAUTH,)])
     assert told == (
-        "pets was not called: it wants the credentials inHeader and inQuery, or oauth (scopes "
+        "pets was not called: it requires the credentials inHeader and inQuery, or oauth (scopes "
         "read write), and none are configured. Set sources.pets.credentials.inHeader (value) and "
         "sources.pets.credentials.inQuery (value), or sources.pets.headers."
     )
@@ -176,7 +176,7 @@ async def test_a_call_without_its_credentials_is_refused_and_says_what_to_config
 async def test_an_entry_of_the_wrong_sort_satisfies_nothing(serve, credential, entry):
     entries = {credential.scheme: entry} if entry else {}
     told = await refused(serve, [(credential,)], credentials=entries)
-    assert f"wants the credentials {credential.scheme}, and none are configured" in told
+    assert f"requires the credentials {credential.scheme}, and none are configured" in told
 
 
 @pytest.mark.parametrize(
@@ -237,5 +237,5 @@ async def test_an_exact_name_comes_before_one_that_is_spelt_alike(serve):
 
 
 async def test_a_token_that_is_described_as_an_api_key_is_asked_for_as_what_it_is():
-    text = refusal("s", ((OLD,),))
+    text = missing_credentials("s", ((OLD,),))
     assert "sources.s.credentials.old (token; or value, the whole Authorization header)" in text

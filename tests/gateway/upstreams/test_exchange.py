@@ -139,8 +139,8 @@ async def test_a_token_never_outlives_the_callers(serve):
         call = Calling(client, await serve(pets))
         await call(caller(exp=time.time() + 600))
         pool = client.connections.of(call.of)
-        [held] = pool.exchange._tokens._held.values()
-    assert held.until - time.monotonic() <= 600
+        [cached] = pool.exchange._tokens._cached.values()
+    assert cached.until - time.monotonic() <= 600
 
 
 async def test_memory_of_tokens_is_bounded_in_bytes(serve):
@@ -236,7 +236,7 @@ async def test_what_the_token_cannot_satisfy_is_refused_as_ever(serve):
     async with opened(settings) as client:
         url = await serve(pets)
         text = await Calling(client, url, (KEY,)).told(caller())
-        assert "it wants the credentials key" in text
+        assert "it requires the credentials key" in text
         assert not (await Calling(client, url, (KEY,), ())(caller())).is_error
     keyed = SourceSettings(exchange=settings.exchange, headers={"X-Key": "k"})
     async with opened(keyed) as client:

@@ -8,7 +8,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.results import failed, outage
-from gateway.upstreams.mcp.endpoint import HttpRefused
+from gateway.upstreams.mcp.endpoint import HttpStatusError
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
@@ -86,5 +86,5 @@ def test_an_outage_is_a_result_like_any_other_to_clients():
 
 @pytest.mark.parametrize(("status", "down"), [(500, False), (503, True), (404, False)])
 def test_the_status_of_an_mcp_server_says_the_same(status, down):
-    assert HttpRefused("x", status).down is down
+    assert HttpStatusError("x", status).down is down
     assert not UpstreamFailed("x", late=True).down

@@ -62,7 +62,7 @@ def scheme(name: str, row: str, entry: SchemeSettings, call: Call, in_2: bool = 
     )
 
 
-REFUSED = "was not called: it wants the credentials"
+REFUSED = "was not called: it requires the credentials"
 CASES = [
     scheme("appKey", "apiKey", KEY, Call({}, "GET /x", {"x-key": "k&1"})),
     scheme("queryKey", "apiKey", KEY, Call({}, "GET /x?key=k%261")),
