@@ -31,8 +31,8 @@ class Health:
         *,
         events: Events | None = None,
     ) -> None:
-        """`broken`: sources whose circuit breaker is "open" or "half-open". `parts`: other
-        dependencies of serving, by name, with their state."""
+        """Health of `feed`. `broken`: sources whose circuit breaker is "open" or "half-open".
+        `parts`: other dependencies of serving, by name, with their state."""
         self.feed = feed
         self.broken = broken
         self.parts = parts
@@ -58,7 +58,7 @@ class Health:
 
     @property
     def details(self) -> dict[str, object]:
-        """The states that the status is derived from."""
+        """States that the status is derived from."""
         feed, broken = self.feed, self.broken()
         return {
             "database": feed.database,
@@ -79,7 +79,8 @@ class Probes:
         metrics_access: MetricsAccess,
         siblings: Siblings | None = None,
     ) -> None:
-        """`siblings`: the other workers of this machine, for which each of them answers."""
+        """Probes of `health`. `siblings`: the other workers of this machine, for which each of them
+        answers."""
         self._health = health
         self._registry = registry
         self._metrics_access = metrics_access

@@ -1,4 +1,4 @@
-"""The admin API over HTTP: scopes, rate limits, and the record of what was done.
+"""The admin API over HTTP: scopes, rate limits, and the audit of its actions.
 
 A secret in a response is not stored: a repeated request gets the response without it.
 
@@ -70,8 +70,8 @@ class AdminApi(OperationApi):
         refusal: ProblemDetails | None = None,
         defer: Defer | None = None,
     ) -> None:
-        """`refusal`: fault returned to every request. `record` is called with every action. `defer`
-        stores jobs; without it all operations answer at once."""
+        """The service of `operations`. `refusal`: fault returned to every request. `record` is
+        called with every action. `defer` stores jobs; without it all operations answer at once."""
         limit = "admin.body_limit_bytes"
         super().__init__(settings.path, settings.body_limit_bytes, limit, identify)
         self.rates = RequestRates(settings)

@@ -1,5 +1,5 @@
-"""The workers of one machine: for the answers that speak for all of them (/metrics, /ready), and
-for what one of them finds out and the others need not (a source that fails).
+"""Sibling workers of one machine: the answers that cover all of them (/metrics, /ready), and events
+of one worker that the others should know (a source that fails).
 
 Each listens on a Unix socket in a directory that only their user may enter. A question is one line,
 a word and perhaps its subject; the answer is everything until the end.
@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 LINE_BYTES = 1000
 DONE = b"\n"
-TIMEOUT_S = 2.0  # until a worker that does not answer counts as away
-# The other worker has left, or asks for something that this version does not know.
+TIMEOUT_S = 2.0  # after which a worker without an answer counts as away
+# The other worker has stopped, or the question is unknown to this version.
 GONE = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
 
 Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
@@ -32,7 +32,7 @@ Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
 
 class Siblings:
     def __init__(self, directory: Path, slot: int, count: int) -> None:
-        """`slot`: the number of this worker, from 0 to below `count`."""
+        """The worker in `slot`, from 0 to below `count`."""
         self.slot = slot
         self._directory = directory
         self._count = count
@@ -40,7 +40,7 @@ class Siblings:
 
     @asynccontextmanager
     async def answering(self, answers: Answers) -> AsyncIterator[None]:
-        """Answer the questions of the other workers inside."""
+        """Context in which the questions of the other workers are answered."""
 
         async def answer(stream: SocketStream) -> None:
             async with stream:
@@ -60,7 +60,7 @@ class Siblings:
                 group.cancel_scope.cancel()
 
     async def ask(self, question: str) -> dict[int, bytes | None]:
-        """The answers of the other workers by number; None: it does not answer."""
+        """Query the other workers; returns their answers by number, None without an answer."""
         others = [slot for slot in range(self._count) if slot != self.slot]
         answers = await asyncio.gather(*(self._ask(slot, question) for slot in others))
         return dict(zip(others, answers, strict=True))
@@ -92,7 +92,8 @@ class WorkerMetrics(Collector):
     """
 
     def __init__(self, expositions: Mapping[int, bytes | None]) -> None:
-        """`expositions`: in the text format of Prometheus, by number of the worker."""
+        """The metrics in `expositions`, in the text format of Prometheus, by number of the
+        worker."""
         self._expositions = {slot: text for slot, text in expositions.items() if text}
 
     def collect(self) -> Iterator[Metric]:

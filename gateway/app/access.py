@@ -56,7 +56,8 @@ Take = Callable[[Mapping[str, Mapping[str, SchemeSettings]]], None]
 
 class StoredSecrets:
     def __init__(self, settings: SecretsSettings, host_id: str, take: Take) -> None:
-        """`take` is called with all entries, by source and scheme, after each load."""
+        """Stored secrets of a tenant; `take` is called with all entries, by source and scheme,
+        after each load."""
         self._keys = Keys.of(settings)
         self._host_id = host_id
         self._take = take
@@ -83,8 +84,9 @@ class Identities:
         sweep: Callable[[], None],
         resources: ResourceIdentifiers | None = None,
     ) -> None:
-        """`sweep` closes the streams of callers that are no longer authenticated. `resources`: the
-        endpoints, where they may change. Raises ToolgateError for unusable keys."""
+        """Identities from the settings. `sweep` closes the streams of callers that are no longer
+        authenticated. `resources`: the endpoints, where they may change. Raises ToolgateError for
+        unusable keys."""
         auth = settings.auth
         self._sweep = sweep
         self._every_s = auth.revocation_s
@@ -105,7 +107,7 @@ class Identities:
         return {**keys, "revocations": self._load_revocations}
 
     async def run(self) -> None:
-        """Tasks without a database, until cancelled."""
+        """Run the tasks without a database, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.authenticator.run)
             if self._identifies:
@@ -133,7 +135,7 @@ class Identities:
         self._sweep()
 
     async def _sweep_often(self) -> None:
-        """Periodic sweep: tokens expire, and keys are withdrawn, without a notification."""
+        """Sweep periodically: tokens expire, and keys are withdrawn, without a notification."""
         while True:
             await asyncio.sleep(self._every_s)
             self._sweep()
@@ -160,7 +162,7 @@ def bound_audiences(
 
 class Bounds:
     def __init__(self, settings: Settings, counter: Counter, events: Events) -> None:
-        """`counter` is shared by all gateways."""
+        """Limits from the settings; `counter` is shared by all gateways."""
         refused = RefusalCounts()
         self.refusals = refused
         self.rate_limits = RateLimits(settings.limits, _rates(settings, counter), refused.add)
@@ -218,8 +220,9 @@ class Access:
         catalogs: Catalogs,
         events: Events,
     ) -> None:
-        """`sweep` closes the streams of callers that are no longer authenticated. `counter` is
-        shared by all gateways. `secrets` reads the credentials of sources."""
+        """Access control of a gateway. `sweep` closes the streams of callers that are no longer
+        authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
+        sources."""
         self._handle = handle
         self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
@@ -324,7 +327,7 @@ class Auditing(Collector):
     def __init__(
         self, settings: Settings, pool: Callable[[], Pool | None], refusals: Refusals
     ) -> None:
-        """`pool` returns None until the database has answered."""
+        """The audit log of a gateway; `pool` returns None until the database has answered."""
         audit = settings.audit
         self._settings = audit
         self._pool = pool
@@ -394,7 +397,7 @@ class Auditing(Collector):
             self._trail.sum_up()
 
     async def settle(self) -> None:
-        """Flush, while the database is still open."""
+        """Flush while the database is still open."""
         if self.enabled:
             self._trail.sum_up()
             await self._writer.settle()

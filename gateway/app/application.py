@@ -180,8 +180,8 @@ def application(
     lifespan: Lifespan[Starlette],
     siblings: Siblings | None = None,
 ) -> Starlette:
-    """`fronts` by path; `admin` is None without an admin API; `wings`: the routes of
-    theirs; `siblings` as in `Probes`."""
+    """The ASGI application. `fronts` by path; `admin` is None without an admin API; `wings`: their
+    routes; `siblings` as in `Probes`."""
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(

@@ -24,8 +24,8 @@ log = logging.getLogger("toolgate.embedding")
 
 
 class Embeddings(Collector):
-    """The embeddings of every purpose. Models load lazily, with the first text or query. Failures
-    here stop no gateway."""
+    """Embeddings of every purpose. Models load lazily, with the first text or query. A failure here
+    does not stop the gateway."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Embeddings(Collector):
         return next(one for one in ("unavailable", "ok", "disabled") if one in states)
 
     def embedder(self, purpose: str) -> Embedder | None:
-        """Embedder of queries; None: `missing` has the reason."""
+        """The embedder of queries; None: `missing` has the reason."""
         return self._of[purpose].serving.embedder
 
     def missing(self, purpose: str) -> str | None:
-        """Why there is no embedder of queries."""
+        """Reason why there is no embedder of queries."""
         return self._of[purpose].serving.note
 
     async def run(self) -> None:

@@ -54,7 +54,7 @@ class Gateway:
     """The wired parts of one gateway process."""
 
     def __init__(self, settings: Settings, siblings: Siblings | None = None) -> None:
-        """`siblings`: the other workers of this machine (`server.workers`)."""
+        """Wire a gateway. `siblings`: the other workers of this machine (`server.workers`)."""
         self.settings = settings
         self.siblings = siblings
         self.events = events = Events()
@@ -369,12 +369,12 @@ class Gateway:
         return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
 
     async def _outcome(self, context: Context, request: Request) -> Any:
-        """The outcome of a request that a tool call makes, with the middleware of now."""
+        """The outcome of a request that a tool call makes, with the current middleware."""
         return await self.dispatcher.outcome(context, request)
 
     @property
     def _middleware(self) -> list[Middleware]:
-        """Middleware before that of access."""
+        """Middleware in front of that of access."""
         return [self.metrics.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> AnswerProcessing:

@@ -75,7 +75,8 @@ class Jobs(Collector):
         server: Callable[[], OperationServer],
         heard: Heard,
     ) -> None:
-        """`server` has the operations; `heard` is called with every start and end."""
+        """A queue and its worker. `server` has the operations; `heard` is called with every start
+        and end."""
         self._settings = settings
         self._handle = handle
         self._server = server
@@ -122,7 +123,7 @@ class Jobs(Collector):
             self._worker.stop()
 
     async def settle(self) -> None:
-        """Stop, and wait until the jobs that run have ended, or wait for another start."""
+        """Stop, and wait until the running jobs have ended, or wait for another start."""
         self.stop()
         if self._worker is not None:
             await self._worker.settle()

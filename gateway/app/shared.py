@@ -39,8 +39,8 @@ class Shared:
         rules: Callable[[str], bytes],
         events: Events,
     ) -> None:
-        """`opened` returns the registry's database, None until it has answered; `rules` the version
-        of a tenant's policy rules."""
+        """State shared by gateways. `opened` returns the registry's database, None until it has
+        answered; `rules` the version of a tenant's policy rules."""
         mcp = settings.mcp
         self._distinct_principals = settings.auth.mode != "none"
         self._catalogs = catalogs
@@ -88,7 +88,7 @@ class Shared:
         self.sessions.set_principal_limit(self._per_principal(limits))
 
     async def run(self) -> None:
-        """Receive from other nodes, and send heartbeats, until cancelled."""
+        """Receive messages of other nodes, and send heartbeats, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.stores.run)
             tasks.start_soon(self.bus.run)
@@ -107,7 +107,7 @@ class Shared:
         )
 
     def _per_principal(self, limits: LimitsSettings) -> int:
-        """Most sessions of one principal; 0: unlimited, as all callers are the same one."""
+        """Session limit of one principal; 0: unlimited, as all callers are the same one."""
         return limits.principal_sessions if self._distinct_principals else 0
 
     def _version(self, tenant: str, toolset: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Wiring of wings: each is opened, served and closed by itself, and its failures are its own.
+"""Wiring of wings: each is opened, served and closed independently, and so are its failures.
 
 Imported only where a wing is switched on.
 """
@@ -59,7 +59,7 @@ from schemas.tool import Tool, ToolDraft, ToolResult
 log = logging.getLogger("toolgate.wings")
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0  # before a wing that failed is opened again
-READY_WAIT_S = 30.0  # most that readiness waits for wings to open
+READY_WAIT_S = 30.0  # time limit of readiness for the wings to open
 
 WingState = Literal["opening", "ok", "failed"]
 
@@ -102,7 +102,7 @@ class Wings:
 
     @property
     def states(self) -> dict[str, str]:
-        """By name, for the details of readiness."""
+        """States of the wings by name, for the details of readiness."""
         return {f"wing {one.name}": one.state for one in self._served}
 
     def middleware(self, handle: Handler, _route: Route) -> Handler:
@@ -117,7 +117,7 @@ class Wings:
         return offered
 
     def reconfigure(self) -> None:
-        """Use the middleware and the guards of now for requests that come over HTTP."""
+        """Use the current middleware and guards for requests that come over HTTP."""
         for one in self._served:
             one.calls.wire()
 
@@ -129,14 +129,15 @@ class Wings:
                 tasks.start_soon(one.run)
 
     async def stop(self, deadline: float) -> None:
-        """Close the wings before `deadline`, in monotonic time; what is late is cancelled."""
+        """Stop the wings before `deadline`, in monotonic time; those that are late are
+        cancelled."""
         with anyio.CancelScope(deadline=deadline):
             async with anyio.create_task_group() as tasks:
                 for one in self._served:
                     tasks.start_soon(one.stop)
 
     async def _begin(self, _pool: Pool) -> None:
-        """Wait, for some time, until each wing is open, or was not for once."""
+        """Open each wing, and wait for the first attempts, for a limited time."""
         with anyio.move_on_after(READY_WAIT_S):
             for one in self._served:
                 one.begin()
@@ -165,7 +166,7 @@ class Wings:
 
 
 class ServedWing:
-    """One wing, opened again after each failure."""
+    """Supervisor of one wing, which is opened again after each failure."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class ServedWing:
 
     @property
     def apps(self) -> dict[str, ASGIApp]:
-        """By path; those that it mounts answer while it is open."""
+        """Apps of the wing by path; they answer while it is open."""
         return {
             self._wing.root: self._api,
             **{path: _Mounted(self.name, path, lambda: self._apps) for path in self._wing.mounts},
@@ -228,7 +229,7 @@ class ServedWing:
             self._closed.set()
 
     async def stop(self) -> None:
-        """Close it, and wait until it is closed."""
+        """Stop the wing, and wait until it is closed."""
         self._stopping.set()
         if self._begun.is_set():
             await self._closed.wait()
@@ -258,7 +259,8 @@ class ServedWing:
             await self._ground.catalogs.reload(store, tenant)
 
     async def _opened(self) -> float:
-        """Keep it open until it is stopped or fails; returns for how many seconds it was open."""
+        """Open the wing and wait until it is stopped or fails; returns for how many seconds it was
+        open."""
         since = math.inf
         try:
             async with self._wing.open(await self._parts()) as offer:
@@ -286,14 +288,15 @@ class ServedWing:
 
     @property
     def _database(self) -> Database:
-        """Raises Unavailable before it has responded."""
+        """The database. Raises Unavailable before it has responded."""
         opened = self._ground.handle.opened
         if opened is None:
             raise Unavailable("The database does not respond yet")
         return opened
 
     async def _parts(self) -> WingParts:
-        """Raises ToolgateError and psycopg.Error, also for migrations that fail."""
+        """The parts of the wing. Raises ToolgateError and psycopg.Error, also for migrations that
+        fail."""
         ground, database = self._ground, self._database
         if self._wing.migrations is not None:
             async with database.connect() as connection:

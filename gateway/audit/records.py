@@ -160,7 +160,8 @@ class ChainEnd:
 
     @classmethod
     def of(cls, chain_id: str, last: int, last_hash: bytes, *rest: Any) -> "ChainEnd":
-        """From columns of audit_chain_t; `rest`: removed_sequence, removed_hash and seal."""
+        """The chain end in columns of audit_chain_t; `rest`: removed_sequence, removed_hash and
+        seal."""
         removed, removed_hash, seal = rest
         return cls(chain_id, (last, bytes(last_hash)), (removed, bytes(removed_hash)), bytes(seal))
 

@@ -60,8 +60,8 @@ async def maintain_regularly(
 
 
 async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:
-    """Run once, on one node at a time; returns the partitions dropped. Raises psycopg.Error and
-    PoolTimeout."""
+    """Run the maintenance once, on one node at a time; returns the partitions dropped. Raises
+    psycopg.Error and PoolTimeout."""
     cutoff = now - timedelta(days=days)
     async with borrowed(pool) as connection:
         if not await _try_lock(connection):
@@ -102,8 +102,8 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
 async def _record_removed(
     connection: AsyncConnection[TupleRow], key: bytes, row: dict[str, Any]
 ) -> None:
-    """Note `row` as the last removed record of its chain. Not if the record was tampered with: the
-    removed records then count as missing."""
+    """Record `row` as the last removed record of its chain. Not if the record was tampered with:
+    the removed records then count as missing."""
     chain_id, sequence = str(row["chain_id"]), row["sequence"]
     found = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
     chain = await found.fetchone()

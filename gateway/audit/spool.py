@@ -1,7 +1,7 @@
-"""Disk spool of records that wait for the database. Blocking; two threads may use it.
+"""Disk spool of audit records that wait for the database. Blocking; two threads may use it.
 
-    CHAIN.lock             locked by the process that writes the chain; released when it exits
-    CHAIN-NUMBER.jsonl     the header of the chain, then a record with its hash in each line
+    CHAIN.lock             locked by the process that writes the chain; released when it exits\\n
+CHAIN-NUMBER.jsonl     the header of the chain, then a record with its hash in each line
 
 Appended records are on disk (fsync) when `append` returns. A file is deleted when all of it is in
 the database, and the directory when it is empty. Files of dead processes are adopted by the next

@@ -1,4 +1,4 @@
-"""Tamper detection of the audit log: records changed, removed or inserted in the hash chains.
+"""Tamper detection of the audit log: changed, removed or inserted records of the hash chains.
 
 Undetectable without `audit.key`: a chain rebuilt, hashes included, by an attacker with write access
 to the database. With the key there remains a rollback of the end of the newest chain to an earlier
@@ -75,8 +75,9 @@ class ChainProblem:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """Counts of valid (`records`), invalid (`bad`) and `missing` records. Records of a chain whose
-    row was tampered with are not counted. `problems`: the first `PROBLEMS` breaks."""
+    """Report of a verification: counts of valid (`records`), invalid (`bad`) and `missing` records.
+    Records of a chain whose row was tampered with are not counted. `problems`: the first `PROBLEMS`
+    breaks."""
 
     heads: list[Head]
     records: int
@@ -130,7 +131,7 @@ async def verify(
 
 
 async def _total(connection: AsyncConnection, host_id: str) -> int:
-    """Number of records that the chains say they have."""
+    """Number of records according to the rows of the chains."""
     rows = await connection.execute(_TOTAL, [host_id])
     (total,) = await rows.fetchone() or (0,)
     return int(total)
@@ -171,7 +172,8 @@ async def _look(
     found: _Found,
     progress: Callable[[int], None],
 ) -> None:
-    """Verify all records of a chain. After a break it continues from the record's stored hash."""
+    """Verify all records of a chain. After a break, verification continues from the record's stored
+    hash."""
     sequence, before = chain.removed
     async with aclosing(rows_of(connection, _RECORDS, {"chain": chain.id})) as rows:
         async for row in rows:

@@ -1,4 +1,4 @@
-"""Idempotent, ordered inserts of records into the database."""
+"""Audit writer: idempotent, ordered inserts of records into the database."""
 
 import logging
 import socket
@@ -150,7 +150,8 @@ class AuditWriter:
     def __init__(
         self, settings: Audit, spool_dir: Path, host_id: str, pool: Callable[[], Pool | None]
     ) -> None:
-        """`host_id`: the tenant of the gateway. `pool` is None until the database has answered."""
+        """A writer for the tenant `host_id` of the gateway. `pool` is None until the database has
+        answered."""
         self._settings = settings
         self._spool_dir = spool_dir
         self._host_id = host_id
@@ -227,7 +228,7 @@ class AuditWriter:
         await self._spool_lines()
 
     async def close(self) -> None:
-        """Spool what is left and close, after the last entry."""
+        """Spool the remaining records and close, after the last entry."""
         if self.waiting:
             await self._open([])
             await self._spool_lines()

@@ -9,7 +9,8 @@ log = logging.getLogger("toolgate.access")
 
 
 class AccessLog:
-    """Logs method, path, status, time and request id; never the query, which may hold secrets."""
+    """Logs method, path, status, time and request id of each request; never the query, which may
+    hold secrets."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
 """Authentication of HTTP requests: bearer tokens and API keys.
 
-Refuses no request: `Identity` carries the reason why the caller is anonymous, and the code that
-requires a principal raises it.
+No request is refused here: `Identity` carries the reason why the caller is anonymous, and the code
+that requires a principal raises it.
 """
 
 import hmac
@@ -50,7 +50,7 @@ class UnknownKey(InvalidTokenError):
 
 class KeyTable:
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds since the epoch."""
+        """API keys as last loaded; `clock`: seconds since the epoch."""
         self._clock = clock
         self._keys: dict[str, tuple[KnownKey, Identity]] = {}
         self._used: dict[tuple[str, str], float] = {}  # keys used since the last write
@@ -65,8 +65,8 @@ class KeyTable:
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         known, identity = self._keys.get(id_, (None, None))
         given = digest_of(secret)
-        # constant time: an unknown key is compared too, so timing does not reveal that it is
-        # unknown
+        # constant time: an unknown key is compared too, so that timing does not reveal which keys
+        # exist
         same = hmac.compare_digest(given, known.digest if known else bytes(len(given)))
         same = same and is_key(text)
         if known is None or identity is None or not same or not self._is_good(known):
@@ -137,9 +137,9 @@ class Authenticator:
         public_url: str = "",
         bound: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
-        """`tenant`: the default tenant, for callers that no token assigns to one. `clock`: seconds
-        since the epoch. `bound`: see Tokens; used only while `auth.bind_audience` is "endpoint".
-        Raises ToolgateError for unusable keys."""
+        """An authenticator with these settings. `tenant`: the default tenant, for callers that no
+        token assigns to one. `clock`: seconds since the epoch. `bound`: see Tokens; used only while
+        `auth.bind_audience` is "endpoint". Raises ToolgateError for unusable keys."""
         self._anonymous = Identity(Principal("anonymous", tenant))
         self._open = auth.mode == "none"
         self._issuers = issuers_of(auth, tenant, public_url) if auth.mode == "jwt" else []
@@ -189,7 +189,7 @@ class Authenticator:
         self._tokens.revoke(await revoked(pool))
 
     async def tidy(self, pool: Pool) -> None:
-        """Periodic maintenance: deferred writes to the registry and removal of expired rows."""
+        """Maintain the registry periodically: deferred writes and removal of expired rows."""
         if self.keys is not None:
             await self.keys.write_uses(pool)
         if self._issuers:

@@ -34,7 +34,7 @@ class BodyBudget:
     def __init__(
         self, limits: LimitsSettings, refused: Callable[[str], None] = lambda _limit: None
     ) -> None:
-        """`refused` is called with the name of the exceeded limit."""
+        """A budget from `limits`; `refused` is called with the name of the exceeded limit."""
         self.reconfigure(limits)
         self._refused = refused
         self._clients: Counter[str | None] = Counter()  # by network
@@ -71,7 +71,8 @@ class BodyGuard:
     """Refuses a body that exceeds the budget before it is read: 429 or 503."""
 
     def __init__(self, app: ASGIApp, budget: BodyBudget, largest_bytes: int) -> None:
-        """`largest_bytes`: fronts read no body whose declared length exceeds it."""
+        """A guard in front of `app`. `largest_bytes`: fronts read no body whose declared length
+        exceeds it."""
         self._app = app
         self._budget = budget
         self._largest = largest_bytes
@@ -109,9 +110,9 @@ class _Body:
         self._held = 0
 
     def grow(self, size: int) -> None:
-        """Raises TooManyRequests and Overloaded."""
+        """Take more of the budget. Raises TooManyRequests and Overloaded."""
         self._size += size
-        if size and self._size > SMALL_BYTES:  # what was taken stays when the budget shrinks
+        if size and self._size > SMALL_BYTES:  # the share taken stays when the budget shrinks
             self._budget.take(self._client, self._size - self._held, self._held)
             self._held = self._size
 

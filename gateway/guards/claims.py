@@ -60,6 +60,6 @@ def scopes(claims: Claims) -> frozenset[str]:
 
 
 def strings(value: Any) -> frozenset[str]:
-    """Words of a list of texts, or of one space-separated text; other types give none."""
+    """Words of a list of texts, or of one space-separated text; none for other types."""
     texts = value if isinstance(value, list) else [value]
     return frozenset(word for text in texts if isinstance(text, str) for word in text.split())

@@ -7,8 +7,8 @@ Bytes of incomplete requests have the same budget as large bodies, in total and 
 thousands of slow clients fill the memory, too. Clients behind a trusted proxy share only the total,
 because a request's client is named in a header, which is not complete yet.
 
-uvicorn reads on with each response, whatever it has parsed already: without backpressure, one
-client that pipelines requests and reads no responses would fill the memory.
+uvicorn continues to read after each response, whatever it has parsed already: without backpressure,
+one client that pipelines requests and reads no responses would fill the memory.
 """
 
 import resource
@@ -138,7 +138,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Raises HeadersTooLarge, which ends the parsing."""
+        """Count a parsed header. Raises HeadersTooLarge, which ends the parsing."""
         self._head_fields += 1
         if self._head_fields > self.limits.headers:
             raise self._too_large("headers")
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
+        """Begin a request. Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
         self._add(len(self.url))
         self._part = BODY
         if len(self.pipeline) >= self.limits.pipelined:

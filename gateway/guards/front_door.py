@@ -29,7 +29,7 @@ class FrontDoor:
         self._shed = shed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # `/mcp/` is meant for `/mcp`; a redirect would lose the body of a POST
+        # `/mcp/` means `/mcp`; a redirect would lose the body of a POST
         path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
         front = self._fronts.get(path)
         if front is None:

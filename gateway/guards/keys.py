@@ -11,8 +11,8 @@ unknown key id triggers a fetch, too, at most every `auth.jwks_cooldown_s`, howe
 come. While fetching fails the last keys serve, for `auth.jwks_stale_s`. A set without a usable key
 counts as a failed fetch.
 
-The gateway starts without them. Requests with a token then get 503, not 401: a client whose token
-is called bad discards it and asks its user to log in again.
+The gateway starts without key sets. Until they are fetched, requests with a token get 503, not 401:
+a client whose token is called bad discards it and asks its user to log in again.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class LocalKeys:
         self.path = path
 
     async def reload(self) -> bool:
-        """Whether the keys may have changed; never, because files are read only on reload."""
+        """Whether the keys may have changed: never, because files are read only on reload."""
         return False
 
 
@@ -143,8 +143,8 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
 
 
 def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
-    """The usable keys of a JWKS; others are left out, as RFC 7517 (5) has it. Raises Unusable when
-    none is left, and for a set that contains secrets."""
+    """The usable keys of a JWKS; others are left out, as RFC 7517 (5) has it. Raises UnusableKey
+    when none is left, and for a set that contains secrets."""
     keys, reasons = [], []
     for number, jwk in enumerate(_members(data), 1):
         try:
@@ -161,7 +161,7 @@ def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
 
 
 def _members(data: bytes) -> list[dict[str, Any]]:
-    """The keys as published. Raises Unusable if one is secret."""
+    """The keys as published. Raises UnusableKey if one is secret."""
     try:
         members = msgspec.json.decode(data)["keys"]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -263,7 +263,7 @@ class RemoteKeys:
             return True
 
     async def check(self) -> str | None:
-        """Fetch; the reason why the keys are unusable, if so."""
+        """Fetch the key set; returns the reason why its keys are unusable, if so."""
         async with self._turn:
             return await self._fetch()
 
@@ -273,14 +273,14 @@ class RemoteKeys:
         return self._fetched + self._auth.jwks_ttl_s
 
     def _pause_s(self) -> float:
-        """Minimum pause between two attempts, s."""
+        """Minimum pause between two fetches, s."""
         if self.ring is None:
             growing = FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 30)
             return min(growing, self._auth.jwks_cooldown_s)
         return self._auth.jwks_cooldown_s
 
     async def _fetch(self) -> str | None:
-        """The reason of the failure, if any."""
+        """Fetch the key set; returns the reason of the failure, if any."""
         self._tried = self._clock()
         try:
             async with asyncio.timeout(self._auth.jwks_timeout_s):
@@ -310,7 +310,7 @@ class RemoteKeys:
             log.info("jwks_changed", extra={"url": self.url, "keys": len(ring.keys)})
 
     async def _read(self) -> bytes:
-        """The body of the key set. Raises Unusable."""
+        """The body of the key set. Raises UnusableKey."""
         limit = self._auth.jwks_bytes
         headers = {"Accept": "application/jwk-set+json, application/json;q=0.9"}
         async with (

@@ -27,8 +27,8 @@ class ResourceIdentifiers:
     def __init__(
         self, public_url: str, endpoints: Collection[str], *, main: str = "", whole: bool = False
     ) -> None:
-        """`endpoints` are paths; `main` is the default one: "" for the whole server. `whole`:
-        tokens are issued for the server, not for one endpoint."""
+        """Resource identifiers. `endpoints` are paths; `main` is the default one: "" for the whole
+        server. `whole`: tokens are issued for the server, not for one endpoint."""
         self._public = urlsplit(public_url.rstrip("/")) if public_url else None
         self._endpoints = frozenset(endpoints)
         self._main = main
@@ -137,7 +137,7 @@ class Challenges:
         return b'%b, resource_metadata="%b"' % (self._scoped(challenge), url)
 
     def _scoped(self, challenge: bytes) -> bytes:
-        """Merge the scopes into one list, those that every call needs first."""
+        """Merge the scopes into one list, those that every call requires first."""
         before, given, after = challenge.partition(SCOPE)
         named, end, rest = after.partition(b'"')
         scopes = dict.fromkeys([*self._required, *named.decode("latin-1").split()])
@@ -153,17 +153,19 @@ class WellKnown:
     def __init__(
         self, oauth: OAuth, resources: ResourceIdentifiers, legacy: Metadata | None
     ) -> None:
-        """`legacy` gives the authorization server's own metadata; None: it is not served."""
+        """The metadata of `resources`. `legacy` gives the authorization server's own metadata;
+        None: it is not served."""
         self._oauth = oauth
         self._resources = resources
         self._legacy = legacy
 
     async def resource(self, request: Request) -> Response:
-        """RFC 9728, section 3.2: metadata of the server and of each endpoint."""
+        """Metadata of the server and of each endpoint (RFC 9728, section 3.2)."""
         return await self._answer(request, self._resource)
 
     async def authorization_server(self, request: Request) -> Response:
-        """RFC 8414 at our own origin, where clients of 2025-03-26 look."""
+        """Metadata of the authorization server at the gateway's origin (RFC 8414), where clients of
+        2025-03-26 look for it."""
         return await self._answer(request, self._authorization_server)
 
     async def _answer(

@@ -46,8 +46,8 @@ class Shedding:
         used: Callable[[], int] | None = None,
         running: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`refused` is called with the name of the limit; `used` returns the resident bytes of the
-        process, `running` the number of running calls."""
+        """Load shedding within `limits`. `refused` is called with the name of the limit; `used`
+        returns the resident bytes of the process, `running` the number of running calls."""
         self._refused = refused
         self._running = running
         self.reconfigure(limits)
@@ -82,7 +82,7 @@ class Shedding:
             due = now
 
     def look(self, lag_s: float) -> None:
-        """Take a sample; the event loop is `lag_s` behind."""
+        """Take a sample; the event loop is `lag_s` late."""
         self._look_at_lag(lag_s)
         self._look_at_memory()
         reason = TOO_FULL if self._full else TOO_LATE if self._late else ""

@@ -68,8 +68,9 @@ class Tokens:
         clock: Callable[[], float],
         bound: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
-        """`clock`: seconds since the epoch. `bound`: accepted audiences of tokens for a path, one
-        of which has to be in `aud`; None: independent of the path."""
+        """A verifier of the tokens of `issuers`. `clock`: seconds since the epoch. `bound`:
+        accepted audiences of tokens for a path, one of which has to be in `aud`; None: independent
+        of the path."""
         self._auth = auth
         self._clock = clock
         self._bound = bound
@@ -155,7 +156,7 @@ class Tokens:
         return token
 
     def _name(self, token: Token, mark: str) -> None:
-        """Set the principal, if the token names one."""
+        """Set the principal, if the token has a usable subject."""
         name = token.issuer.name(token.claims)
         if name is None:
             return

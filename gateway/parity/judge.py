@@ -115,7 +115,7 @@ def differences(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1, and 1.0 is."""
+    """Whether two JSON values are equal: true is not 1, and 1.0 is."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return bool(one == other)

@@ -43,9 +43,9 @@ def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
 
 
 def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
-    """The ledger's reason, if one answer is what the vector expects and the other what the ledger
-    records of light-hybrid-4j. Any other answer, such as that of a server that lacks the feature,
-    is not covered by the ledger."""
+    """The ledger's reason for a difference, if one answer is what the vector expects and the other
+    what the ledger records of light-hybrid-4j. Any other answer, such as that of a server that
+    lacks the feature, is not covered by the ledger."""
     ledger = one.run.vector.ledger
     if ledger is None or ledger.legacy is None or one.passed == other.passed:
         return None

@@ -48,8 +48,8 @@ class VectorPlan:
 
 
 def plan(runs: Iterable[VectorRun], compat: Mode, *, legacy: bool, rpc: bool) -> VectorPlan:
-    """Select the runs. `legacy`: light-hybrid-4j's answers are expected, and vectors without a
-    known one are skipped. So are those for /rpc unless the target has it (`rpc`)."""
+    """Select the runs to play. `legacy`: light-hybrid-4j's answers are expected, and vectors
+    without a known one are skipped. So are those for /rpc unless the target has it (`rpc`)."""
     due: list[VectorRun] = []
     left_out: dict[str, int] = {}
     other = "spec" if compat == "strict" else "strict"
@@ -145,7 +145,8 @@ _NO_ACTION = {
 
 
 async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
-    """Raises ToolgateError where the server, or a path that `runs` need, is missing."""
+    """Check the target. Raises ToolgateError where the server, or a path that `runs` need, is
+    missing."""
     for target in _targets(runs):
         url = sender.url(target)
         try:
@@ -160,9 +161,9 @@ async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
 async def equipped(
     sender: Sender, suite: Suite, runs: Sequence[VectorRun], tokens: Mapping[str, str]
 ) -> None:
-    """Raises ToolgateError where the server lacks services that files of `suite` need; checked
-    before other calls, because a real service of the same name would take the vectors for
-    commands."""
+    """Check the services of the target. Raises ToolgateError where the server lacks services that
+    files of `suite` need; checked before other calls, because a real service of the same name would
+    take the vectors for commands."""
     for needed in sorted({file.needs for file in suite.files if file.needs is not None}):
         for target in _targets(run for run in runs if _calls(run, needed)):
             if await _lacking(sender, _call(needed, target, tokens), tokens):

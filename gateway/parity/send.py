@@ -22,7 +22,7 @@ ANSWER_LIMIT_BYTES = 64 * 2**20
 
 
 class Unanswered(ToolgateError):
-    """There was no HTTP answer; `str()` gives the reason."""
+    """No HTTP answer was received; `str()` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ async def opened(base: str, paths: Mapping[str, str], timeout_s: float) -> Async
 
 
 def query_string(query: str | Mapping[str, Any]) -> str:
-    """Each member percent-encoded once, except letters, digits and -._~; values other than text as
-    JSON. A query given as text is not encoded."""
+    """Query string of `query`: each member percent-encoded once, except letters, digits and -._~;
+    values other than text as JSON. A query given as text is not encoded."""
     if isinstance(query, str):
         return query
     return "&".join(

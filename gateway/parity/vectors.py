@@ -31,7 +31,7 @@ SHIPPED = Path(__file__).with_name("shipped")
 
 
 class VectorRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """One request. At most one of `body`, `text`, `parts` and `base64` is set."""
+    """Request of a vector. At most one of `body`, `text`, `parts` and `base64` is set."""
 
     target: Target | tuple[Target, ...]  # several: the vector is played to each
     method: str = "POST"
@@ -46,7 +46,7 @@ class VectorRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer. At most one of `body`, `match`, `text` and `empty` is set."""
+    """Expected answer. At most one of `body`, `match`, `text` and `empty` is set."""
 
     status: int | tuple[int, ...]
     headers: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Ledger(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Vector(Struct, frozen=True, forbid_unknown_fields=True):
-    """Either `given` and `expect`, or `steps`, played in their order."""
+    """Vector: either `given` and `expect`, or `steps`, played in their order."""
 
     id: str
     title: str
@@ -109,7 +109,7 @@ class VectorFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class VectorRun:
-    """A vector for one target."""
+    """Run of a vector on one target."""
 
     label: str  # L1, or L1@rpc where a vector has several targets
     vector: Vector
@@ -117,7 +117,7 @@ class VectorRun:
 
     @property
     def mode_free(self) -> bool:
-        """Whether only /rpc is called, which has one mode."""
+        """Whether the run calls only /rpc, which has one mode."""
         return all(step.given.target == "rpc" for step in self.steps)
 
     def due(self, compat: Mode) -> bool:
@@ -170,7 +170,7 @@ def _file(path: Path) -> VectorFile:
 
 
 def _problem(vector: Vector) -> str | None:
-    """A constraint of the format that the vector violates and types cannot express, if any."""
+    """The violation of a constraint that types cannot express, if any."""
     steps = vector.all_steps
     single = vector.given is not None and vector.expect is not None
     if (vector.given is None) != (vector.expect is None) or single == bool(vector.steps):

@@ -1,1 +1,1 @@
-"""Authorization: policy rules and approvals. Knows no transport."""
+"""Authorization: policy rules and approvals. It knows no transport."""

@@ -29,9 +29,9 @@ class ApprovalGate:
         self._shown = shown
 
     async def used(self, call: ToolCall, decision: Decision) -> tuple[Approvals, str]:
-        """Consume the approval of this call; returns its store and id, for `give_back`.
-        Raises ApprovalRequired where there is none, TooManyRequests for a caller with too many
-        pending requests, and Unavailable."""
+        """Consume the approval of this call; returns its store and id, for `give_back`. Raises
+        ApprovalRequired where there is none, TooManyRequests for a caller with too many pending
+        requests, and Unavailable."""
         principal = call.context.principal
         wanted = ApprovalRequest(
             principal=principal.id,

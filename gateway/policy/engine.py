@@ -28,8 +28,8 @@ CLAIMS = (1000, 65_536, 16)  # limits of token claims: values, bytes of text, ne
 
 
 def facts_of(principal: Principal) -> dict[str, Any] | None:
-    """The principal for expressions. None: its claims exceed `CLAIMS`, so rules over the principal
-    fail; dropping the claims could match a principal without any."""
+    """The principal as expressions see it. None: its claims exceed `CLAIMS`, so rules over the
+    principal fail; dropping the claims could match a principal without any."""
     claims = dict(principal.claims)
     if too_large(claims, *CLAIMS) is not None:
         return None
@@ -84,7 +84,7 @@ class Subject:
 
     @classmethod
     def named(cls, kind: ItemKind, name: str, source: str) -> "Subject":
-        """A prompt, resource or template: read-only, without a tier."""
+        """Subject of a prompt, resource or template: read-only, without a tier."""
         return cls("", (name,), source, None, destructive=False, read_only=True, kind=kind)
 
     def values(self, tier: str) -> dict[str, Any]:
@@ -102,7 +102,8 @@ class Subject:
 
 
 def is_judged(tool: Tool) -> bool:
-    """Whether rules apply: built-in tools are open to all and show permitted entries only."""
+    """Whether rules apply to the tool: built-in tools are open to all and show permitted entries
+    only."""
     return not tool.binding.facts.own
 
 
@@ -111,8 +112,8 @@ class CompiledRule:
     rules do not. If it cannot be compiled, approve becomes deny."""
 
     def __init__(self, name: str, rule: Rule, steps: int, *, stored: bool = False) -> None:
-        """`steps`: evaluation limit of `when`. Raises InvalidExpression; but a stored rule, which
-        another release may have written, always fails instead."""
+        """Compile `rule`. `steps`: evaluation limit of `when`. Raises InvalidExpression; but a
+        stored rule, which another release may have written, always fails instead."""
         self.name = name
         self.rule = rule
         self.effect: Effect = rule.effect
@@ -140,7 +141,8 @@ class CompiledRule:
         return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
     def unfit(self, principal: Principal, toolset: str | None) -> str | None:
-        """The first of `toolsets`, `principals`, `roles`, `scopes` not to match; None: match."""
+        """The first of `toolsets`, `principals`, `roles`, `scopes` that does not match; None:
+        match."""
         rule = self.rule
         if rule.toolsets and toolset not in rule.toolsets:
             return "toolsets"
@@ -153,7 +155,8 @@ class CompiledRule:
         return None
 
     def misses(self, subject: Subject, tier: str) -> str | None:
-        """The first of `sources`, `tiers`, `destructive`, `tools` not to match; None: match."""
+        """The first of `sources`, `tiers`, `destructive`, `tools` that does not match; None:
+        match."""
         if self._sources and subject.source not in self._sources:
             return "sources"
         if self._tiers and tier not in self._tiers:
@@ -199,7 +202,7 @@ DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_
 
 @dataclass(frozen=True, slots=True)
 class CallerStanding:
-    """A caller as the rules see it: equal for callers whom they treat alike."""
+    """Standing of a caller: equal for callers whom the rules treat alike."""
 
     key: tuple[Any, ...]
     rules: tuple[CompiledRule, ...]  # that apply to the caller, by precedence
@@ -228,7 +231,7 @@ class ToolVerdict:
         return self.decision.effect == "deny" and all(one.effect == "deny" for one in self.later)
 
     def decided(self, values: Values | None) -> Decision:
-        """Decide with the variables of expressions, arguments included; None: too large."""
+        """The decision for the variables of expressions, arguments included; None: too large."""
         found = self.decision
         for rule in self.later:
             if rule.holds(values):
@@ -241,8 +244,8 @@ class ToolVerdict:
 
 class Engine:
     def __init__(self, policy: Policy, stored: Mapping[str, Rule]) -> None:
-        """Rules of the settings override stored ones of the same name. Raises
-        InvalidExpression for a rule of the settings."""
+        """An engine for `policy` and stored rules: rules of the settings override stored ones of
+        the same name. Raises InvalidExpression for a rule of the settings."""
         steps = policy.expression_steps
         own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
         kept = {

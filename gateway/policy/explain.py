@@ -58,7 +58,8 @@ def explain(
     arguments: Any,
     levels: int,
 ) -> Explanation:
-    """Explain a call. `arguments` None: not known yet; nested deeper than `levels`: too large."""
+    """Explain the decision on a call. `arguments` None: not known yet; nested deeper than `levels`:
+    too large."""
     standing = engine.standing(principal, toolset)
     verdict = engine.verdict(standing, subject)
     values: dict[str, Any] | None = engine.values(standing, subject)

@@ -1,4 +1,4 @@
-"""Index from policy rules to matching catalog entries: computed once, for all callers.
+"""Visibility index: which catalog entries the rules hide, computed once for all callers.
 
 Sets of entries are bitmaps in an integer, so that the hidden ones of ten thousand tools take some
 microseconds. Results equal `Engine.verdict` of each entry; tests compare the two.
@@ -41,7 +41,7 @@ from schemas.tool import Tool
 
 class RuleIndex:
     def __init__(self, engine: Engine, catalog: Catalog) -> None:
-        """Bits index the catalog's tools, then its items."""
+        """An index whose bits are the catalog's tools, then its items."""
         self._engine = engine
         self._subjects: Sequence[Subject] = [
             *map(Subject.of, catalog.tools),
@@ -106,7 +106,7 @@ class RuleIndex:
         return {fact: _at(found) for fact, found in places.items()}
 
     def _holding(self, rule: CompiledRule, among: int, standing: CallerStanding | None) -> int:
-        """Entries where the rule's expression holds: evaluated once per group of `_grouped`."""
+        """Entries for which the rule's expression holds: evaluated once per group of `_grouped`."""
 
         def holds(subject: Subject) -> bool:
             if standing is None:
@@ -135,7 +135,7 @@ class RuleIndex:
 
     @cached_property
     def _above(self) -> dict[int, int]:
-        """By clearance, the entries above it."""
+        """Entries above each clearance."""
         ranks = [self._engine.rank(subject) for subject in self._subjects]
         highest = max(ranks, default=0)
         return {at: _bits([rank > at for rank in ranks]) for at in range(-1, highest)}
@@ -188,7 +188,8 @@ class _Rules:
 
 class PolicyView:
     def __init__(self, policy: Policy, levels: int, events: Events | None = None) -> None:
-        """`levels`: nesting limit of arguments. Raises InvalidExpression."""
+        """The rules of all tenants. `levels`: nesting limit of arguments. Raises
+        InvalidExpression."""
         self._policy = policy
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         self._usual = Engine(policy, NO_RULES)
@@ -271,8 +272,8 @@ class PolicyView:
         return view or views.put(key, _view(catalog, hidden, _denied(whole, elsewhere)))
 
     def admits(self, context: Context, located: Located) -> bool:
-        """Whether the caller may read a resource. An unlisted one is judged as if listed under its
-        URI; one from a template follows the template, unless a rule denies it."""
+        """Whether the caller may read a resource. One that is not listed is judged as if listed
+        under its URI; one from a template follows the template, unless a rule denies it."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return True
@@ -287,7 +288,7 @@ class PolicyView:
         return not found.hidden or (item is not None and found.decision.rule == DEFAULT)
 
     def decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
-        """Decide a call. Raises InvalidParams for arguments too large for the rules."""
+        """Decide on a call. Raises InvalidParams for arguments too large for the rules."""
         if not is_judged(tool):
             return OWN
         rules = self._rules(context.principal.tenant)
@@ -374,8 +375,8 @@ class Refusals:
         self._catalogs = catalogs
 
     def __call__(self, context: Context, method: str, name: str) -> Decision | None:
-        """The decision that hides the subject from the caller; None if not hidden or not
-        existing."""
+        """The decision that hides the subject of a request from the caller; None if it is visible,
+        or does not exist."""
         subject = _subject(self._of(context), method, name)
         return None if subject is None else self._policy_view.refusal(context, subject)
 
