@@ -93,8 +93,8 @@ class Approvals:
         self, approval_id: str, approve: bool, by: str, makers: Collection[str] = ()
     ) -> Approval | None:
         """Approve or reject a waiting call; an approved one may be made for as long as it could
-        have waited. `makers`: of the key that `by` decides with. None: it does not wait, or no
-        longer. Raises ApprovalRefused where the same people are behind call and approval."""
+        have waited. `makers`: of the key that `by` decides with. None: the call does not wait, or
+        no longer. Raises ApprovalRefused where the same people are behind call and approval."""
         async with borrowed(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -149,8 +149,8 @@ class Approvals:
     async def ask(
         self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> tuple[str, datetime]:
-        """The id of the waiting approval of this call, and its expiry; idempotent. Raises
-        TooManyWaiting for a caller who has `limit` of them."""
+        """Request an approval of this call: its id and expiry; idempotent. Raises TooManyWaiting
+        for a caller who has `limit` of them."""
         values = {
             "host": self._host_id,
             "principal": wanted.principal,

@@ -1,4 +1,4 @@
-"""Keeps access data current with the database: keys, revocations, rules, secrets.
+"""Follower of access data in the database: keys, revocations, rules, secrets.
 
 The triggers of the tables notify `toolgate_access` with the name of the changed kind. A
 notification can be missed, so everything is also re-read at an interval.
@@ -24,7 +24,8 @@ Load = Callable[[Pool], Awaitable[None]]
 
 class AccessFeed:
     def __init__(self, loads: Mapping[str, Load], every_s: float) -> None:
-        """`loads` by the names in notifications; every `every_s` seconds all are run."""
+        """A follower with `loads` by the names in notifications; every `every_s` seconds all are
+        run."""
         self._loads = loads
         self._every_s = every_s
         self._turn = asyncio.Lock()  # an older read must not replace a newer one

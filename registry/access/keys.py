@@ -54,7 +54,7 @@ class ApiKey:
     principal: str  # the identity of its callers
     scopes: tuple[str, ...]
     roles: tuple[str, ...]
-    # the principal who made it; where that one came with a key, also the makers of that key
+    # principal who made the key; where that one came with a key, also the makers of that key
     makers: tuple[str, ...]
     created: datetime
     expires: datetime | None = None  # None: never
@@ -88,9 +88,9 @@ class ApiKeys:
         expires: datetime | None = None,
         makers: Iterable[str] = (),
     ) -> tuple[ApiKey, str]:
-        """A new key, and its text, which cannot be shown again. `principal` None: "key:NAME", or,
-        where an earlier key had that, with "#" and the new id appended: a new key inherits no
-        permissions. Raises KeyRefused."""
+        """Create a key; returns it with its text, which cannot be shown again. `principal` None:
+        "key:NAME", or, where an earlier key had that, with "#" and the new id appended: a new key
+        inherits no permissions. Raises KeyRefused."""
         makers = tuple(sorted(set(makers)))
         _check(name, principal or f"key:{name}", scopes, roles, expires=expires)
         if len(makers) > MAKERS_LIMIT:

@@ -18,7 +18,8 @@ class RevocationRefused(ToolgateError):
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Either `jti`, or `subject` with `issued_before`. All times have a time zone."""
+    """Revocation of a token: either `jti`, or `subject` with `issued_before`. All times have a time
+    zone."""
 
     jti: str | None
     subject: str | None  # the id of a principal; its tokens without `iat` are revoked, too
@@ -124,7 +125,7 @@ def _revocation(id_: UUID, *row: Any) -> Revocation:
 
 
 def _check(one: Revocation) -> None:
-    """Raises RevocationRefused."""
+    """Check a revocation. Raises RevocationRefused."""
     of_subject = one.subject is not None and one.issued_before is not None
     if (one.jti is None) == (one.subject is None) or (one.subject is not None) != of_subject:
         raise RevocationRefused("expected a jti, or a subject and the time before which")

@@ -257,7 +257,7 @@ def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
 
 
 def _check_host(token_url: str | None) -> None:
-    """Raises SecretRefused."""
+    """Check that the host of a token URL is allowed. Raises SecretRefused."""
     try:
         if token_url is not None:
             check_host(token_url)

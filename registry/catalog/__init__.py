@@ -1,1 +1,1 @@
-"""The catalog: an immutable snapshot of a tenant's tools and resources, and its updates."""
+"""Catalogs: immutable snapshots of a tenant's tools and resources, and their updates."""

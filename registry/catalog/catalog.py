@@ -1,5 +1,4 @@
-"""The catalog: the tools, prompts and resources of a tenant, listed and called without the
-database.
+"""Catalog: the tools, prompts and resources of a tenant, listed and called without the database.
 
 An immutable snapshot: a request keeps the one that it began with. `registry.catalog.catalogs` holds
 the current one of each tenant.
@@ -51,11 +50,11 @@ class Catalog:
         checkers: dict[str, Checker] | None = None,
         view_of: "Catalog | None" = None,
     ) -> None:
-        """`shaping` rewrites tools for lists; without it they are listed as they are. `denied` are
-        ids of tools that are hidden from this view. `searchable`: the gateway's own tools for
-        finding others are part of it. `checkers` are compiled schemas by the name of a tool, shared
-        with another catalog. `view_of`: the ids of hybrid actions and the URIs of resources lead
-        where they lead in that one, or nowhere."""
+        """A snapshot. `shaping` rewrites tools for lists; without it they are listed as they are.
+        `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
+        tools for finding others are part of it. `checkers` are compiled schemas by the name of a
+        tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
+        URIs of resources resolve as they do there, or not at all."""
         self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Final = {source.name: source for source in sources}
         self.servers: Final = {
@@ -105,8 +104,8 @@ class Catalog:
         return self._lookup.by_id.get(tool_id)
 
     def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
-        """The tool of this name; else the one that a profile renamed so, preferably `chosen`; else
-        the one that formerly had it."""
+        """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
+        else the one that formerly had the name."""
         return self._lookup.find(name, chosen) or self._own_by_name.get(name)
 
     def called(self, tool: Tool, chosen: Chosen) -> str:
@@ -206,10 +205,9 @@ class Catalog:
         items: Collection[tuple[ItemKind, str]],
         denied: frozenset[str],
     ) -> "Catalog":
-        """This catalog for a caller who may not see some tools (by id) and items (by kind and
-        name), nor a source that has no others. `denied` are all tools that the caller may not call,
-        those of other toolsets included. Resources are located as before: lists contain only
-        some."""
+        """The view of a caller who may not see some tools (by id) and items (by kind and name), nor
+        a source that has no others. `denied` are all tools that the caller may not call, those of
+        other toolsets included. Resources are located as before: lists contain only some."""
         left = [tool for tool in self.tools if tool.id not in tools]
         here = [item for item in self.items if (item.kind, item.name) not in items]
         lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
@@ -224,7 +222,7 @@ class Catalog:
         return self.without(scripts, (), self.denied | scripts) if scripts else self
 
     def changed(self, before: "Catalog") -> frozenset[ListKind]:
-        """The kinds of lists that differ from those of `before`."""
+        """Kinds of lists that differ from those of `before`."""
         then = before.lists.digests
         return frozenset(kind for kind, one in self.lists.digests.items() if one != then[kind])
 

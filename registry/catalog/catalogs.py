@@ -41,8 +41,9 @@ class Catalogs:
         shows_scripts: bool = True,
         events: CatalogEvents | None = None,
     ) -> None:
-        """`lists_skills`: skills are prompts and resources, too. `own` is the gateway's tenant; "":
-        all are its own. `shows_scripts`: tools that are scripts are visible to callers."""
+        """Catalogs of all tenants. `lists_skills`: skills are prompts and resources, too. `own` is
+        the gateway's tenant; "": all are its own. `shows_scripts`: tools that are scripts are
+        visible to callers."""
         self._toolsets = toolsets
         self._lists_skills = lists_skills
         self._own = own

@@ -1,4 +1,4 @@
-"""Feed: keeps catalogs current with the database, one run at a time.
+"""Catalog feed: keeps catalogs current with the database, one run at a time.
 
 Also imports the sources of the settings: those missing in the database before the gateway is ready,
 the others in the background.
@@ -104,9 +104,10 @@ class Feed:
         wings: Collection[str] = (),
         components: Sequence[Component] = (REGISTRY,),
     ) -> None:
-        """`services`: the actions of each source that is written in Python. `lister` lists the
-        tools of other MCP servers. `handle` gets the database once it responds, with the tables of
-        `components`. `wings`: the names of those that are switched on."""
+        """A feed that is not running yet. `services`: the actions of each source that is
+        written in Python. `lister` lists the tools of other MCP servers. `handle` gets the
+        database once it responds, with the tables of `components`. `wings`: the names of those
+        that are switched on."""
         self._database = database
         self._components = components
         self._imports = imports

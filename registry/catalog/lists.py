@@ -63,7 +63,7 @@ class Listing:
     """A list of one kind, ordered by name and served in pages."""
 
     def __init__(self, names: Sequence[str], encode: Callable[[Revision], list[bytes]]) -> None:
-        """`encode` returns all entries, in the same order."""
+        """A list whose entries `encode` returns, in the same order."""
         self._names = names
         self._encode = encode
         self._encoded: dict[str, list[bytes]] = {}
@@ -82,7 +82,7 @@ class Listing:
     def some(
         self, places: Sequence[int], revision: Revision, after: str | None, limit: int
     ) -> Page:
-        """Like `page`, of the entries at these ascending positions; not cached."""
+        """Page of the entries at these ascending positions; not cached."""
         start = self._start(after)
         left = [place for place in places if place >= start]
         encoded = self._all(revision)
@@ -91,7 +91,7 @@ class Listing:
         return Page(Raw(b"[" + b",".join(listed) + b"]"), last)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
-        """The entries with these names, in this order, unknown ones skipped; not cached."""
+        """Entries with these names, in this order, unknown ones skipped; not cached."""
         encoded = self._all(revision)
         listed = [encoded[self._start(name) - 1] for name in names if self._has(name)]
         return Page(Raw(b"[" + b",".join(listed) + b"]"), None)
@@ -221,8 +221,8 @@ class ToolList:
     def matching(
         self, texts: Sequence[str], revision: Revision, after: str | None, limit: int
     ) -> Page:
-        """Like `page`, of the tools that contain all of `texts` in their name, title, description
-        or source name, ignoring case."""
+        """Page of the tools that contain all of `texts` in their name, title, description or source
+        name, ignoring case."""
         wanted = [text.casefold() for text in texts]
         listed = enumerate(self._texts)
         places = [n for n, one in listed if one and all(text in one for text in wanted)]
@@ -297,7 +297,8 @@ def searchable_text(tool: Tool, shown: str = "") -> str:
 
 
 class ShortList:
-    """A few tools, the gateway's own among them, as listed for clients of one profile."""
+    """A short list: a few tools, the gateway's own among them, as listed for clients of one
+    profile."""
 
     def __init__(
         self,
@@ -393,7 +394,8 @@ class CatalogLists:
     def short(
         self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
     ) -> ShortList:
-        """The gateway's own tools for `does`, and `more`, which are of this catalog."""
+        """The list of the gateway's own tools for `does`, and of `more`, which are in this
+        catalog."""
         chosen = chosen or self._shaping.profiles.default
         key = (chosen.name, *does, *(tool.id for tool in more))
         made = self._short_lists.get(key)
@@ -411,7 +413,7 @@ class CatalogLists:
 
     @property
     def made(self) -> list[ToolList]:
-        """The lists of tools made so far."""
+        """The lists of tools that are cached."""
         return self._tool_lists.values()
 
     def is_made(self, chosen: Chosen) -> bool:

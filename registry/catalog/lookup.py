@@ -94,8 +94,8 @@ class Lookup:
         return self.by_name.get(name) or self._by_alias.get(name)
 
     def find(self, name: str, chosen: Chosen | None) -> Tool | None:
-        """The tool of this name; else the one that a profile renamed so, preferably `chosen`; else
-        the one that formerly had it."""
+        """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
+        else the one that formerly had the name."""
         if name in self.by_name:
             return self.by_name[name]
         for one in (chosen or self._profiles.default, *self._profiles):

@@ -1,4 +1,4 @@
-"""Resources of all servers: which server owns a URI, and the URI that clients see.
+"""Resources of all servers: the server that owns a URI, and the URI that clients see.
 
 A server must not capture another's URIs by listing something later. So of several servers whose
 templates match a URI, the one that had such a template first owns it, however specific the others

@@ -39,7 +39,7 @@ def members(
 
 
 def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -> dict[str, int]:
-    """Undefined toolsets that tools name in `tools`, each with the number of those tools."""
+    """Undefined toolsets that `tools` name, each with the number of those tools."""
     counts = Counter(name for names in tools for name in names)
     return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
 

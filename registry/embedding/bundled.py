@@ -44,7 +44,7 @@ class Bundled:
     """`Embedder` on onnxruntime. The model is loaded with the first text, in a thread."""
 
     def __init__(self, batch_size: int, threads: int, folder: Path = FOLDER) -> None:
-        """Raises EmbeddingFailed if there is no model in `folder`."""
+        """A model that is not loaded yet. Raises EmbeddingFailed if there is none in `folder`."""
         self._folder = folder
         self._facts = _provenance(folder)
         self.model = self._facts.label
@@ -139,7 +139,7 @@ def _session(folder: Path) -> "InferenceSession":
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # One thread a run: two concurrent runs are a third faster than one run in two threads.
+    # One thread for each run: two concurrent runs are a third faster than one run in two threads.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors

@@ -1,6 +1,6 @@
-"""The embedding workers of one process, their wake-ups, and the maintenance between batches.
+"""Embedding workers of one process, their wake-ups, and the maintenance between batches.
 
-Starting a crew registers its model: of processes with different settings the last one decides, and
+Starting them registers their model: of processes with different settings the last one decides, and
 the workers of the others are idle.
 """
 
@@ -35,7 +35,7 @@ async def nothing(_database: Database) -> None:
 
 
 class Crew:
-    """Keeps `serving` up to date, and the queue of one purpose short with `workers` workers."""
+    """A crew of workers that keeps `serving` up to date, and the queue of one purpose short."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Crew:
         after: After = nothing,
         kinds: Kinds = KINDS,
     ) -> None:
-        """It works for the purpose of `serving`, on those of `kinds` that have it."""
+        """A crew for the purpose of `serving` and those of `kinds` that have it."""
         self._database = database
         self._embedder = embedder
         self._serving = serving
@@ -175,7 +175,7 @@ class Crew:
         await queue_missing(self._database.pool, self.kinds)
 
     async def _hand_over(self) -> None:
-        """Let this crew's model serve, when it can; then purge the previous one."""
+        """Hand over to this crew's model, when it can serve; then purge the previous one."""
         known, pool = self._serving.models, self._database.pool
         if self.displaced:
             return

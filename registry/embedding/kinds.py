@@ -28,7 +28,7 @@ Key: TypeAlias = tuple[str, str]  # host_id, entity_id
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    text: str  # input of the model; blank: no task is needed
+    text: str  # input of the model; a blank text needs no task
     source_hash: str  # of entity_source_v.source_text
 
 
@@ -76,7 +76,7 @@ def of_purpose(kinds: Kinds, purpose: str) -> Kinds:
 
 
 def search_kinds(more: Iterable[SearchKind] = ()) -> Kinds:
-    """Tools, skills, and these. Raises ValueError for two of one name."""
+    """All kinds: tools, skills, and these. Raises ValueError for two of one name."""
     found: dict[str, SearchKind] = {}
     for kind in (TOOL, SKILL, *more):
         if kind.name in found:

@@ -27,7 +27,7 @@ class Lanes:
     """Runs a model in threads, with separate queues for texts and queries."""
 
     def __init__(self, threads: int) -> None:
-        """`threads`: concurrent runs with texts."""
+        """Lanes with `threads` concurrent runs of texts."""
         self._texts = CapacityLimiter(threads)
         self._queries = CapacityLimiter(QUERIES)
         self._turn = Lock()

@@ -82,7 +82,7 @@ _PURGED = 1000  # vectors per statement
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The target and serving models, by label; None: there is none."""
+    """The target and serving models, by label; None: no model."""
 
     target: str | None
     serving: str | None
@@ -93,7 +93,7 @@ async def models(connection: AsyncConnection, purpose: str = TOOLS) -> Models:
 
 
 async def models_by_purpose(connection: AsyncConnection) -> dict[str, Models]:
-    """The models of every purpose that some kind of entity has."""
+    """Models of every purpose that some kind of entity has."""
     rows = await connection.execute(
         """
         SELECT purpose, max(model) FILTER (WHERE target), max(model) FILTER (WHERE serving)
@@ -105,8 +105,9 @@ async def models_by_purpose(connection: AsyncConnection) -> dict[str, Models]:
 
 
 async def check_kinds(pool: Pool, kinds: Kinds) -> None:
-    """Raises EmbeddingFailed where the database has another purpose for one of these kinds, or does
-    not know it: its texts would be queued for no model, or for another."""
+    """Check the purposes of `kinds`. Raises EmbeddingFailed where the database has another purpose
+    for one of these kinds, or does not know it: its texts would be queued for no model, or for
+    another."""
     async with borrowed(pool) as connection:
         rows = await connection.execute("SELECT entity_type, purpose FROM search_kind_t")
         added = {name: purpose async for name, purpose in rows}
@@ -235,7 +236,7 @@ async def purge(pool: Pool) -> int:
 
 
 async def _retire_target(connection: AsyncConnection, purpose: str, *, keep: bool) -> None:
-    """`keep`: its rows get the status disabled; otherwise they are deleted."""
+    """Retire the target. `keep`: its rows get the status disabled; otherwise they are deleted."""
     rest = (
         "UPDATE entity_embedding_t SET model = '', error = NULL,"
         " status = CASE status WHEN 'blank' THEN 'blank' ELSE 'disabled' END"

@@ -119,7 +119,7 @@ async def _hosts(pool: Pool) -> list[str]:
 
 
 async def _embedded(pool: Pool, kinds: Kinds) -> list[str]:
-    """Those of these kinds whose embeddings are not disabled."""
+    """Condition: those of these kinds whose embeddings are not disabled."""
     async with borrowed(pool) as connection:
         rows = await connection.execute(
             "SELECT name FROM unnest(%s::text[]) AS name WHERE target_model(name) IS NOT NULL",
@@ -165,8 +165,8 @@ async def _queue_all(
 
 @asynccontextmanager
 async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
-    """Hold the tenant lock that imports take: the two would lock the same tasks in different
-    orders."""
+    """Context that holds the tenant lock that imports take: the two would lock the same tasks in
+    different orders."""
     async with borrowed(pool) as connection:
         await connection.execute(
             "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id]

@@ -58,7 +58,7 @@ def _own_embedder(settings: EmbeddingSettings) -> Embedder | None:
 
 
 class Embedders(Generic[E]):
-    """The embedders of the purposes. Purposes of equal settings share one."""
+    """Embedders of the purposes. Purposes of equal settings share one."""
 
     def __init__(
         self, settings: EmbeddingSettings, make: Callable[[EmbeddingSettings], E | None]
@@ -68,7 +68,8 @@ class Embedders(Generic[E]):
         self._made: dict[bytes, E | None] = {}
 
     def of(self, purpose: str) -> E | None:
-        """None: embeddings are disabled for it. Raises EmbeddingFailed, as `make_embedder`."""
+        """The embedder of a purpose. None: embeddings are disabled for it. Raises EmbeddingFailed,
+        as `make_embedder`."""
         settings = self._settings.of(purpose)
         key = msgspec.json.encode(settings)
         if key not in self._made:
@@ -134,7 +135,8 @@ class ServingEmbedder:
         target: Embedder | None,
         purpose: str = TOOLS,
     ) -> None:
-        """`target`: the configured embedder; its model is loaded once, for texts and queries."""
+        """The embedder of queries, without a model until `refresh`. `target`: the configured
+        embedder; its model is loaded once, for texts and queries."""
         self._pool = pool
         self._settings = settings
         self._target = target

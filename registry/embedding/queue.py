@@ -23,9 +23,9 @@ from registry.embedding.vectors import Reals, RealsDumper
 ERROR = 200  # characters stored of the reason of a failure
 
 # A worker breaks its own deadlocks, long before the database (after 1 s) picks a victim: that might
-# be an import. The planner may have no statistics of these tables yet: it is to look rows up. And
-# commits are asynchronous: rows that a crash of the server loses, tasks and vectors alike, are made
-# again.
+# be an import. The planner may have no statistics of these tables yet, so it is made to look rows
+# up. And commits are asynchronous: rows that a crash of the server loses, tasks and vectors alike,
+# are made again.
 CAREFULLY = (
     b"SET LOCAL lock_timeout = '300ms'; SET LOCAL synchronous_commit = off;"
     b" SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
@@ -58,12 +58,12 @@ class EmbeddingFailure:
 
 
 class Queue:
-    """The tasks of one model. All methods raise `psycopg.OperationalError`, also on a lock
+    """The task queue of one model. All methods raise `psycopg.OperationalError`, also on a lock
     timeout."""
 
     def __init__(self, pool: Pool, worker: str, model: str, kinds: Sequence[str]) -> None:
-        """`worker`: a name unique among all workers, past ones too; at most 64 characters. `kinds`:
-        the types of entities that it knows."""
+        """The queue as `worker` uses it: a name unique among all workers, past ones too; at most 64
+        characters. `kinds`: the types of entities that it knows."""
         self._pool = pool
         self._given = {
             "worker": worker,
@@ -206,7 +206,7 @@ _BLANK = (
     + _VECTORS
     + _DELETE
 )
-# Their vectors would be pending for ever: a text may be queued while its entity is being deleted.
+# Their vectors would stay pending: a text may be queued while its entity is being deleted.
 _DROP = (
     _MINE
     + b""", written AS (

@@ -1,4 +1,4 @@
-"""Models behind HTTP.
+"""Embedding models behind HTTP.
 
 Messages never contain a service's response, address or key: all may hold secrets.
 """
@@ -39,8 +39,8 @@ _HEADERS = {
 
 
 def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
-    """An OpenAI-compatible service. Raises EmbeddingFailed if the settings name no address or no
-    model."""
+    """Embedder of an OpenAI-compatible service. Raises EmbeddingFailed if the settings name no
+    address or no model."""
     if not settings.url:
         raise _unset("url", "the address in front of /embeddings")
     if not settings.model:
@@ -51,8 +51,8 @@ def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
 
 
 def local_http(settings: EmbeddingSettings) -> "RemoteEmbedder":
-    """A local HTTP service. It has one model, whose name in the settings distinguishes it from
-    others.
+    """Embedder of a local HTTP service. It has one model, whose name in the settings distinguishes
+    it from others.
 
     Raises EmbeddingFailed if the settings name no address.
     """
@@ -76,7 +76,8 @@ class RemoteEmbedder:
         self._http: aiohttp.ClientSession | None = None
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """`timeout_s` is for one call of the service; for all calls and retries of a query."""
+        """Embed over HTTP. `timeout_s` is for one call of the service; for all calls and retries of
+        a query."""
         prefix = self._settings.query_prefix if query else ""
         sent = [prefix + readable(text, _READ) for text in texts]
         size = self._settings.batch_size

@@ -28,7 +28,8 @@ class SentenceTransformers:
     """`Embedder` on that library. The model is loaded, or downloaded, with the first text."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
-        """Raises EmbeddingFailed if the settings name no model, or a directory without one."""
+        """A model that is not loaded yet. Raises EmbeddingFailed if the settings name no model, or
+        a directory without one."""
         if not settings.model:
             raise EmbeddingFailed(
                 "embedding.model is empty: this provider needs the name of a model there, or a "

@@ -67,7 +67,7 @@ async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
 
 
 async def tasks(pool: Pool, kinds: Kinds = KINDS) -> dict[str, int]:
-    """Tasks of these kinds, of all tenants, by status."""
+    """Number of tasks of these kinds, of all tenants, by status."""
     counts = dict.fromkeys(("pending", "running", "failed"), 0)
     async with borrowed(pool) as connection:
         rows = await connection.execute(

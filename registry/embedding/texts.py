@@ -90,7 +90,7 @@ def query_text(query: str) -> str:
 
 
 def sentences(query: str, limit: int = SENTENCES) -> list[str]:
-    """The sentences and lines of `query`, none if there is only one; at most `limit`.
+    """Sentences and lines of `query`, none if there is only one; at most `limit`.
 
     Each has at least 3 words, otherwise it is merged with its neighbour. Where there are too many,
     neighbours are merged; no word is left out. "v1.2", "e.g." and addresses stay whole.

@@ -11,7 +11,8 @@ TEXT = "toolgate"  # text of a probe
 
 
 class Watched:
-    """Forwards to an embedder, and remembers whether its last call succeeded."""
+    """Health-checked embedder: forwards to another, and remembers whether its last call
+    succeeded."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -23,7 +24,7 @@ class Watched:
         try:
             vectors = await self._embedder.embed(texts, query=query)
         except EmbeddingFailed as error:
-            if error.retryable:  # else it is about the text
+            if error.retryable:  # otherwise the text is at fault
                 self.failing = True
                 self._failed.set()
             raise
@@ -34,7 +35,7 @@ class Watched:
         await self._embedder.close()
 
     async def run(self) -> None:
-        """While it fails probe it with backoff, so that its recovery is noticed without a query;
+        """Probe a failing embedder with backoff, so that its recovery is noticed without a query;
         until cancelled."""
         while True:
             await self._failed.wait()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A dialect. `rows` raises EmbeddingFailed."""
+    """Wire format of a kind of service. `rows` raises EmbeddingFailed."""
 
     body: Callable[[Sequence[str]], bytes]
     rows: Callable[[bytes], Rows]

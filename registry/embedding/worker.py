@@ -32,7 +32,7 @@ QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what 
 # waits for the claims in hand
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
 AGAIN_S = 3600.0  # retry of transient failures that count as failed after too many attempts
-RELEASE_S = 5.0  # an unreachable database must not delay shutdown
+RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does not delay shutdown
 AWAY = (psycopg.OperationalError, PoolTimeout)
 
 
@@ -57,7 +57,7 @@ class Retrying:
 
 
 class Worker:
-    """Embeds for `embedder`'s model until stopped. Any number of workers, on any node, share a
+    """Embedding worker of one model, until stopped. Any number of workers, on any node, share a
     queue."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Worker:
         return self._retrying.retries + 1
 
     async def _texts(self, tasks: Sequence[Task]) -> dict[Task, str]:
-        """The texts of tasks that are still to be done; the other tasks are corrected."""
+        """The texts of tasks that are still to be done; the other tasks are finished or dropped."""
         by_kind: defaultdict[str, dict[Key, Task]] = defaultdict(dict)
         for task in tasks:
             by_kind[task.entity_type][task.host_id, task.entity_id] = task
@@ -245,7 +245,7 @@ class Worker:
             vectors = await self._embedder.embed(texts)
         except EmbeddingFailed:
             raise
-        except Exception as error:  # of a model, or its library: the worker goes on
+        except Exception as error:  # of a model, or its library: the worker continues
             log.exception("embedder_crashed")
             raise EmbeddingFailed(
                 f"the embedding model crashed: {type(error).__name__}", retryable=False

@@ -1,4 +1,4 @@
-"""The vectors of a query, or the reason that there are none.
+"""Query vectors, or the reason that there are none.
 
 Callers wait for them, so a circuit breaker pauses a model that fails or times out for some seconds:
 a dead service costs one query its timeout, not each of them.
@@ -31,8 +31,8 @@ DOWN = "the embedding model gives no vectors at the moment"
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """`vectors`: of the whole query, then of its sentences where it has several; shape (texts,
-    dimension)."""
+    """An encoded query. `vectors`: of the whole query, then of its sentences where it has several;
+    shape (texts, dimension)."""
 
     vectors: "Vectors | None" = None
     model: str | None = None
@@ -65,7 +65,8 @@ class Encoding:
         why: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`embedder` returns that of a purpose, `why` the readable reason that there is none."""
+        """Query encoder. `embedder` returns that of a purpose, `why` the readable reason that there
+        is none."""
         self._embedder = embedder
         self._timeout_s = timeout_s
         self._sentences_limit = sentences_limit

@@ -41,8 +41,8 @@ class Feedback:
         kind: SearchKind = TOOL,
     ) -> bool:
         """Record a success; `vector` and `model` are those of `SearchResult`. Returns whether it
-        counts: not if the same caller did the same a moment ago, there are callers enough, or the
-        tool was deleted."""
+        counts: not if the same caller did the same a moment ago, if enough callers are recorded, or
+        if the tool was deleted."""
         if (pool := self._pool()) is None:
             return False
         values = {

@@ -46,10 +46,10 @@ class DocumentCounts:
 
 
 def partitions(filters: Filters, kind: SearchKind) -> Sequence[str]:
-    """The owners of the partitions of the index to search; of kinds without owners there is one.
+    """The partitions of the index to search, by owner; kinds without owners have one.
 
     Raises ValueError where the filters and the kind disagree: a search without its permission is a
-    mistake of the program.
+    bug of the program.
     """
     if kind.owned != (filters.owners is not None):
         expected = "the owners whose entities may be found" if kind.owned else "no owners"

@@ -25,7 +25,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`score` is comparable within one answer only; `lexical` is BM25, `semantic` a cosine."""
+    """Search hit. `score` is comparable within one answer only; `lexical` is BM25, `semantic` a
+    cosine."""
 
     id: str
     name: str

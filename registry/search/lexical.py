@@ -28,7 +28,8 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class WordPlan:
-    """`scanned` words propose documents; with `rest` they score the proposed ones."""
+    """Plan of a lexical search: `scanned` words propose documents; with `rest` they score the
+    proposed ones."""
 
     scanned: tuple[Word, ...] = ()
     rest: tuple[Word, ...] = ()
@@ -41,7 +42,8 @@ class WordPlan:
 
 
 def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> WordPlan:
-    """`docs` and `length`: number of documents, and their total length."""
+    """Plan the words of a query. `docs` and `length`: number of documents, and their total
+    length."""
     rising = sorted((one for one in words if one.docs > 0), key=lambda one: (one.docs, one.term))
     rising = rising[:WORDS]
     scanned, budget = 0, postings_limit

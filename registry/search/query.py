@@ -85,7 +85,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds: for the vectors of the query, and for the database."""
+    """Timings in milliseconds: for the vectors of the query, and for the database."""
 
     encode_ms: float = 0.0
     sql_ms: float = 0.0
@@ -93,7 +93,8 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Results, best first. `note`: why results may be missing, for a person or a model to read.
+    """Search result: hits, best first. `note`: why results may be missing, for a person or a model
+    to read.
 
     `path`: how vectors were searched. `vector`: the query's own, shape (dimension,), of `model`;
     the input of `Feedback.record`.

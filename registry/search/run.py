@@ -41,7 +41,7 @@ EF_LIMIT = 1000  # maximum of hnsw.ef_search (pgvector)
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """What is known of one partition of the index before the vectors of the query are."""
+    """Prepared part: facts of one partition of the index that need no vectors of the query."""
 
     part_id: int
     plan: WordPlan
@@ -60,7 +60,7 @@ class SearchRun:
         text: str,
         model: str | None,
     ) -> None:
-        """`text` is the cleaned query, `model` the one whose vectors are searched."""
+        """A run for `text`, the cleaned query; `model` is the one whose vectors are searched."""
         self._settings = settings
         self._counts = counts
         self._query = query
@@ -78,7 +78,7 @@ class SearchRun:
         }
 
     async def prepare(self, transaction: Transaction) -> list[PreparedPart]:
-        """The partitions to search; none: there have never been documents."""
+        """Prepare the partitions to search; none: there have never been documents."""
         values = {
             "text": self._text,
             "begun": last_word(self._text) if self._query.prefix else "",
@@ -137,8 +137,8 @@ class SearchRun:
 
     @property
     def _postings_limit(self) -> int:
-        """Half the postings suffice where meaning proposes as well: of 100,000 tools, 98% of the
-        best five either way; by words alone, of 10,000 entries 98%, of 5,000 90%."""
+        """Limit of postings to read. Half suffice where meaning proposes as well: of 100,000 tools,
+        98% of the best five either way; by words alone, of 10,000 entries 98%, of 5,000 90%."""
         limit = self._settings.postings_limit
         return limit // 2 if self._model else limit
 

@@ -64,9 +64,9 @@ class Search:
         clock: Callable[[], float] = time.monotonic,
         replica: "Replica | None" = None,
     ) -> None:
-        """`embedding` returns the model whose vectors are searched, by the purpose of the kind, or
-        None, for the reason `why` if given. `when_down`: `disclosure.when_down`.
-        `replica`: where searches read from instead, if it can be."""
+        """Search with these settings. `embedding` returns the model whose vectors are searched, by
+        the purpose of the kind, or None, for the reason `why` if given. `when_down`:
+        `disclosure.when_down`. `replica`: where searches read from instead, if it can be."""
         self._pool = pool
         self._settings = settings
         self._when_down = when_down
@@ -86,12 +86,11 @@ class Search:
         return self._encoding.paused
 
     async def run(self, query: SearchQuery) -> SearchResult:
-        """The best `query.limit`, best first.
+        """Search; returns the best `query.limit`, best first.
 
         Without vectors, or a model for the query, search is lexical, and `note` reports so; a
-        purely semantic search then has no results.
-        Raises InvalidParams for an empty query, Unreachable where the settings require semantic
-        search, and Unavailable without a database.
+        purely semantic search then has no results. Raises InvalidParams for an empty query,
+        Unreachable where the settings require semantic search, and Unavailable without a database.
         """
         text = readable(query.text, self._settings.query_characters).strip()
         if not text:

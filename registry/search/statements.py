@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - made of constants; what callers say are parameters
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """The statements of a search, as text. Pure.
 
 The statements fix what matters, instead of the planner. Of a tenant with 1% of the rows it searches
@@ -195,7 +195,7 @@ def _indexed(shape: Shape) -> list[str]:
 
 
 def _near(shape: Shape, n: int) -> str:
-    """Entities near the vector of this number, in the order of the index.
+    """Statement of the entities near the vector of this number, in the order of the index.
 
     The filter is evaluated per entity, in a subquery that cannot become a join: a join might sort
     all of them. The scan begins after `effort` is set: sentences need few candidates, and scan few.

@@ -30,7 +30,8 @@ class HalfVector:
 
 
 class VectorDumper(Dumper):
-    """Untyped: the statement casts to `::vector`, as its oid varies by database."""
+    """Dumper of vectors without a type: the statement casts to `::vector`, as its oid varies by
+    database."""
 
     format = Format.BINARY
 

@@ -94,7 +94,8 @@ Alternatives = tuple[tuple[Credential, ...], ...]
 
 
 def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChange]:
-    """Breaking if a caller that satisfied one of the old alternatives now satisfies none."""
+    """Changes of the credentials. Breaking if a caller that satisfied one of the old alternatives
+    now satisfies none."""
     was, now = _requirements(before), _requirements(after)
     if was == now:
         return
@@ -124,7 +125,8 @@ def _alternatives_text(alternatives: list[frozenset[tuple[str, str]]]) -> str:
 
 
 def _service_changes(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaChange]:
-    """Breaking unless every caller that was allowed still is; any one of the scopes suffices."""
+    """Changes of the scopes of a service. Breaking unless every caller that was allowed still is;
+    any one of the scopes suffices."""
     was, now = _scopes(before), _scopes(after)
     if was != now:
         wider = now is None or (was is not None and (not now or (was and was <= now)))

@@ -165,8 +165,9 @@ class Sources:
         lister: Lister | None = None,
         offered: Offered = NOTHING_OFFERED,
     ) -> None:
-        """`services` are those served by this process: only it knows their actions. `lister` lists
-        other MCP servers; without it none is imported. `offered`: the tools of wings."""
+        """Imports for one tenant. `services` are those served by this process: only it knows their
+        actions. `lister` lists other MCP servers; without it none is imported. `offered`: the tools
+        of wings."""
         self._store = store
         self._host_id = host_id
         self._limits = limits
@@ -189,7 +190,7 @@ class Sources:
         )
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
-        """Like `import_`, but None when the source is unchanged since the last import."""
+        """Import a source, or None when it is unchanged since the last import."""
         found = await self._find(spec)
         known = await self._known(spec)
         if known is not None and (

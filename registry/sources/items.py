@@ -130,5 +130,5 @@ def _assign(
 
 
 def _fold(kind: str) -> Any:
-    """The comparison key of a name: prompts as tools are, URIs exactly."""
+    """Comparison key of a name: prompts as tools are, URIs exactly."""
     return str.casefold if kind == "prompt" else str

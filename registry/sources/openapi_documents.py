@@ -189,7 +189,7 @@ class RemoteFiles:
 
 
 class _Gathering:
-    """Gathers one description. Files are named as in `registry.importers.openapi.files`."""
+    """Gathering of one description. Files are named as in `registry.importers.openapi.files`."""
 
     def __init__(
         self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports

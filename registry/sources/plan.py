@@ -277,7 +277,8 @@ def assign(
     known: Mapping[str, KnownOperation],
     taken: set[str],
 ) -> dict[str, str]:
-    """Names by key; see `Naming.assign`. The names of the gateway's own tools are reserved."""
+    """Assign names by key; see `Naming.assign`. The names of the gateway's own tools are
+    reserved."""
     return naming.assign(
         {draft.key: partial(_names, naming, draft.name, draft.key) for draft in drafts},
         {key: one.name for key, one in known.items()},

@@ -1,7 +1,7 @@
-"""Finds and reads what an import needs: a description at a location, a service in this process, or
-the lists of another MCP server.
+"""Source reader: finds and reads what an import needs: a description at a location, a service in
+this process, or the lists of another MCP server.
 
-Knows no database.
+It knows no database.
 """
 
 import asyncio
@@ -290,7 +290,7 @@ def _entry(document: bytes, location: str) -> bytes:
 
 @contextmanager
 def _with_location(location: str) -> Iterator[None]:
-    """Rejections with the location added."""
+    """Context whose rejections have the location added."""
     try:
         yield
     except ImportRejected as error:
@@ -326,7 +326,7 @@ async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) ->
 
 
 def _digest(document: bytes) -> str:
-    """The digest of a document and this importer; another importer may make other tools of it."""
+    """Digest of the document and this importer; another importer may make other tools of it."""
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 

@@ -77,7 +77,7 @@ def _server(settings: SourceSettings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _KindReader:
-    """How the settings specify a source of one kind."""
+    """Reader of the settings of one kind of source."""
 
     location: Callable[[SourceSettings], str | None]
     options: Callable[[SourceSettings], Options]
@@ -132,5 +132,5 @@ def removed_from_settings(
 
 
 def _has_fixed_address(source: Source) -> bool:
-    """Whether its address is fixed, independent of the description."""
+    """Whether the source has a fixed address, independent of the description."""
     return not source.facts.server and (source.base_url_trusted or source.options.guarded)

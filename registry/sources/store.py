@@ -1,6 +1,6 @@
-"""The tables of the registry: imports are written, tools and sources are read.
+"""Tables of the registry: imports are written, tools and sources are read.
 
-The comment on table `tool_param_t`, in `migrations/0001_registry.sql`, states which of
+The comment on table `tool_param_t`, in `migrations/0002_tools.sql`, states which of
 `tool_t.input_schema` and `tool_param_t` is authoritative.
 """
 

@@ -93,7 +93,7 @@ def evaluate(
 
 
 def run() -> None:
-    """`main`, with what is missing or wrong as one line."""
+    """Run `main`, and print an expected error as one line."""
     try:
         main()
     except ModuleNotFoundError as error:

@@ -71,7 +71,7 @@ def evaluate(
 
 
 def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed) -> Vectors:
-    """Shape (queries, tools)."""
+    """Scores of shape (queries, tools)."""
     asked = [query_text(query.text) for query in queries]
     parts = [sentences(text) or [text] for text in asked]
     vectors = embed([part for found in parts for part in found])

@@ -28,7 +28,7 @@ def judge(
     limit: int,
     tool_tokens: int = TOOL_TOKENS,
 ) -> Iterator[str]:
-    """One line per set and one for their mean."""
+    """Report: one line per set and one for their mean."""
     running = session(model)
     of_tools = partial(embed, running, load_tokenizer(tokenizer, tool_tokens))
     of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))

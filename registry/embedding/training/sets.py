@@ -47,18 +47,18 @@ class ToolSet:
     queries: tuple[TrainingQuery, ...]
 
     def held_out_tool(self, tool: str) -> bool:
-        """True: no query of this tool is trained on."""
+        """Whether the tool is held out: no query of it is trained on."""
         return _percent(f"{self.name} tool {tool}") < TEST_TOOLS
 
     def held_out(self, query: TrainingQuery) -> bool:
-        """True: the query belongs to the test split."""
+        """Whether the query belongs to the test split."""
         return _percent(f"{self.name} query {query.id}") < TEST_QUERIES or any(
             map(self.held_out_tool, query.gold)
         )
 
 
 def load(folder: Path) -> ToolSet:
-    """Raises BadTrainingSet."""
+    """Load a set from its folder. Raises BadTrainingSet."""
     try:
         tools = tuple(_tool(row) for row in _rows(folder / "tools.jsonl"))
         queries = tuple(_query(row) for row in _rows(folder / "queries.jsonl"))

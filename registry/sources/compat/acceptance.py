@@ -1,8 +1,8 @@
 """Narrowing: whether a schema still accepts all values that another one accepted, and where not.
 Pure.
 
-In doubt it does not: a finding may be harmless, but no finding means no value is lost.
-One assumption: where an object describes properties and leaves `additionalProperties` open, callers
+In doubt it does not: a finding may be harmless, but no finding means no value is lost. One
+assumption: where an object describes properties and leaves `additionalProperties` open, callers
 send no others. So a new property there is not breaking.
 """
 
@@ -48,7 +48,7 @@ def by_type(part: RootedSchema) -> Iterator[list[RootedSchema]]:
 def ignored(
     was: Gathered, now: Gathered, where: str, described_names: frozenset[str]
 ) -> Iterator[AcceptanceFinding]:
-    """Properties that were described before and are not any more."""
+    """Findings of properties that were described before and are not any more."""
     if any("additionalProperties" in one.schema for one in now.parts):
         return  # its values are compared by that
     patterns = any("patternProperties" in one.schema for one in now.parts)
@@ -162,7 +162,7 @@ class Narrowing:
         *,
         used_unions: frozenset[UnionId] = frozenset(),
     ) -> list[AcceptanceFinding]:
-        """The values accepted by all of `before` and rejected by `after`.
+        """Findings of the values accepted by all of `before` and rejected by `after`.
 
         `described_names`: properties described beside `after`. `used_unions`: unions of `before` of
         which one alternative is among `before` already.

@@ -126,7 +126,8 @@ def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
 
 
 def _compared(compare: Callable[[], list[SchemaChange]], kind: Kind) -> list[SchemaChange]:
-    """In doubt the change is breaking; a comparison that takes too long is cut off."""
+    """Findings of a comparison. In doubt the change is breaking; a comparison that takes too long
+    is cut off."""
     try:
         with comparison_budget():
             return compare()

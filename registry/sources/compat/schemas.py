@@ -100,8 +100,9 @@ _remaining: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 @contextmanager
 def comparison_budget(limit: int = VISIT_LIMIT) -> Iterator[None]:
-    """Budget: inside, at most `limit` schemas are visited, and no more than the enclosing budget
-    has left: unions of unions that lead to one another multiply. Raises ComparisonTooLarge."""
+    """Budget of a comparison: inside, at most `limit` schemas are visited, and no more than the
+    enclosing budget has left: unions of unions that lead to one another multiply. Raises
+    ComparisonTooLarge."""
     enclosing = _remaining.get()
     initial = limit if enclosing is None else max(0, min(limit, enclosing[0]))
     left = [initial]
@@ -146,7 +147,7 @@ def gather(schemas: Iterable[RootedSchema]) -> Gathered:
 
 
 def _followed(one: RootedSchema) -> Iterator[RootedSchema | None]:
-    """The schemas that apply beside it; None: a reference that cannot be resolved."""
+    """The schemas that apply beside this one; None: a reference that cannot be resolved."""
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in one.schema:
             yield resolve(one.root, one.schema[keyword])
@@ -154,7 +155,7 @@ def _followed(one: RootedSchema) -> Iterator[RootedSchema | None]:
 
 
 def resolve(root: Any, reference: object) -> RootedSchema | None:
-    """A reference inside the document; None when it has no target."""
+    """The target of a reference inside the document; None when it has no target."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     found = root
@@ -279,7 +280,8 @@ class Sameness:
         return True
 
     def _same(self, one: RootedSchema, other: RootedSchema, assumed: set[Pair], depth: int) -> bool:
-        """`assumed`: pairs assumed identical until one turns out not to be."""
+        """Whether two schemas are identical. `assumed`: pairs assumed identical until one turns out
+        not to be."""
         a, b = one.schema, other.schema
         if not isinstance(a, dict | list) or not isinstance(b, dict | list):
             return canonical(a) == canonical(b)
