@@ -1,1 +1,1 @@
-"""Configuration: settings read once, validated, frozen."""
+"""Configuration: settings are read once, validated and frozen."""

@@ -55,7 +55,7 @@ def _missing_api_keys(auth: Auth) -> Conflicts:
 
 
 def _key_sources(auth: Auth) -> Conflicts:
-    """Each issuer needs exactly one key source."""
+    """Issuers without exactly one key source."""
     given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
     wanted = ", ".join(f"auth.{key}" for key in KEYS)
     if len(given) > 1:
@@ -82,7 +82,7 @@ def _jwks_urls(auth: Auth) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _issuer_names(auth: Auth) -> Conflicts:
-    """The `iss` of a token has to identify its issuer before any key is tried."""
+    """Issuers that share an `iss`, which has to identify the issuer before any key is tried."""
     seen: dict[str, str] = {DEVELOPMENT_ISSUER: "`toolgate token mint`"}
     for path, issuer in _keyed_issuers(auth):
         if not issuer.issuer:
@@ -139,7 +139,7 @@ PROVIDER_KEYS = {
     "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
     "local-http": {"url": "the URL of a service"},
 }
-OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # than the bundled model
+OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # keys that the bundled model does not use
 
 
 def _model_conflicts(
@@ -158,7 +158,8 @@ def _model_conflicts(
 
 
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` returns the location of the first of some key paths that is not at its default."""
+    """Conflicts among the settings of embeddings. `where` returns the location of the first of some
+    key paths that is not at its default."""
     found, provider = settings.embedding, ("embedding", "provider")
     yield from _model_conflicts(("embedding",), found, where)
     for purpose, model in found.purposes.items():
@@ -201,7 +202,8 @@ MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 
 def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` returns the location of the first of some key paths that is not at its default."""
+    """Conflicts among the limits. `where` returns the location of the first of some key paths that
+    is not at its default."""
 
     def problem(text: str, *key: str) -> Problem:
         return Problem(where(key), dotted(key), text)
@@ -274,7 +276,7 @@ def _toolsets(settings: Settings) -> Collection[str]:
 def rule_problems(
     rule: Rule, policy: Policy, toolsets: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """(member, problem) pairs of one rule."""
+    """Problems of one rule: (member, problem) pairs."""
     if rule.when:
         try:
             compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
@@ -352,7 +354,8 @@ CREDENTIALS = {
 
 
 def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` returns the location of the first of some key paths that is not at its default."""
+    """Conflicts among the sources. `where` returns the location of the first of some key paths that
+    is not at its default."""
     yield from _ambiguous_sources(settings, where)
     yield from _unclear_credentials(settings, where)
     yield from _forbidden_commands(settings, where)
@@ -416,7 +419,8 @@ def credential_kind(given: SchemeSettings) -> str | None:
 
 
 def credential_problem(given: SchemeSettings) -> str | None:
-    """Message with what is expected instead, without the values given (secrets); None: valid."""
+    """Problem of the credentials: a message with what is expected instead, without the values given
+    (secrets); None: valid."""
     ways = [scheme_key for scheme_key in CREDENTIALS if getattr(given, scheme_key) is not None]
     if len(ways) > 1:
         return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
@@ -440,7 +444,7 @@ def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _several_authentications(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """A source accepts only one way of authenticating the caller."""
+    """Sources with several ways of authenticating the caller: only one is possible."""
     ways = []
     if source.exchange is not None:
         ways.append("exchange")
@@ -495,7 +499,8 @@ PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 
 
 def conflicts(settings: Settings, where: Where) -> list[Problem]:
-    """`where` returns the location of the first of some key paths that is not at its default."""
+    """All conflicts of the settings. `where` returns the location of the first of some key paths
+    that is not at its default."""
     return [
         *_path_clashes(settings, where),
         *_pool_excess(settings, where),
@@ -553,7 +558,7 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
 
 
 def _unreachable_admin_tools(settings: Settings, where: Where) -> list[Problem]:
-    """Operations as tools need the admin API, whose callers are authenticated."""
+    """Operations as tools without the admin API, whose callers are authenticated."""
     admin, key = settings.admin, ("admin", "tools")
     if not admin.tools or (admin.enabled and settings.auth.mode != "none"):
         return []
@@ -571,7 +576,8 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
 
 
 def _too_many_workers(settings: Settings, where: Where) -> list[Problem]:
-    """Each worker needs a few connections of the embedded server, which has a fixed number."""
+    """Too many workers: each needs a few connections of the embedded server, which has a fixed
+    number."""
     workers, database = settings.server.processes, settings.database
     if workers == 1 or database.url != "embedded" or pool_of_worker(settings) >= LEAST_POOL:
         return []

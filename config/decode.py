@@ -62,7 +62,7 @@ class SettingKind:
 
     @property
     def expectation(self) -> str:
-        """Completes "expected ..."."""
+        """Expectation, which completes "expected ..."."""
         if self.section or self.mapping:
             return "a mapping"
         if self.listing:
@@ -94,7 +94,7 @@ def members(section: SettingKind) -> dict[str, SettingKind]:
 
 
 def needed(section: SettingKind) -> list[str]:
-    """The members without a default; those of the groups have theirs in defaults.yaml."""
+    """Members without a default; those of the groups have theirs in defaults.yaml."""
     return [field.name for field in fields(section.base) if field.required]
 
 
@@ -103,7 +103,7 @@ def key_kind(mapping: SettingKind) -> SettingKind:
 
 
 def item_kind(container: SettingKind) -> SettingKind:
-    """Of a list's items, or of a mapping's values."""
+    """Kind of a list's items, or of a mapping's values."""
     return kind_of(container.arguments[1 if container.mapping else 0])
 
 

@@ -77,8 +77,8 @@ class InterpolationError(ValueError):
 
 
 def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str, Origin]:
-    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `${file:PATH}` (the
-    content of a file), `$$` for one `$`. Raises Unfit."""
+    """Interpolate a text: `${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell),
+    `${file:PATH}` (the content of a file), `$$` for one `$`. Raises InterpolationError."""
     origin: Origin = "here"
 
     def replacement(match: re.Match[str]) -> str:
@@ -140,7 +140,8 @@ class YamlDocument:
         env: Mapping[str, str] | None,
         origin: Origin = "here",
     ) -> None:
-        """`env` None: no interpolation. `name` is a file, or a variable that holds YAML."""
+        """A document to read. `env` None: no interpolation. `name` is a file, or a variable that
+        holds YAML."""
         self.name = name
         self.directory = directory
         self.env = env
@@ -149,7 +150,8 @@ class YamlDocument:
         self._numbered = False
 
     def read(self, text: bytes | str, *, lines: bool = True) -> YamlValue:
-        """`lines` False: a line number would not help, because it is one variable's text."""
+        """Read the document. `lines` False: a line number would not help, because it is one
+        variable's text."""
         self._numbered = lines
         try:
             loader = Loader(text)

@@ -109,7 +109,7 @@ def _spelling(part: str, key: SettingKind) -> str:
 
 
 def merged(base: YamlValue, override: YamlValue) -> YamlValue:
-    """Mappings are merged key by key; anything else replaces what was there."""
+    """Merged settings: mappings are merged key by key; anything else replaces what was there."""
     if not isinstance(base.data, dict):
         return override
     if override.data is None:  # a section whose entries are all commented out

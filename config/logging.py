@@ -53,7 +53,7 @@ def _formatter(name: str, stream: TextIO) -> logging.Formatter:
 
 
 def keys(record: logging.LogRecord) -> dict[str, Any]:
-    """What the caller passed as `extra`, secrets masked."""
+    """The keys of `extra`, secrets masked."""
     extra = ((key, value) for key, value in record.__dict__.items() if key not in OWN)
     return {key: "***" if SECRET.search(key) else value for key, value in extra}
 

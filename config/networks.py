@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 
 def is_unencrypted(url: str) -> bool:
-    """Whether traffic to it is unencrypted: http:// to another machine."""
+    """Whether traffic to a URL is unencrypted: http:// to another machine."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not is_loopback(parts.hostname or "")
 

@@ -50,7 +50,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
 
 
 class Xml(Struct, frozen=True, omit_defaults=True):
-    """XML serialisation of a value (XML Object: OpenAPI 3.1, section 4.8.26). One tree for each
+    """XML serialisation of a value (XML Object: OpenAPI 3.1, section 4.8.26), as one tree for each
     value; recursive types refer to `Body.xml_types` by name."""
 
     name: str | None = None  # of the element or attribute; None: the property's
@@ -89,7 +89,8 @@ class Credential(Struct, frozen=True, omit_defaults=True):
 
 
 class Pagination(Struct, frozen=True, omit_defaults=True):
-    """How a response announces a next page, and the argument that requests it."""
+    """Pagination: the announcement of a next page in a response, and the argument that requests
+    it."""
 
     kind: Literal["link", "cursor", "last", "offset", "page"]
     argument: str  # that takes the position of the next page
@@ -106,7 +107,8 @@ class Pagination(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Behaviour of the gateway that depends on the kind of a tool; by default none is special."""
+    """Facts of a kind of tool, on which the gateway's behaviour depends; by default none is
+    special."""
 
     remote: bool = False  # its calls leave the gateway: the circuit breaker counts them
     relayed: bool = False  # another MCP server's: handed on as it came, and checked there as well
@@ -117,7 +119,7 @@ class Facts:
 
 
 class Mirrored(Struct, frozen=True):
-    """An argument that 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
+    """Mirrored argument, which 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
 
     path: tuple[str, ...]  # names of properties, from the arguments down to the value
     header: str  # what follows `Mcp-Param-`
@@ -140,12 +142,12 @@ class Binding(Struct, frozen=True, omit_defaults=True):
 
     @property
     def security(self) -> tuple[tuple[Credential, ...], ...]:
-        """Credentials that a call needs: all of any one list; empty: not specified."""
+        """Credentials that a call requires: all of any one list; empty: not specified."""
         return ()
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes of which a caller needs one; empty: none."""
+        """Scopes of which a caller needs one; empty: none."""
         return ()
 
     @property
@@ -164,7 +166,7 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return None
 
     def target(self, address: str | None) -> str:
-        """Description of what a call reaches; `address` is that of its source."""
+        """Target of a call, in words; `address` is that of its source."""
         return address or NO_ADDRESS
 
 
@@ -310,7 +312,7 @@ class FunctionBinding(Binding, frozen=True, tag="function", omit_defaults=True):
 
 
 class ScriptBinding(Binding, frozen=True, tag="script", omit_defaults=True):
-    """Source code that is run in a process of its own, of a tool that was made by hand."""
+    """Source code of a tool that was made by hand, run in a process of its own."""
 
     language: Language
     source: str  # defines main(arguments), which returns what JSON can hold
@@ -320,7 +322,7 @@ class ScriptBinding(Binding, frozen=True, tag="script", omit_defaults=True):
 
 
 class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
-    """A tool of the gateway's own; none of these is stored."""
+    """A built-in tool of the gateway; none of these is stored."""
 
     facts: ClassVar[Facts] = Facts(own=True, keeps_answers=True)
 
@@ -331,7 +333,7 @@ class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
 
 
 class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True):
-    """An operation of the gateway's own that is a tool; none of these is stored."""
+    """An operation of the gateway that is a tool; none of these is stored."""
 
     operation: str  # its id
 

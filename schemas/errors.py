@@ -79,9 +79,10 @@ class SessionRequired(InvalidRequest):
 
 
 class SessionNotFound(Fault):
-    """Session unknown, expired or of another caller: one answer, so that ids cannot be probed."""
+    """The session is unknown, expired or of another caller: one answer, so that ids cannot be
+    probed."""
 
-    code = -32001  # what both official SDKs send with the 404
+    code = -32001  # sent by both official SDKs with the 404
     status = 404
 
 
@@ -117,7 +118,7 @@ class UnknownToolset(InvalidRequest):
 
 
 class TooManyRequests(Fault):
-    """Rate limit, quota or concurrency limit of the caller exceeded."""
+    """The caller has exceeded a rate limit, quota or concurrency limit."""
 
     code = 1429
     status = 429
@@ -145,7 +146,7 @@ class Denied(Fault):
 
 
 class Unavailable(Fault):
-    """Temporarily unavailable: starting, draining or full. Worth a retry."""
+    """The gateway is temporarily unavailable: starting, draining or full. A retry may succeed."""
 
     code = 1503
     status = 503
@@ -192,13 +193,13 @@ class RelayedFault(Fault):
 
 
 class ToolFailed(Fault):
-    """`/rpc` only: the tool ran and reported an error; `data` holds its result."""
+    """The tool ran and reported an error (`/rpc` only); `data` holds its result."""
 
     code = 1500
 
 
 class ImportRejected(ToolgateError):
-    """A description that cannot be imported at all; nothing was written."""
+    """The description cannot be imported at all; nothing was written."""
 
 
 def whole_seconds(seconds: float) -> int:

@@ -67,12 +67,12 @@ _HINTS = {
 
 
 class ExpressionSyntaxError(ToolgateError):
-    """Syntax error: the text is not CEL; with the position and what was expected."""
+    """The text is not CEL; with the position and what was expected."""
 
 
 class Node(NamedTuple):
-    """One part of an expression. `kind`: "literal", "name", "member", "list", "map", "has",
-    "macro", or "call" (operators and indexes too)."""
+    """Node of an expression. `kind`: "literal", "name", "member", "list", "map", "has", "macro", or
+    "call" (operators and indexes too)."""
 
     kind: str
     name: str  # of the variable, member, function, operator or macro; the text of a literal
@@ -87,7 +87,7 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Node:
-    """Raises NoExpression."""
+    """Parse an expression. Raises ExpressionSyntaxError."""
     tree = _Parser(text, _tokens(text)).whole()
     level = [tree]
     for _ in range(DEPTH):
@@ -271,8 +271,8 @@ class Bound(NamedTuple):
 
 
 def steps_of(tree: Node, size: int) -> int:
-    """Most steps that the expression takes for an input of this size. Raises TooCostly for
-    macros nested deeper than NESTED, and for patterns that are not literals."""
+    """Upper bound of the steps for an input of this size. Raises TooCostly for macros nested deeper
+    than NESTED, and for patterns that are not literals."""
     return _of(tree, {}, size, 0).steps
 
 
@@ -299,7 +299,8 @@ def size_of(value: Any, limit: int) -> int:
 
 
 def _of(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
-    """`known`: sizes of the variables of enclosing macros; `seen`: size of each other variable."""
+    """Bound of a node. `known`: sizes of the variables of enclosing macros; `seen`: size of each
+    other variable."""
     if node.kind == "literal":
         return Bound(1 + len(node.name) // BYTES, 1)
     if node.kind == "name":
@@ -417,7 +418,7 @@ class Expression:
     def __init__(
         self, text: str, program: cel.Program, variables: frozenset[str], size_limit: int
     ) -> None:
-        """`size_limit`: largest input size within its bound of steps."""
+        """Compile an expression. `size_limit`: largest input size within its bound of steps."""
         self.text = text
         self.variables = variables
         self._program = program
@@ -425,13 +426,14 @@ class Expression:
         self._parts = {name: _parts(text, name) for name in variables}
 
     def seen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The parts of `values` that it uses, or a superset: equal parts give equal results."""
+        """The parts of `values` that the expression uses, or a superset: equal parts give equal
+        results."""
         parts = self._parts
         return {name: _part(values[name], parts[name]) for name in parts if name in values}
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of `values`, which are JSON and may hold more than it uses. Raises
-        ExpressionFailed, also for a result that is not a boolean."""
+        """Whether the expression is true of `values`, which are JSON and may hold more than it
+        uses. Raises ExpressionFailed, also for a result that is not a boolean."""
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))

@@ -1,4 +1,4 @@
-"""Case-insensitive globs, as in `fnmatch`, with which operators select names. Pure.
+"""Globs: case-insensitive patterns, as in `fnmatch`, with which operators select names. Pure.
 
 Compiled when settings are read, not when a name is matched.
 """
@@ -13,7 +13,7 @@ TAG, DOMAIN = "tag:", "domain:"
 
 
 class Globs:
-    """Matches any of these patterns; they and the names are case-folded (`str.casefold`)."""
+    """Matcher of any of these patterns; they and the names are case-folded (`str.casefold`)."""
 
     __slots__ = ("_compiled", "patterns")
 
@@ -42,8 +42,8 @@ def glob(pattern: str) -> Globs:
 
 
 class ToolGlobs:
-    """Matches tools by any of these patterns: of names, or with the prefixes `tag:` and `domain:`
-    of tags and routing domains."""
+    """Matcher of tools by any of these patterns: of names, or with the prefixes `tag:` and
+    `domain:` of tags and routing domains."""
 
     __slots__ = ("_domains", "_names", "_tags", "patterns")
 

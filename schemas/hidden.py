@@ -81,7 +81,8 @@ def visible_json(text: str) -> str:
 
 
 def visible_in(value: Any) -> Any:
-    """`visible` for all texts in a JSON value, names of members included."""
+    """Any JSON value with hidden characters escaped in all of its texts, names of members
+    included."""
     match value:
         case str():
             return visible(value)

@@ -131,8 +131,8 @@ def require_shallow(body: bytes, limit: int) -> None:
 
 
 def nests_within(text: bytes, limit: int) -> bool:
-    """Whether JSON text has at most `limit` levels. One pass, without recursion: 0.1 us for
-    most texts, which have fewer brackets than that, else some 15 ms per MB of brackets."""
+    """Whether JSON text has at most `limit` levels. One pass, without recursion: 0.1 us for most
+    texts, which have fewer brackets than that, else some 15 ms per MB of brackets."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return True
     brackets = b"".join(_unescaped(text).split(b'"')[::2]).translate(_STEPS, _NO_BRACKETS)
@@ -140,8 +140,8 @@ def nests_within(text: bytes, limit: int) -> bool:
 
 
 def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | None:
-    """What `decode` returns, if `body` holds well-formed requests and no further members; else
-    None, and `decode` has to parse it again."""
+    """Decode well-formed requests without further members, as `decode` does; None for any other
+    body, which `decode` has to parse again."""
     try:
         if body.lstrip()[:1] == b"[":
             batch = limited(_requests.decode(body), batch_limit)
@@ -199,7 +199,8 @@ T = TypeVar("T")
 
 
 def limited(batch: list[T], limit: int) -> list[T]:
-    """`batch`. Raises InvalidRequest when it has more than `limit` members."""
+    """The batch, checked for its size. Raises InvalidRequest when it has more than `limit`
+    members."""
     if len(batch) > limit:
         text = f"The batch has {len(batch)} items; at most {limit} are served"
         raise InvalidRequest(text, {"limit": limit})

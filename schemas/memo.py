@@ -25,7 +25,7 @@ class Memo(Generic[K, V]):
         return len(self._known)
 
     def values(self) -> list[V]:
-        """Oldest first."""
+        """The cached values, oldest first."""
         with self._lock:
             return list(self._known.values())
 
@@ -39,7 +39,7 @@ class Memo(Generic[K, V]):
         return value
 
     def use(self, key: K) -> V | None:
-        """`get`, which also makes the entry the newest."""
+        """Get a value, and make its entry the newest."""
         try:
             self._known.move_to_end(key)
         except KeyError:  # no check before: another thread may change the cache in between

@@ -33,13 +33,14 @@ class Pattern:
 
     @classmethod
     def of_any(cls, texts: Sequence[str]) -> "Pattern":
-        """Matches any of these texts literally; of several at one position, the first. Raises
-        InvalidPattern for too many."""
+        """Pattern that matches any of these texts literally; of several at one position, the first.
+        Raises InvalidPattern for too many."""
         return cls("|".join(map(re2.escape, texts)), MANY_BYTES)
 
     @classmethod
     def of_words(cls, texts: Sequence[str]) -> "Pattern":
-        """Matches any of these texts as a whole word. Raises InvalidPattern for too many."""
+        """Pattern that matches any of these texts as a whole word. Raises InvalidPattern for too
+        many."""
         either = "|".join(map(re2.escape, sorted(texts, key=len, reverse=True)))
         return cls(rf"\b(?:{either})\b", MANY_BYTES)
 

@@ -1,6 +1,7 @@
-"""Upper bound on how many subschemas a validator evaluates per value: schemas that apply to it and
-are referenced more than once multiply, also from level to level. One kilobyte can cause 2^40
-evaluations, and a running validator cannot be interrupted. Pure.
+"""Cost of schemas: an upper bound on how many subschemas a validator evaluates per value. Pure.
+
+Schemas that apply to it and are referenced more than once multiply, also from level to level. One
+kilobyte can cause 2^40 evaluations, and a running validator cannot be interrupted.
 """
 
 from collections import Counter
@@ -22,8 +23,8 @@ _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
 
 
 def check_cost(schema: Any) -> "Cost":
-    """Raises ValueError for a schema whose parts multiply beyond LIMIT; a long schema without
-    multiplication passes."""
+    """Check the cost of a schema. Raises ValueError for one whose parts multiply beyond LIMIT; a
+    long schema without multiplication passes."""
     costs = _Costs(schema)
     left: list[Any] = [schema] if isinstance(schema, dict) else []
     nodes = worst = 0

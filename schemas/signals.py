@@ -1,7 +1,7 @@
-"""Signals: one kind of event each, and its listeners.
+"""Signals: each is one kind of event, with its listeners.
 
-The parts of a process get them when they are made, to publish or to subscribe. Listeners are
-called by the publisher, in the order in which they subscribed; an error of one is the publisher's.
+The parts of a process get them when they are made, to publish or to subscribe. Listeners are called
+by the publisher, in the order in which they subscribed; an error of one is the publisher's.
 """
 
 from collections.abc import Awaitable, Callable

@@ -41,17 +41,17 @@ class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def side(self) -> Side | None:
-        """The portal path that serves its actions; None: both."""
+        """The portal path that serves the source's actions; None: both."""
         return None
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Command line of its process; empty: it is reached by URL."""
+        """Command line of the source's process; empty: it is reached by URL."""
         return ()
 
     @property
     def prefix(self) -> Prefix:
-        """When names of its tools are prefixed with its own."""
+        """Condition under which names of tools are prefixed with the source's name."""
         return "conditional"
 
     @property
@@ -107,7 +107,8 @@ Options = ImportOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """Behaviour of the gateway that depends on the kind of a source; by default none is special."""
+    """Facts of a kind of source, on which the gateway's behaviour depends; by default none is
+    special."""
 
     options: type[Options] = HybridOptions
     server: bool = False  # an MCP server: listed, watched for changes, and called at its location
@@ -115,11 +116,11 @@ class SourceFacts:
     own: bool = False  # a part of the gateway itself: there while that is switched on
     keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.Facts`
     schemes: bool = False  # its tools declare security schemes; else headers are sent
-    final: str = ""  # why rollback is impossible, worded to follow the source's name
+    final: str = ""  # reason why rollback is impossible, worded to follow the source's name
 
     @property
     def described(self) -> bool:
-        """Whether it is read from a description, whose location may change."""
+        """Whether the source is read from a description, whose location may change."""
         return not (self.server or self.loaded)
 
 

@@ -18,7 +18,7 @@ META_NEXT = "toolgate/next"  # in `_meta` of a result: the arguments that get th
 
 
 class Annotations(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """MCP `ToolAnnotations` (2025-03-26): hints, never promises."""
+    """Hints about a tool, MCP `ToolAnnotations` (2025-03-26); never promises."""
 
     title: str | UnsetType = UNSET
     read_only_hint: bool | UnsetType = UNSET
@@ -29,7 +29,7 @@ class Annotations(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ToolDraft:
-    """A tool as proposed by an importer, without an identity yet.
+    """Draft of a tool as proposed by an importer, without an identity yet.
 
     `key` identifies the operation inside its source across imports (`/pets/{id}@get`), also when
     it is renamed. `input_schema` is a self-contained JSON Schema 2020-12 object.
@@ -119,7 +119,7 @@ class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Outage(ToolResult, frozen=True):
-    """Failed result because the whole source is down, for every caller and request. The
+    """Outage: a failed result because the whole source is down, for every caller and request. The
     distinction is internal to the gateway: on the wire it is an ordinary result."""
 
 

@@ -49,7 +49,7 @@ BACKTRACKS = 100_000  # limit for look-around and back-references
 
 
 class SchemaTooCostly(ValueError):
-    """A schema or a value is not checked because it would take too long; with the reason."""
+    """A schema or a value is not checked because that would take too long; with the reason."""
 
 
 def is_cheap(cost: SchemaPattern, evaluations: int) -> bool:
@@ -75,10 +75,10 @@ class Meter:
 
     def reset(self) -> None:
         self.spent = 0
-        self.refused = ""  # why the result of the validator is void
+        self.refused = ""  # reason why the result of the validator is void
 
     def take(self, cost: SchemaPattern, pattern: str, text: str) -> bool:
-        """Whether the pattern may be matched."""
+        """Take steps from the budget; returns whether the pattern may be matched."""
         steps = cost.matching(len(text))
         self.spent += steps
         if steps > MATCHING:

@@ -1,4 +1,4 @@
-"""Values in HTTP headers that repeat the body of a 2026-07-28 request: Mcp-Name and Mcp-Param-*.
+"""Headers that repeat the body of a 2026-07-28 request: Mcp-Name and Mcp-Param-*.
 
 Deviation: a header Mcp-Param-* that no argument declares is ignored. Intermediaries have to pass
 such headers on, so clients may well send them.
@@ -94,8 +94,8 @@ def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) ->
 def check_params(
     mirrored: Sequence[Mirrored], sent: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> None:
-    """Raises HeaderMismatch unless `sent` (keyed by lower-case header names after `Mcp-Param-`)
-    matches the arguments."""
+    """Check the headers of a call. Raises HeaderMismatch unless `sent` (keyed by lower-case header
+    names after `Mcp-Param-`) matches the arguments."""
     for one in mirrored:
         header, value = sent.get(one.header.lower()), _value(arguments, one.path)
         where = ".".join(one.path)

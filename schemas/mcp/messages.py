@@ -47,8 +47,8 @@ class ListParams(Struct, frozen=True):
 
 
 class ToolListParams(ListParams, frozen=True):
-    """`query` and `intent` are light-4j's: texts that a tool has to contain. Where no tool
-    contains `intent`, semantic search is used."""
+    """Params of tools/list. `query` and `intent` are light-4j's: texts that a tool has to contain.
+    Where no tool contains `intent`, semantic search is used."""
 
     query: str | None = None
     intent: str | None = None
@@ -123,7 +123,7 @@ class InitializeResult(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class DiscoverResult(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """2026-07-28 only."""
+    """Result of server/discover (2026-07-28 only)."""
 
     supported_versions: tuple[str, ...]
     capabilities: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Feature table: one row per protocol revision; code reads a fact, never compares dates.
+"""Feature table of the protocol: one row per revision; code reads a fact, never compares dates.
 
 Source: https://modelcontextprotocol.io/specification, revisions 2024-11-05 to 2026-07-28.
 """
