@@ -23,7 +23,7 @@ _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<name>.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(?:\.\.\.|str)\]")
-_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 Headers = Mapping[str, str]
 
@@ -165,11 +165,7 @@ def tags(header: str) -> tuple[str, ...]:
     """The entity tags of If-Match or If-None-Match, or "*"; none if malformed."""
     if header == "*":
         return ("*",)
-    data = header.encode("latin-1")
-    found = _TAG.findall(data)
-    if _TAG.sub(b"", data).strip(b", \t"):
-        return ()
-    return tuple(one.decode("latin-1") for one in found)
+    return () if _TAG.sub("", header).strip(", \t") else tuple(_TAG.findall(header))
 
 
 def _has_nul(value: Any) -> bool:

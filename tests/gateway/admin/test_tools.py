@@ -169,7 +169,6 @@ async def test_what_is_changed_is_as_the_condition_says(served: Client) -> None:
     tools = Tools(served)
     rule = {"rule": "mine", "effect": "deny", "tools": ["slow"]}
     one = await tools.call("putRule", **rule)
-    print(one)
     assert one["structuredContent"]["status"] == 428
     made = await tools.call("putRule", **rule, if_none_match="*")
     assert made["structuredContent"]["name"] == "mine"
@@ -181,6 +180,13 @@ async def test_what_is_changed_is_as_the_condition_says(served: Client) -> None:
     assert (await tools.call("deleteRule", rule="mine", if_match=tag))["isError"] is True
     gone = await tools.call("deleteRule", rule="mine", if_match="*")
     assert gone["content"] == [{"type": "text", "text": "Done."}]
+
+
+async def test_a_tag_in_any_characters_is_none_of_ours(served: Client) -> None:
+    tools = Tools(served)
+    for tag in ('"\N{GREEK SMALL LETTER ALPHA}"', "\N{SNOWMAN}", '"a\0"', '"\xff"'):
+        refused = await tools.call("describeTool", tool="slow", text="x", if_match=tag)
+        assert refused["structuredContent"]["status"] == 412, tag
 
 
 async def test_rpc_takes_one_and_many(served: Client) -> None:
