@@ -159,11 +159,12 @@ class ManualTools:
                     changed.append(catalog_row.name)
             return changed
 
-    async def remove(self, name: str) -> None:
-        """Remove a tool made by hand. Raises ToolRefused for an imported one."""
+    async def remove(self, name: str, expected_version: int | None = None) -> None:
+        """Remove a tool made by hand. Raises ToolRefused for an imported one, and ToolChanged."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, catalog_row, _ = await self._row(connection, name)
+            await self._check_version(connection, tool_id, expected_version)
             if not catalog_row.manual:
                 raise ToolRefused(
                     f"{catalog_row.name} was imported from {catalog_row.source}, and the next "

@@ -71,15 +71,15 @@ class AgentOperations:
             ),
             Operation(
                 "deleteAgent", "DELETE", one, "Remove an agent; its skills stay.", WRITE,
-                self.delete, status=204,
+                self.delete, status=204, match="optional",
             ),
             Operation(
                 "grantSkills", "POST", f"{one}/skills", "Give an agent skills.", WRITE,
-                self.grant, AgentView, body=SkillGrant,
+                self.grant, AgentView, body=SkillGrant, match="optional", of="getAgent",
             ),
             Operation(
                 "revokeSkills", "DELETE", f"{one}/skills/{{skill}}", "Take a skill from an agent.",
-                WRITE, self.revoke, status=204,
+                WRITE, self.revoke, status=204, match="optional", of="getAgent",
             ),
         )  # fmt: skip
 

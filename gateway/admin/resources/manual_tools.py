@@ -84,7 +84,7 @@ class ManualToolOperations:
             ),
             Operation(
                 "deleteTool", "DELETE", one, "Remove a tool that was made by hand.", WRITE,
-                self.delete, status=204, problems=(422,),
+                self.delete, status=204, match="optional", problems=(422,),
             ),
         )  # fmt: skip
 
@@ -123,7 +123,7 @@ class ManualToolOperations:
         return await self._tools.get(asked)
 
     async def delete(self, asked: OperationInput) -> None:
-        await self._manual(asked).remove(asked.names["tool"])
+        await self._manual(asked).remove(asked.names["tool"], version_of(asked))
 
     async def _known(self, asked: OperationInput) -> KnownSources:
         store, functions = ToolStore(self._ground.pool), self._makings.functions()

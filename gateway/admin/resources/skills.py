@@ -137,7 +137,7 @@ class SkillOperations:
             Operation("getSkill", "GET", one, "Show a skill.", READ, self.get, SkillView),
             Operation(
                 "deleteSkill", "DELETE", one, "Remove a skill with all its versions.", WRITE,
-                self.delete, Freed, problems=(422,),
+                self.delete, Freed, match="optional", problems=(422,),
             ),
             Operation(
                 "exportSkill", "GET", f"{one}/export", "Give a skill with its files.", READ,
@@ -145,20 +145,21 @@ class SkillOperations:
             ),
             Operation(
                 "linkTools", "POST", f"{one}/tools", "Give a skill tools.", WRITE, self.link,
-                SkillView, body=ToolLinks,
+                SkillView, body=ToolLinks, match="optional", of="getSkill",
             ),
             Operation(
                 "unlinkTools", "DELETE", f"{one}/tools/{{tool}}", "Take a tool from a skill.",
-                WRITE, self.unlink, status=204,
+                WRITE, self.unlink, status=204, match="optional", of="getSkill",
             ),
             Operation(
                 "dependSkill", "PUT", f"{one}/dependencies/{{dependency}}",
                 "Let a skill depend on another.", WRITE, self.depend, SkillView,
-                body=DependencyRequest,
+                body=DependencyRequest, match="optional", of="getSkill",
             ),
             Operation(
                 "undependSkill", "DELETE", f"{one}/dependencies/{{dependency}}",
                 "Let a skill depend on another no longer.", WRITE, self.undepend, status=204,
+                match="optional", of="getSkill",
             ),
             Operation(
                 "listSkillVersions", "GET", f"{one}/versions", "List the versions of a skill.",
@@ -170,7 +171,8 @@ class SkillOperations:
             ),
             Operation(
                 "rollBackSkill", "POST", f"{one}/rollback", "Serve an older version again.",
-                WRITE, self.roll_back, SavedSkill, body=SkillRollback,
+                WRITE, self.roll_back, SavedSkill, body=SkillRollback, match="optional",
+                of="getSkill",
             ),
         )  # fmt: skip
 

@@ -130,7 +130,7 @@ class SourceOperations:
             ),
             Operation(
                 "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
-                self.refresh, ImportResult, job=again,
+                self.refresh, ImportResult, match="optional", of="getSource", job=again,
             ),
             Operation(
                 "listVersions", "GET", f"{one}/versions", "List what it was imported from.", READ,
@@ -138,7 +138,8 @@ class SourceOperations:
             ),
             Operation(
                 "rollBack", "POST", f"{one}/rollback", "Serve an older version again.", WRITE,
-                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True, job=again,
+                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True,
+                match="optional", of="getSource", job=again,
             ),
         )  # fmt: skip
 

@@ -151,11 +151,11 @@ class ToolOperations:
             ),
             Operation(
                 "disableTool", "POST", f"{one}/disable", "Take a tool out of service.", WRITE,
-                self.disable, ToolView,
+                self.disable, ToolView, match="optional", of="getTool",
             ),
             Operation(
                 "enableTool", "POST", f"{one}/enable", "Take a tool into service again.", WRITE,
-                self.enable, ToolView,
+                self.enable, ToolView, match="optional", of="getTool",
             ),
             Operation(
                 "approveTool", "POST", f"{one}/approve",

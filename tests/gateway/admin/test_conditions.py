@@ -15,7 +15,7 @@ from registry.embedding.models import register
 from registry.embedding.population import backfill
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
-from tests.gateway.admin.client import Admin
+from tests.gateway.admin.client import Admin, bearer
 from tests.registry.embedding.fakes import HashEmbedder
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +84,46 @@ async def test_two_at_once_do_not_both_change_a_source(api: Admin) -> None:
     other = {"document": json.dumps(pets(9))}
     both = [api("PUT", at, other, **seen), api("DELETE", "/sources/pets", **seen)]
     assert sorted(one.status for one in await asyncio.gather(*both))[1] in {404, 412}
+
+
+AT_TOOL, AT_SKILL, AT_AGENT = "/tools/shout", "/skills/care", "/agents/helper"
+CHANGES: list[tuple[str, str, Any]] = [  # by the resource whose tag they name
+    ("POST", f"{AT_TOOL}/disable", None),
+    ("POST", f"{AT_TOOL}/enable", None),
+    ("DELETE", AT_TOOL, None),
+    ("POST", f"{AT_SKILL}/tools", {"tools": ["getPet"]}),
+    ("DELETE", f"{AT_SKILL}/tools/getPet", None),
+    ("PUT", f"{AT_SKILL}/dependencies/sell", {}),
+    ("DELETE", f"{AT_SKILL}/dependencies/sell", None),
+    ("POST", f"{AT_SKILL}/rollback", {"to": 1}),
+    ("DELETE", AT_SKILL, None),
+    ("POST", f"{AT_AGENT}/skills", {"skills": ["sell"]}),
+    ("DELETE", f"{AT_AGENT}/skills/sell", None),
+    ("DELETE", AT_AGENT, None),
+    ("POST", "/sources/pets/rollback", None),
+    ("POST", "/sources/pets/refresh", None),
+]
+
+
+async def test_no_change_is_made_under_a_tag_of_something_else(api: Admin) -> None:
+    await api("POST", "/sources", UPLOADED)
+    made = {"name": "shout", "description": "Shout.", "function": "shout"}
+    operator = bearer(roles=["operator"])
+    assert (await api("POST", "/tools", made, **operator)).status == 201
+    skills = [{"document": f"---\nname: {n}\ndescription: {n}\n---\n."} for n in ("care", "sell")]
+    assert (await api("POST", "/skills", {"skills": skills})).status == 200
+    assert (await api("PUT", AT_AGENT, {"description": "Helps."})).status == 201
+    resources = ("/sources/pets", AT_TOOL, AT_SKILL, AT_AGENT)
+    before = [(await api("GET", one)).json for one in resources]
+    for method, path, body in CHANGES:
+        for tag in ('"stale"', "", "stale"):
+            refused = await api(method, path, body, **{"If-Match": tag})
+            assert refused.status == 412, (method, path)
+    assert [(await api("GET", one)).json for one in resources] == before
+    for method, path, body in CHANGES[:12]:
+        at = next(one for one in resources if path.startswith(one))
+        seen = await api("GET", at)
+        assert (await api(method, path, body, **seen.tag)).status < 300, (method, path)
 
 
 async def test_what_is_known_is_not_sent_again(api: Admin) -> None:
