@@ -320,6 +320,8 @@ class Disclosure(Struct, frozen=True, forbid_unknown_fields=True):
 class JobsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     concurrency: Amount
+    tenant_waiting: Count
+    timeout_s: Seconds
     poll_s: Seconds
     grace_s: Seconds
     stalled_s: Seconds

@@ -6,6 +6,8 @@ Imported only where operations run as jobs.
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace as replaced
+from functools import partial
 
 import anyio
 from msgspec.structs import replace
@@ -16,16 +18,26 @@ from config.settings import Settings
 from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import operations_as_jobs
 from gateway.audit.writer import AuditWriter, is_recorded
-from gateway.context import Principal
+from gateway.context import KEY_MARK, Principal
 from gateway.operations.job_requests import draft_of, view_of
 from gateway.operations.job_runner import JobRunner
 from gateway.operations.jobs import Heard, JobAct, JobView
-from gateway.operations.operation import ALL, Operation, OperationInput, not_found, unavailable
+from gateway.operations.operation import (
+    ALL,
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    not_found,
+    sentence,
+    unavailable,
+)
 from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationServer, Repeats
 from gateway.state.idempotency import IdempotencyKeys
-from registry.database.postgres import Database, DatabaseHandle
-from registry.jobs.queue import JobQueue, JobWorker
+from registry.access.keys import ApiKeys
+from registry.access.revocations import revoked
+from registry.database.postgres import Database, DatabaseHandle, Pool
+from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
 from registry.sources.source_reader import Lister
 
@@ -67,6 +79,25 @@ async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterato
         await writer.close()
 
 
+async def current_caller(pool: Pool, caller: Principal) -> Principal:
+    """The caller of a job with what its credential still permits. Raises ProblemDetails if that was
+    revoked; one that has only expired meanwhile is good. Without a mark there was none."""
+    if caller.mark.startswith(KEY_MARK):
+        key = await ApiKeys(pool, caller.tenant).get(caller.mark.removeprefix(KEY_MARK))
+        if key is None or key.revoked is not None:
+            raise withdrawn()
+        scopes, roles = caller.scopes.intersection(key.scopes), caller.roles.intersection(key.roles)
+        return replaced(caller, scopes=scopes, roles=roles)
+    if caller.mark and (await revoked(pool)).has(caller.tenant, caller.id, caller.claims):
+        raise withdrawn()
+    return caller
+
+
+def withdrawn() -> ProblemDetails:
+    text = "The credential of its caller was revoked before the job started."
+    return ProblemDetails(403, "revoked", text)
+
+
 class Jobs(Collector):
     def __init__(
         self,
@@ -92,8 +123,13 @@ class Jobs(Collector):
         if pool is None:
             raise unavailable("The database does not answer yet.")
         if self._queue is None:
-            self._queue = JobQueue(pool)
-        job = await self._queue.put(draft_of(operation, asked, headers))
+            self._queue = JobQueue(pool, self._settings.jobs.tenant_waiting)
+        try:
+            job = await self._queue.put(draft_of(operation, asked, headers))
+        except TooManyJobs as error:
+            raise ProblemDetails(
+                429, "too-many-requests", sentence(error), headers={"Retry-After": "60"}
+            ) from error
         row = await JobStore(pool).get(asked.tenant, job)
         if row is None:
             raise not_found("job", job)
@@ -105,7 +141,13 @@ class Jobs(Collector):
         pool, settings = self._handle.pool(), self._settings.jobs
         if pool is None or not settings.concurrency or self._stopped:
             return
-        runner = JobRunner(JobStore(pool), self._server, settings, self._hear)
+        runner = JobRunner(
+            JobStore(pool),
+            self._server,
+            settings,
+            heard=self._hear,
+            caller=partial(current_caller, pool),
+        )
         schedules = {
             one.id: one.job.schedule
             for one in self._server().by_id.values()

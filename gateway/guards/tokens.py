@@ -179,14 +179,8 @@ class Tokens:
         return found
 
     def _is_revoked(self, token: Token) -> bool:
-        revoked = self._revoked
-        jti = token.claims.get("jti")
-        if isinstance(jti, str) and (token.tenant, jti) in revoked.tokens:
-            return True
-        if not revoked.subjects or token.principal is None:
-            return False
-        before = revoked.subjects.get(token.principal.key)
-        return before is not None and _issued(token.claims) <= before
+        subject = None if token.principal is None else token.principal.id
+        return self._revoked.has(token.tenant, subject, token.claims)
 
 
 async def _key(issuer: Issuer, header: Mapping[str, Any]) -> tuple[Key, KeyRing]:
@@ -221,9 +215,3 @@ def _claimed_issuer(text: bytes) -> str | None:
         raise DecodeError("its claims are no base64url") from error
     claimed = _object(payload).get("iss")
     return claimed if isinstance(claimed, str) else None
-
-
-def _issued(claims: Mapping[str, Any]) -> float:
-    """`iat`, s since the epoch; tokens without it count as issued before any revocation."""
-    issued = claims.get("iat")
-    return issued if isinstance(issued, int | float) else -float("inf")

@@ -14,6 +14,7 @@ from gateway.operations.operation import Operation, OperationInput, ProblemDetai
 from gateway.operations.requests import Headers, converted
 from registry.jobs.store import Claim, JobDraft, JobRow
 
+REVOCABLE = ("jti", "iat")  # claims that a revocation names a token by
 CONDITIONS = ("if-match", "if-none-match")  # checked again when the job starts
 
 
@@ -33,7 +34,8 @@ def draft_of(operation: Operation, asked: OperationInput, headers: Headers) -> J
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
     request = msgspec.json.encode(_Request(asked.names, asked.query, asked.body, conditions))
-    principal = msgspec.json.encode(replace(asked.principal, claims={}), order="sorted")
+    claims = {name: one for name, one in asked.principal.claims.items() if name in REVOCABLE}
+    principal = msgspec.json.encode(replace(asked.principal, claims=claims), order="sorted")
     said = b"\0".join((operation.id.encode(), principal, request))
     return JobDraft(
         asked.tenant,

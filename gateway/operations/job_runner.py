@@ -7,7 +7,7 @@ Knows no queue: `JobRunner.perform` is called with the id of a job, by whatever 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TypeVar
 
@@ -20,12 +20,21 @@ from config.settings import JobsSettings
 from gateway.context import Principal
 from gateway.operations.job_requests import asked_of, unknown_operation
 from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
-from gateway.operations.operation import Operation, ProblemDetails, allows
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    allows,
+    unavailable,
+)
+from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
 from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
 
 log = logging.getLogger("toolgate.jobs")
 
+CallerOf = Callable[[Principal], Awaitable[Principal]]
+"""The caller of a job with what it may do now. Raises ProblemDetails if it is revoked."""
 AWAY = (psycopg.OperationalError, PoolTimeout)
 DIED = "The process that ran it ended each time."
 T = TypeVar("T")
@@ -85,13 +94,16 @@ class JobRunner:
         store: JobStore,
         server: Callable[[], OperationServer],
         settings: JobsSettings,
+        *,
         heard: Heard,
+        caller: CallerOf,
     ) -> None:
         """`server` has the operations; `heard` is called with every start and end."""
         self._store = store
         self._server = server
         self._settings = settings
         self._heard = heard
+        self._caller = caller
 
     async def perform(self, job_id: str) -> float | None:
         """Run the job. Seconds until it is to be started again; None: it has ended, or is another
@@ -114,6 +126,7 @@ class JobRunner:
             watched=watched,
             settings=self._settings,
             heard=self._heard,
+            caller=self._caller,
         )
         found = await watched.run(run.outcome)
         if isinstance(found, _Pause):
@@ -146,7 +159,9 @@ class _Run:
         watched: _Watched,
         settings: JobsSettings,
         heard: Heard,
+        caller: CallerOf,
     ) -> None:
+        self._caller = caller
         self._claim = claim
         self._server = server
         self._watched = watched
@@ -163,6 +178,9 @@ class _Run:
             response = await self._response(operation, as_job)
         except ProblemDetails as problem:
             response = problem_response(problem, self._claim.job_id)
+        except AWAY:
+            away = unavailable("The database does not answer.")
+            response = problem_response(away, self._claim.job_id)
         except Exception:
             log.exception("job_crashed", extra={"job": self._claim.job_id})
             crash = ProblemDetails(500, "internal", "Internal error; the log has the story.")
@@ -184,10 +202,20 @@ class _Run:
         asked, headers = asked_of(operation, self._claim, self._watched)
         self._principal, self._names = asked.principal, tuple(asked.names.values())
         self._tell("started")
-        if not allows(asked.principal, operation.scope):
+        caller = await self._caller(asked.principal)
+        if not allows(caller, operation.scope):
             text = f"This takes the scope {operation.scope}."
             raise ProblemDetails(403, "insufficient-scope", text)
-        return await self._server.perform(operation, asked, headers)
+        return await self._performed(operation, replace(asked, principal=caller), headers)
+
+    async def _performed(
+        self, operation: Operation, asked: OperationInput, headers: Headers
+    ) -> OperationResponse:
+        """Raises ProblemDetails."""
+        most_s = self._settings.timeout_s
+        with anyio.move_on_after(most_s):
+            return await self._server.perform(operation, asked, headers)
+        raise ProblemDetails(504, "timeout", f"It took more than {most_s:g} s (jobs.timeout_s).")
 
     def _pause(self, response: OperationResponse, as_job: AsJob) -> _Pause | None:
         """Until the next start; None if the failure is final."""

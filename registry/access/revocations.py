@@ -1,5 +1,6 @@
 """Revocations of unexpired tokens: of one token, or of all tokens of a subject."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +38,16 @@ class Revoked:
 
     tokens: frozenset[tuple[str, str]] = frozenset()  # tenant, jti
     subjects: dict[tuple[str, str], float] = field(default_factory=dict)  # -> s since the epoch
+
+    def has(self, tenant: str, subject: str | None, claims: Mapping[str, Any]) -> bool:
+        """Whether a token with these claims is revoked; `subject` is the id of its principal."""
+        jti = claims.get("jti")
+        if isinstance(jti, str) and (tenant, jti) in self.tokens:
+            return True
+        if not self.subjects or subject is None:
+            return False
+        before = self.subjects.get((tenant, subject))
+        return before is not None and _issued(claims) <= before
 
 
 class Revocations:
@@ -109,6 +120,12 @@ async def purge(pool: Pool) -> None:
     """Delete revocations whose tokens have expired."""
     async with borrowed(pool) as connection:
         await connection.execute("DELETE FROM revocation_t WHERE expires_ts <= current_timestamp")
+
+
+def _issued(claims: Mapping[str, Any]) -> float:
+    """`iat`, s since the epoch; tokens without it count as issued before any revocation."""
+    issued = claims.get("iat")
+    return issued if isinstance(issued, int | float) else -float("inf")
 
 
 def _revocation(id_: UUID, *row: Any) -> Revocation:

@@ -23,7 +23,8 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import JobsSettings
 from registry.database.postgres import Pool, borrowed
-from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over
+from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over, turn
+from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.jobs")
 
@@ -35,17 +36,29 @@ Perform = Callable[[str], Awaitable[float | None]]
 """Runs the job with this id. Seconds until it is to be started again; None: it has ended."""
 
 
+class TooManyJobs(ToolgateError):
+    """The tenant has as many waiting jobs as it may have."""
+
+
 class JobQueue:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, tenant_waiting: int) -> None:
+        """`tenant_waiting`: most jobs of a tenant that wait."""
         self._pool = pool
+        self._tenant_waiting = tenant_waiting
         self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
 
     async def put(self, draft: JobDraft) -> str:
-        """Store a job and queue it, both or neither; the id of the job."""
+        """Store a job and queue it, both or neither; the id of the job. Raises TooManyJobs."""
         async with borrowed(self._pool) as connection:
             job_id, new = await add(connection, draft)
             if new:
-                await self._enqueue(connection, draft.host_id, job_id, draft.lock)
+                waiting, priority = await turn(connection, draft.host_id)
+                if waiting >= self._tenant_waiting:
+                    text = f"{waiting} jobs wait already (jobs.tenant_waiting); try again later"
+                    raise TooManyJobs(text)
+                await self._enqueue(
+                    connection, draft.host_id, job_id, draft.lock, priority=priority
+                )
         return job_id
 
     async def take_over(self, after_s: float) -> int:
@@ -66,10 +79,18 @@ class JobQueue:
             return await health(connection, after_s)
 
     async def _enqueue(
-        self, connection: AsyncConnection, host_id: str, job_id: str, lock: str
+        self,
+        connection: AsyncConnection,
+        host_id: str,
+        job_id: str,
+        lock: str,
+        *,
+        priority: int = 0,
     ) -> None:
         within_tenant = f"{host_id}:{lock}" if lock else None
-        entry = self._app.configure_task(JOB, lock=within_tenant, connection=connection)
+        entry = self._app.configure_task(
+            JOB, lock=within_tenant, priority=priority, connection=connection
+        )
         await queued(connection, host_id, job_id, await entry.defer_async(job=job_id))
 
 
@@ -132,7 +153,7 @@ class JobWorker:
     ) -> None:
         """`schedules` are crons by the name that `tick` is called with, at one of all workers."""
         self._settings = settings
-        self._queue = JobQueue(pool)
+        self._queue = JobQueue(pool, settings.tenant_waiting)
         self._pool = pool
         self._perform = perform
         self._tick = tick

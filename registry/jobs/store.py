@@ -113,7 +113,8 @@ _OWN = sql.SQL(
 _WAITING = sql.SQL(
     "once_key = NULL, beat_ts = clock_timestamp(),"
     " state = CASE WHEN cancel_ts IS NULL THEN 'waiting' ELSE 'cancelled' END,"
-    " ended_ts = CASE WHEN cancel_ts IS NULL THEN NULL ELSE clock_timestamp() END"
+    " ended_ts = CASE WHEN cancel_ts IS NULL THEN NULL ELSE clock_timestamp() END,"
+    " request = CASE WHEN cancel_ts IS NULL THEN request ELSE 'null' END"
 )
 
 
@@ -144,6 +145,28 @@ async def add(connection: AsyncConnection, draft: JobDraft) -> tuple[str, bool]:
         )
         if known := await rows.fetchone():  # else it has started meanwhile
             return known[0], False
+
+
+async def turn(connection: AsyncConnection, host_id: str) -> tuple[int, int]:
+    """The number of jobs of a tenant that wait in the queue, and the priority of its next one.
+
+    Start-time fair queueing: a job is one below the last of its tenant that waits, so that these
+    stay in order, and else beside the first of all, so that no tenant waits behind all of another.
+    """
+    rows = await connection.execute(
+        """
+        SELECT count(*) FILTER (WHERE own),
+            coalesce(least(min(priority) FILTER (WHERE own) - 1, max(priority)), 0)
+        FROM (
+            SELECT entry.priority, job.host_id = %s AND job.state = 'waiting' AS own
+            FROM job_t AS job JOIN procrastinate_jobs AS entry ON entry.id = job.queue_id
+            WHERE job.ended_ts IS NULL
+        ) AS open
+        """,
+        [host_id],
+    )
+    ((count, priority),) = await rows.fetchall()
+    return count, priority
 
 
 async def queued(connection: AsyncConnection, host_id: str, job_id: str, queue_id: int) -> None:
@@ -245,8 +268,8 @@ class JobStore:
                 sql.SQL(
                     "UPDATE job_t SET state = %(state)s, result = %(result)s::json,"
                     " problem = %(problem)s::json, location = %(location)s, done = %(done)s,"
-                    " total = %(total)s, note = %(note)s, ended_ts = clock_timestamp()"
-                    " WHERE {own}"
+                    " total = %(total)s, note = %(note)s, ended_ts = clock_timestamp(),"
+                    " request = 'null' WHERE {own}"
                 ).format(own=_OWN),
                 {
                     **_own(claim),
@@ -322,7 +345,8 @@ class JobStore:
             await connection.execute(
                 "UPDATE job_t SET cancel_ts = coalesce(cancel_ts, clock_timestamp()),"
                 " state = CASE state WHEN 'waiting' THEN 'cancelled' ELSE state END,"
-                " ended_ts = CASE state WHEN 'waiting' THEN clock_timestamp() END"
+                " ended_ts = CASE state WHEN 'waiting' THEN clock_timestamp() END,"
+                " request = CASE state WHEN 'waiting' THEN 'null' ELSE request END"
                 " WHERE host_id = %s AND job_id = %s AND ended_ts IS NULL",
                 [host_id, job_id],
             )

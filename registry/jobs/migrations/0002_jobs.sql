@@ -42,8 +42,8 @@ COMMENT ON TABLE job_t IS
     'Jobs, whose state this table has; procrastinate''s tables only say which one runs next.';
 COMMENT ON COLUMN job_t.principal IS 'The caller, under whose identity the job runs.';
 COMMENT ON COLUMN job_t.request IS
-    'Parameters, decoded again when the job starts; without secrets. Like results it is json, not '
-    'jsonb, which refuses some texts.';
+    'Parameters, decoded again when the job starts, and null once it has ended: documents are large, '
+    'and URLs may have tokens. Like results it is json, not jsonb, which refuses some texts.';
 COMMENT ON COLUMN job_t.once_key IS
     'SHA-256 of the request and its caller, where an equal one is not to wait twice.';
 COMMENT ON COLUMN job_t.attempt IS

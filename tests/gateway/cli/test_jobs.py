@@ -71,7 +71,7 @@ async def test_the_doctor_sees_jobs_that_no_worker_runs(
     database: Database, settings: Settings
 ) -> None:
     assert await jobs(database, settings.jobs) == Check("jobs", "ok", "0 wait, 0 run")
-    job = await JobQueue(database.pool).put(JobDraft(HOST, "work", "ada", b"{}", b"{}"))
+    job = await JobQueue(database.pool, 9).put(JobDraft(HOST, "work", "ada", b"{}", b"{}"))
     check = await jobs(database, settings.jobs)
     assert (check.status, "1 wait and no worker runs" in check.detail) == ("warning", True)
     assert await JobStore(database.pool).claim(job) is not None

@@ -1,7 +1,10 @@
 """Operations as jobs: under whose identity they run, what they store, and when they start again."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.context import Principal
+from gateway.app.jobs import current_caller
+from gateway.context import KEY_MARK, Principal
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
 from gateway.operations.jobs import AsJob, JobAct
@@ -26,6 +30,8 @@ from gateway.operations.operation import (
 )
 from gateway.operations.serving import OperationServer, Repeats
 from gateway.state.idempotency import IdempotencyKeys
+from registry.access.keys import ApiKeys
+from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import Database
 from registry.jobs.queue import JobQueue
 from registry.jobs.store import JobRow, JobStore
@@ -102,7 +108,7 @@ class Bench:
     ) -> str:
         (one,) = [each for each in self.toys.operations if each.id == operation]
         asked = OperationInput(who, {"source": "bear"}, query=one.query(), body=Toy(size))
-        return await JobQueue(self.database.pool).put(draft_of(one, asked, headers))
+        return await JobQueue(self.database.pool, 100).put(draft_of(one, asked, headers))
 
     async def row(self, job_id: str) -> JobRow:
         row = await self.store.get(HOST, job_id)
@@ -119,7 +125,13 @@ async def bench(database: Database) -> AsyncIterator[Bench]:
     toys, acts = Toys(made), []  # type: ignore[var-annotated]
     repeats = Repeats(IdempotencyKeys(lambda: database.pool, 60))
     server = OperationServer(toys.operations, repeats, "/toys/v1")
-    runner = JobRunner(JobStore(database.pool), lambda: server, JOBS, acts.append)
+    runner = JobRunner(
+        JobStore(database.pool),
+        lambda: server,
+        JOBS,
+        heard=acts.append,
+        caller=partial(current_caller, database.pool),
+    )
     with anyio.fail_after(DEADLINE_S):
         yield Bench(database, toys, acts, runner)
 
@@ -236,6 +248,87 @@ async def test_a_job_that_is_not_to_run_here_does_not(bench: Bench, change: str)
     else:
         assert row.state == "failed"
         assert f'"status":{403 if change == "scope" else 422}' in (row.problem or "")
+
+
+@pytest.mark.parametrize("of", ["key", "jti", "subject"])
+async def test_a_job_of_a_revoked_caller_does_not_run(bench: Bench, of: str) -> None:
+    pool, later = bench.database.pool, datetime.now(UTC) + timedelta(days=1)
+    keys, who, other = ApiKeys(pool, HOST), ADA, ADA
+    if of == "key":
+        key, _ = await keys.create("ci", scopes=["toys:write"])
+        who = dataclasses.replace(ADA, id=key.principal, mark=f"{KEY_MARK}{key.id}")
+    else:
+        who = dataclasses.replace(ADA, claims={"jti": "j", "iat": 1_700_000_000})
+        other = dataclasses.replace(ADA, claims={"jti": "k", "iat": 4_000_000_000})
+    jobs = [await bench.put(who=who), await bench.put(who=other)]
+    if of == "key":
+        await keys.revoke(key.id)
+    else:
+        named = (None, "ada") if of == "subject" else ("j", None)
+        before = datetime.now(UTC) if of == "subject" else None
+        one = Revocation(*named, issued_before=before, expires=later)
+        await Revocations(pool, HOST).add(one)
+    for job in jobs:
+        assert await bench.runner.perform(job) is None
+    refused, done = [await bench.row(one) for one in jobs]
+    assert (refused.state, done.state) == ("failed", "succeeded")
+    assert '"type":"problems/revoked"' in (refused.problem or "")
+    assert [one.principal.claims for one in bench.toys.asked] == (
+        [{}] if of == "key" else [{"jti": "k", "iat": 4_000_000_000}]
+    )
+
+
+async def test_a_job_may_what_its_key_still_may(bench: Bench) -> None:
+    key, _ = await ApiKeys(bench.database.pool, HOST).create("ci", scopes=["toys:write"])
+    who = dataclasses.replace(
+        ADA,
+        id=key.principal,
+        mark=f"{KEY_MARK}{key.id}",
+        scopes=frozenset({"toys:write", "admin"}),
+        roles=frozenset({"operator"}),
+    )
+    jobs = [await bench.put(who=who), await bench.put(who=who, size=4)]
+    assert await bench.runner.perform(jobs[0]) is None
+    (asked,) = bench.toys.asked
+    assert (asked.principal.scopes, asked.principal.roles) == ({"toys:write"}, frozenset())
+    async with bench.database.connect() as connection:
+        await connection.execute("UPDATE api_key_t SET scopes = '{other}'")
+    assert await bench.runner.perform(jobs[1]) is None
+    assert '"status":403' in ((await bench.row(jobs[1])).problem or "")
+
+
+async def test_a_job_that_takes_too_long_has_failed(bench: Bench) -> None:
+    bench.toys.next = sleeping
+    bench.runner._settings = replace(JOBS, timeout_s=0.05)
+    job = await bench.put()
+    assert await bench.runner.perform(job) is None
+    row = await bench.row(job)
+    assert (row.state, '"status":504' in (row.problem or "")) == ("failed", True)
+    assert bench.events == [("started", 0), ("failed", 504)]
+
+
+@pytest.mark.parametrize("how", ["succeeded", "failed", "cancelled", "cancelled late"])
+async def test_the_request_of_a_job_that_has_ended_is_forgotten(bench: Bench, how: str) -> None:
+    if how == "failed":
+        bench.toys.next = crashing
+    job = await bench.put()
+    if how == "cancelled late":
+        claim = await bench.store.claim(job)
+        assert claim is not None
+        await bench.store.cancel(HOST, job)
+        await bench.store.wait_again(claim, failed=False)
+    elif how == "cancelled":
+        await bench.store.cancel(HOST, job)
+    else:
+        await bench.runner.perform(job)
+    assert (await bench.row(job)).state == how.split()[0]
+    async with bench.database.connect() as connection:
+        rows = await connection.execute("SELECT request::text FROM job_t")
+        assert await rows.fetchall() == [("null",)]
+
+
+async def crashing(_asked: OperationInput) -> None:
+    raise RuntimeError
 
 
 async def test_cancelling_ends_a_running_job(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 """The queue of jobs: what starts, when, how often, and what a stop or a crash leaves."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from registry.database.postgres import Database, borrowed
-from registry.jobs.queue import JobQueue, JobWorker
+from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
@@ -69,7 +70,7 @@ def hands(database: Database) -> Hands:
 
 @pytest.fixture
 def queue(database: Database) -> JobQueue:
-    return JobQueue(database.pool)
+    return JobQueue(database.pool, 100)
 
 
 @asynccontextmanager
@@ -159,6 +160,44 @@ async def test_jobs_of_one_lock_run_one_at_a_time(
 def replace_host(one: JobDraft) -> JobDraft:
     return JobDraft("00000000-0000-4000-8000-00000000beef", one.operation, "eve", b"{}", b"{}",
                     one.lock)  # fmt: skip
+
+
+THIRD = "00000000-0000-4000-8000-00000000cafe"
+
+
+async def test_tenants_take_turns_and_keep_their_order(
+    database: Database, queue: JobQueue, hands: Hands
+) -> None:
+    """A tenant that has always had jobs waiting does not yield to a flood of another either."""
+    hands.release.set()
+    many = [await queue.put(draft("one")) for _ in range(20)]
+    few = [await queue.put(replace_host(draft("one"))) for _ in range(2)]
+    async with borrowed(database.pool) as connection:  # as after thousands of jobs of the first
+        await connection.execute("UPDATE procrastinate_jobs SET priority = priority - 5000")
+    flood = [await queue.put(dataclasses.replace(draft("one"), host_id=THIRD)) for _ in range(20)]
+    async with working(database, hands.perform, replace(JOBS, concurrency=1)):
+        await until(lambda: len(hands.ends) == 42)
+    order = [one.job_id for one in hands.starts]
+    for jobs in (many, few, flood):
+        assert [one for one in order if one in jobs] == jobs
+    assert order.index(few[1]) < 8
+    assert abs(order.index(flood[9]) - order.index(many[9])) < 8
+
+
+async def test_a_tenant_has_a_bounded_number_of_jobs_that_wait(
+    database: Database, hands: Hands
+) -> None:
+    queue, once = JobQueue(database.pool, 3), draft(once=b"1")
+    known = await queue.put(once)
+    for _ in range(2):
+        await queue.put(draft())
+    with pytest.raises(TooManyJobs, match="3 jobs wait already"):
+        await queue.put(draft())
+    assert await queue.put(once) == known
+    await queue.put(replace_host(draft()))
+    assert await entries(database) == 4
+    await JobStore(database.pool).cancel(HOST, known)
+    await queue.put(draft())
 
 
 async def test_a_cancelled_job_is_not_started(
