@@ -1,6 +1,5 @@
-"""URL checks: unencrypted traffic beyond loopback, removal of queries from logged URLs."""
+"""URL checks: unencrypted traffic beyond loopback."""
 
-import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -16,11 +15,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
-
-
-def without_queries(text: str) -> str:
-    """`text` without the queries of the URLs in it, as some contain tokens."""
-    return _URL_QUERY.sub(r"\1?***", text)

@@ -8,6 +8,7 @@ Undescribed parts may wrap the described value: an unknown member, the items of 
 schema has an object, and JSON in a text are masked like the value itself.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -341,3 +342,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
+
+
+def without_queries(text: str) -> str:
+    """`text` without the queries of the URLs in it, as some contain tokens."""
+    return _URL_QUERY.sub(r"\1?***", text)

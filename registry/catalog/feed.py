@@ -15,7 +15,6 @@ import anyio
 import psycopg
 from anyio.abc import TaskGroup
 
-from config.networks import without_queries
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs
@@ -34,6 +33,7 @@ from registry.sources.source_reader import (
 from registry.sources.specs import configured, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
+from schemas.masking import without_queries
 
 
 class SingleFlight:

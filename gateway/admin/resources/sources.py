@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from config.networks import without_queries
 from config.settings import Imports
 from config.sources import SourceSettings
 from gateway.admin.resources.imports import Document, Import, ImportRequest
@@ -39,6 +38,7 @@ from registry.sources.imports import ImportReport, SourceChanged, SourceExists, 
 from registry.sources.source_reader import ImportSpec, Lister
 from registry.sources.specs import configured, removed_from_settings
 from registry.sources.store import ToolStore
+from schemas.masking import without_queries
 from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"

@@ -13,7 +13,6 @@ from psycopg import AsyncConnection, OperationalError
 from psycopg_pool import PoolTimeout
 from redis.exceptions import RedisError
 
-from config.networks import without_queries
 from config.settings import DatabaseSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway.cli.common.database import open_registry
@@ -26,6 +25,7 @@ from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
 from registry.sources.specs import configured, removed_from_settings
 from schemas.errors import ImportRejected, ToolgateError
+from schemas.masking import without_queries
 from schemas.source import Source
 
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")

@@ -9,7 +9,6 @@ import click
 import msgspec
 from rich.text import Text
 
-from config.networks import without_queries
 from config.settings import Settings
 from gateway.cli.access.acts import Act
 from gateway.cli.access.credentials import lines, standing, stored_in
@@ -23,6 +22,7 @@ from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, removed_from_settings
+from schemas.masking import without_queries
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
