@@ -1,5 +1,7 @@
 """Masking of values that a schema marks with `x-mask`: `true`, or the replacement text. Pure.
 
+A text marked with `x-mask-query` loses the queries of its URLs alone.
+
 Fails closed: every subschema that may describe a value counts, also one of several alternatives
 and members that only a pattern names. References are resolved inside the schema (JSON Pointers,
 anchors, `$id`); an unresolved one has no marks.
@@ -19,6 +21,7 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
 
 KEYWORD = "x-mask"
+QUERY = "x-mask-query"
 MASK = "***"
 
 _HERE = ("allOf", "anyOf", "oneOf")
@@ -81,7 +84,7 @@ class Masks:
 class _Place:
     """The subschemas that may describe one value and from which a mark can be reached."""
 
-    __slots__ = ("_marked", "_members", "_named", "_schemas", "mask")
+    __slots__ = ("_marked", "_members", "_named", "_schemas", "has_queries", "mask")
 
     def __init__(self, marked: "_Marked", schemas: list[Json]) -> None:
         self._marked = marked
@@ -91,6 +94,7 @@ class _Place:
         masks = [schema[KEYWORD] for schema in schemas if KEYWORD in schema]
         given = [mask for mask in masks if mask is True or isinstance(mask, str)]
         self.mask = None if not given else given[0] if isinstance(given[0], str) else MASK
+        self.has_queries = any(schema.get(QUERY) is True for schema in schemas)
 
     def member(self, name: str) -> "_Place | None":
         schemas = (s for schema in self._schemas for s in _of_member(schema, name))
@@ -189,7 +193,7 @@ class _Marked:
         for part in self._parts.values():
             for inner in (*_children(part), *self._same_value(part)):
                 parents.setdefault(id(inner), []).append(id(part))
-        left = [id(part) for part in self._parts.values() if part.get(KEYWORD) not in (None, False)]
+        left = [id(part) for part in self._parts.values() if _is_marked(part)]
         leading: set[int] = set()
         while left:
             part_id = left.pop()
@@ -199,12 +203,19 @@ class _Marked:
         return leading
 
 
+def _is_marked(part: Json) -> bool:
+    return any(part.get(keyword) not in (None, False) for keyword in (KEYWORD, QUERY))
+
+
 def _applied(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
     if place.mask is not None:
         if value is None:
             return None
         hidden.update(texts_in(value))
         return place.mask
+    if place.has_queries and isinstance(value, str):
+        shown = without_queries(value)
+        return value if shown == value else shown
 
     def change(name: str | None, below: _Place | None, inner: Any) -> Any:
         if below is None and place.wraps(name):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from schemas.masking import _Marked, masks_of
+from schemas.jsonrpc import encode
+from schemas.masking import QUERY, _Marked, masks_of
 
 DEEP = {
     "$defs": {
@@ -128,3 +129,17 @@ def test_members_that_no_schema_names_are_looked_up_once(monkeypatch):
     value = {**{f"k{number}": 1 for number in range(50)}, "pin": 2}
     assert masks.applied(value) == {**value, "pin": "***"}
     assert len(looked) <= 2
+
+
+def test_queries_of_urls_are_masked_alone() -> None:
+    marked = {"type": "string", QUERY: True}
+    schema = {"properties": {"url": {"anyOf": [marked, {"type": "null"}]}, "more": {}}}
+    masks = masks_of(encode(schema))
+    assert masks is not None
+    hidden: set[str] = set()
+    value = {"url": "https://a.example/b?token=tiger&c=1#d", "more": "https://a.example/b?c=1"}
+    shown = {**value, "url": "https://a.example/b?***"}
+    assert (masks.applied(value, hidden), hidden) == (shown, set())
+    assert masks.applied({"url": json.dumps(value)}) != {"url": json.dumps(value)}
+    for same in ({"url": "https://a.example/b"}, {"url": None}, {"url": 5}, {}):
+        assert masks.applied(same) is same

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from config.types import HttpUrl, Levels, SourceName
 from gateway.operations.operation import Line
 from registry.documents.addresses import check_host
+from schemas.masking import QUERY
 from schemas.source import (
     GraphQLOptions,
     HybridOptions,
@@ -26,6 +27,7 @@ def _check_member(name: str, url: str | None) -> None:
         raise ValueError(f"{name}: {error}") from error
 
 
+Url = Annotated[HttpUrl, Meta(extra_json_schema={QUERY: True})]  # some have a token there
 Patterns = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 Document = Annotated[
     str, Meta(min_length=1, pattern=r"^[^\x00]", description="a description, as JSON, YAML or SDL")
@@ -51,9 +53,9 @@ class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
 
 
 class ImportRequest(_Import, frozen=True, tag=True, kw_only=True):
-    url: HttpUrl | None = None  # of the description; alternative to `document`
+    url: Url | None = None  # of the description; alternative to `document`
     document: Document | None = None
-    base_url: HttpUrl | None = None  # base URL of calls
+    base_url: Url | None = None  # base URL of calls
 
 
 class OpenAPIImport(ImportRequest, frozen=True, tag="openapi", kw_only=True):
@@ -94,7 +96,7 @@ class HybridImport(ImportRequest, frozen=True, tag="hybrid", kw_only=True):
 class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
     """Another MCP server."""
 
-    url: HttpUrl
+    url: Url
     era: Literal["auto", "handshake", "stateless"] = "auto"
     prefix: Prefix = "conditional"
     pin: bool = True

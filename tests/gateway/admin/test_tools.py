@@ -304,6 +304,20 @@ async def test_two_pairs_of_eyes_see_an_operation(admin_tools: Settings) -> None
         assert "isError" not in await bob.call("listKeys")
 
 
+async def test_the_query_of_a_refused_url_is_not_recorded(admin_tools: Settings) -> None:
+    audit = replace(admin_tools.audit, arguments="masked")
+    async with running(replace(admin_tools, audit=audit)) as client:
+        body = {"kind": "openapi", "name": "more", "url": "https://a.example/d?token=tiger"}
+        refused = await Tools(client).call("importSource", body=body)
+        assert "does not match" in refused["content"][0]["text"]
+        api = await described(client.url, client.http)
+        with anyio.fail_after(DEADLINE_S):
+            while not (found := await audited(api, "importSource")):
+                await checkpoint()
+        assert "https://a.example/d?***" in json.dumps(found)
+        assert "tiger" not in json.dumps(found)
+
+
 async def audited(api: Admin, subject: str) -> list[dict[str, Any]]:
     operator = bearer(roles=["operator"])
     found = (await api("GET", "/audit?limit=500", **operator)).json["items"]
