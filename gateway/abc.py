@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -83,6 +83,14 @@ class Upstream(Protocol):
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
     ) -> ToolResult | RelayedResult: ...
+
+
+@runtime_checkable
+class PreparedUpstream(Upstream, Protocol):
+    """An upstream that prepares a tool for all of its calls. What it prepares lives as long as the
+    catalog, so it holds nothing of settings, credentials and callers."""
+
+    def prepare(self, tool: Tool) -> Execute: ...
 
 
 @dataclass(frozen=True, slots=True)

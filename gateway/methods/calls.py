@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from gateway.abc import Execute, Guard, Upstream
+from gateway.abc import Execute, Guard, PreparedUpstream, Upstream
 from gateway.context import Identity
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
@@ -106,7 +106,7 @@ class CallPlans:
         )
 
     def _guarded(self, tool: Tool, source: Source | None) -> Execute:
-        execute = _sender(self._upstreams[type(tool.binding)])
+        execute = _sender(self._upstreams[type(tool.binding)], tool)
         for guard in self._guards:
             if guard.applies(tool, source):
                 execute = guard.guard(execute)
@@ -123,7 +123,9 @@ class CallPlans:
             return None
 
 
-def _sender(upstream: Upstream) -> Execute:
+def _sender(upstream: Upstream, tool: Tool) -> Execute:
+    if isinstance(upstream, PreparedUpstream):
+        return upstream.prepare(tool)
     call = upstream.call
     return lambda one: call(one.tool, one.source, one.arguments, one.context)
 

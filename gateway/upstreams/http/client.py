@@ -96,19 +96,20 @@ class Client:
         """Send, retry where that is safe, and read the whole answer. Raises UpstreamFailed."""
         pool = self.connections.of(source)
         if request.caller is None:
-            return await self._sent(pool, source, request, reader)
+            return await self.forward(pool, request, reader)
         caller, scopes = request.caller, request.scopes
         headers = await auth_headers(pool, caller, scopes)
-        response = await self._sent(pool, source, _with(request, headers), reader)
+        response = await self.forward(pool, _with(request, headers), reader)
         again = request.stream is None  # which is read once only
         if response.status == 401 and invalidate_token(pool, caller, headers, scopes) and again:
             headers = await auth_headers(pool, caller, scopes)
-            response = await self._sent(pool, source, _with(request, headers), reader)
+            response = await self.forward(pool, _with(request, headers), reader)
         return response
 
-    async def _sent(
-        self, pool: SourcePool, source: Source, request: HttpRequest, reader: Reader
+    async def forward(
+        self, pool: SourcePool, request: HttpRequest, reader: Reader = read
     ) -> HttpResponse:
+        """`send`, to the source of `pool`, but without its `caller`."""
         server = request.server
         if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
             server = None  # the operator's address applies to all operations
@@ -116,15 +117,15 @@ class Client:
         try:
             site = pool.own_site if server is None else None
             if site is None:
-                site = _site(pool, source, server)
+                site = _site(pool, server)
             with Deadline(pool.timeout_s):
                 return await self._attempts(pool, request, site, headers=headers, reader=reader)
         except (aiohttp.ClientError, OSError, TooLarge) as error:
             log.warning(
-                "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
+                "upstream_failed", extra={"source": pool.source, "error": type(error).__name__}
             )
             late = type(error) is TimeoutError
-            text = f"{source.name} {failure_text(error, pool.timeout_s)}"
+            text = f"{pool.source} {failure_text(error, pool.timeout_s)}"
             raise UpstreamFailed(text, late, is_outage(error)) from error
 
     def base_path(self, source: Source) -> str:
@@ -169,17 +170,13 @@ class Client:
                     raise
             else:
                 if retries == 0 or response.status not in RETRIED:
-                    return _answer(response, body)
+                    body, kept = (b"", body) if isinstance(body, Download) else (body, None)
+                    return HttpResponse(
+                        response.status, response.reason, response.headers, body, kept
+                    )
             retries -= 1
             await asyncio.sleep(pause_s)
             pause_s *= 2
-
-
-def _answer(response: Http1Response, body: bytes | Download) -> HttpResponse:
-    status, reason, headers = response.status, response.reason, response.headers
-    if isinstance(body, Download):
-        return HttpResponse(status, reason, headers, b"", body)
-    return HttpResponse(status, reason, headers, body)
 
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
@@ -188,12 +185,12 @@ def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
     return replace(request, headers={**kept, **headers})
 
 
-def _site(pool: SourcePool, source: Source, server: str | None) -> Site:
+def _site(pool: SourcePool, server: str | None) -> Site:
     base = pool.base_url if server is None else _joined(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(
-            f"{source.name} has no address: its description names no server. "
-            f"Set sources.{source.name}.base_url, or import it with --base-url"
+            f"{pool.source} has no address: its description names no server. "
+            f"Set sources.{pool.source}.base_url, or import it with --base-url"
         )
     return pool.site(base)
 

@@ -36,12 +36,19 @@ class Downloads:
         self._inline_bytes = inline_bytes
         self._download_bytes = download_bytes
 
-    def of(self, principal: Principal, tool: str) -> "Reading":
-        """Reader of an answer for `principal`, from the tool with this id."""
-        return Reading(self._kept, self._inline_bytes, self._download_bytes, principal, tool)
+    async def read(
+        self, principal: Principal, tool: str, response: Http1Response, limit_bytes: int
+    ) -> bytes | Download:
+        """Read an answer for `principal`, from the tool with this id. Raises TooLarge for more than
+        `limit_bytes` without a download, and NoRoom."""
+        body = response.body
+        if body is not None and len(body) <= limit_bytes and len(body) <= self._inline_bytes:
+            return body
+        reading = _Reading(self._kept, self._inline_bytes, self._download_bytes, principal, tool)
+        return await reading.read(response, limit_bytes)
 
 
-class Reading:
+class _Reading:
     """Reads one answer, into memory or into storage."""
 
     __slots__ = ("_download_bytes", "_inline_bytes", "_kept", "_principal", "_tool")
@@ -60,11 +67,8 @@ class Reading:
         self._principal = principal
         self._tool = tool
 
-    async def __call__(self, response: Http1Response, limit_bytes: int) -> bytes | Download:
-        """Raises TooLarge for more than `limit_bytes` without a download, and NoRoom."""
+    async def read(self, response: Http1Response, limit_bytes: int) -> bytes | Download:
         shortest = min(self._inline_bytes, limit_bytes)
-        if response.body is not None and len(response.body) <= shortest:
-            return response.body
         if declared_within(response, shortest):
             return await response.read()
         good = 200 <= response.status < 300

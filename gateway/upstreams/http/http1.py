@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 
 import aiohttp
 from httptools import HttpParserError, HttpResponseParser
+from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -230,16 +231,19 @@ class Http1Connection(asyncio.Protocol):
         except BaseException:
             self.abort()
             raise
-        headers, body = self._headers, None
+        response = Http1Response(
+            request, self._status, self._reason.decode("utf-8", "surrogateescape"), self._headers
+        )
         if (
             self.state is State.DONE
             and not self._reading_paused
-            and "Content-Encoding" not in headers
+            and "Content-Encoding" not in response.headers
         ):
-            body = b"".join(self._chunks)
+            response.body = b"".join(self._chunks)
             self.release(self)
-        reason = self._reason.decode("utf-8", "surrogateescape")
-        return Http1Response(self, request, self._status, reason=reason, headers=headers, body=body)
+        else:
+            response.connection = self
+        return response
 
     def _send(self, head: bytes, body: bytes | Stream) -> None:
         if isinstance(body, Stream):
@@ -458,33 +462,21 @@ def _is_until_end(headers: CIMultiDict[str]) -> bool:
     return False
 
 
-class Http1Response:
+class Http1Response(Struct):
     """A response whose body is read as it arrives, decompressed. Its connection is held until
     `close`, unless `body` is set: the whole of it had arrived with the head."""
 
-    __slots__ = ("_connection", "body", "headers", "reason", "request", "status")
-
-    def __init__(
-        self,
-        connection: Http1Connection,
-        request: Http1Request,
-        status: int,
-        *,
-        reason: str,
-        headers: CIMultiDict[str],
-        body: bytes | None = None,
-    ) -> None:
-        self.request = request
-        self.status = status
-        self.reason = reason
-        self.headers = headers
-        self.body = body
-        self._connection = connection if body is None else None
+    request: Http1Request
+    status: int
+    reason: str
+    headers: CIMultiDict[str]
+    body: bytes | None = None
+    connection: Http1Connection | None = None  # while it is held
 
     @property
     def complete(self) -> bool:
         """Whether nothing of the body is left to be read."""
-        return self._connection is None or self._connection.drained
+        return self.connection is None or self.connection.drained
 
     @property
     def content_type(self) -> str:
@@ -513,14 +505,14 @@ class Http1Response:
 
     def close(self) -> None:
         """Give the connection back; it is closed if the body was not read to its end."""
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
+        if self.connection is not None:
+            connection, self.connection = self.connection, None
             connection.release(connection)
 
     def _held(self) -> Http1Connection:
-        if self._connection is None:
+        if self.connection is None:
             raise aiohttp.ClientConnectionError("the connection was given back")
-        return self._connection
+        return self.connection
 
     async def _plain(self) -> AsyncIterator[bytes]:
         if self.body is not None:

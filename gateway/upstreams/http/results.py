@@ -123,6 +123,19 @@ def structure(body: bytes) -> Raw | UnsetType:
     return Raw(body)
 
 
+def structured(response: HttpResponse) -> ToolResult:
+    """The result in a JSON body: its text and, unless it only claims to be JSON, its structure."""
+    if _foreign_charset(response.headers.get("Content-Type", "")):
+        return ToolResult((TextContent(text(response)),), structure(response.body))
+    body = response.body.removeprefix(codecs.BOM_UTF8)
+    try:
+        _syntax.decode(body)
+        content = TextContent(body.decode())  # the syntax check skips string contents
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ToolResult((TextContent(body.decode(errors="replace")),))
+    return ToolResult((content,), Raw(body))
+
+
 def content(response: HttpResponse, request_id: str, lenient: bool = False) -> Content:
     """The body by its type: text, image, audio, or a resource named after the request. `lenient`:
     a body without a type may be text with invalid bytes in it."""
@@ -182,13 +195,23 @@ def is_textual(kind: str) -> bool:
 
 def charset_of(headers: Mapping[str, str]) -> str:
     """As the service names it, in lower case; empty when it does not."""
-    found = _CHARSET.search(headers.get("Content-Type", ""))
+    return _charset(headers.get("Content-Type", ""))
+
+
+def _charset(content_type: str) -> str:
+    found = _CHARSET.search(content_type)
     return "" if found is None else found[1].lower()
 
 
+@lru_cache(CONTENT_TYPES)
+def _foreign_charset(content_type: str) -> str:
+    """The charset that a Content-Type names, if it is one that is decoded; else text is UTF-8."""
+    charset = _charset(content_type)
+    return charset if _CHARSETS.fullmatch(charset) else ""
+
+
 def text(response: HttpResponse) -> str:
-    charset = charset_of(response.headers)
-    if _CHARSETS.fullmatch(charset):
+    if charset := _foreign_charset(response.headers.get("Content-Type", "")):
         try:
             decoded = response.body.decode(charset, errors="replace")
             decoded.encode()  # some codecs of Python make lone surrogates, which cannot be sent

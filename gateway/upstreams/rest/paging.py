@@ -26,10 +26,8 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 _any = msgspec.json.Decoder().decode
 
 
-def with_next(result: ToolResult, arguments: Json | None) -> ToolResult:
-    """`result` with the arguments of the next page in its `_meta`, if there is one."""
-    if arguments is None:
-        return result
+def with_next(result: ToolResult, arguments: Json) -> ToolResult:
+    """`result` with the arguments of the next page in its `_meta`."""
     return replace(result, meta={**(result.meta or {}), META_NEXT: {"arguments": arguments}})
 
 
@@ -58,24 +56,26 @@ def following(
 
 
 def _cursor(paging: Pagination, page: _AnsweredPage) -> Json | None:
-    if paging.more and _value(page.body, paging.more) is not True:
+    if paging.more and _any(_inside(page.body, paging.more)) is not True:
         return None
-    return _advanced(paging, page.arguments, _value(page.body, paging.path))
+    return _advanced(paging, page.arguments, _any(_inside(page.body, paging.path)))
 
 
 def _last(paging: Pagination, page: _AnsweredPage) -> Json | None:
-    if _value(page.body, paging.more) is not True:
+    if _any(_inside(page.body, paging.more)) is not True:
         return None
     members = _members(page.body, paging.path)
     return (
-        _advanced(paging, page.arguments, _value(members[-1], (paging.key,))) if members else None
+        _advanced(paging, page.arguments, _any(_inside(members[-1], (paging.key,))))
+        if members
+        else None
     )
 
 
 def _page(paging: Pagination, page: _AnsweredPage) -> Json | None:
     current, total = (
         page.arguments.get(paging.argument, paging.first),
-        _value(page.body, paging.total),
+        _any(_inside(page.body, paging.total)),
     )
     if not _is_number(current) or not _is_number(total):
         return None
@@ -88,7 +88,7 @@ def _page(paging: Pagination, page: _AnsweredPage) -> Json | None:
 def _offset(paging: Pagination, page: _AnsweredPage) -> Json | None:
     current, total = (
         page.arguments.get(paging.argument, paging.first),
-        _value(page.body, paging.total),
+        _any(_inside(page.body, paging.total)),
     )
     if not _is_number(current) or not _is_number(total):
         return None
@@ -99,7 +99,11 @@ def _offset(paging: Pagination, page: _AnsweredPage) -> Json | None:
 
 
 def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
-    url = _value(page.body, paging.path) if paging.path else _next_link(_link_header(page.headers))
+    url = (
+        _any(_inside(page.body, paging.path))
+        if paging.path
+        else _next_link(_link_header(page.headers))
+    )
     if not isinstance(url, str) or not 0 < len(url) <= _URL_LIMIT:
         return None
     fed = {paging.argument, *paging.also}
@@ -156,23 +160,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _value(body: Raw, path: tuple[str, ...]) -> Any:
-    """The value at `path`; None if absent. Raises DecodeError where a step is no object."""
-    raw = _inside(body, path)
-    return None if raw is None else _any(raw)
+_ABSENT = Raw(b"null")
 
 
 def _members(body: Raw, path: tuple[str, ...]) -> list[Raw]:
     raw = _inside(body, path)
-    return [] if raw is None else _array(raw)
+    return [] if raw is _ABSENT else _array(raw)
 
 
-def _inside(body: Raw, path: tuple[str, ...]) -> Raw | None:
-    raw: Raw | None = body
+def _inside(body: Raw, path: tuple[str, ...]) -> Raw:
+    """The value at `path`; _ABSENT where there is none. Raises DecodeError where a step is no
+    object."""
+    raw = body
     for step in path:
-        if raw is None or bytes(raw) == b"null":
-            return None
-        raw = _object(raw).get(step)
+        if bytes(raw) == b"null":
+            return _ABSENT
+        raw = _object(raw).get(step, _ABSENT)
     return raw
 
 

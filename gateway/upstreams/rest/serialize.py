@@ -32,7 +32,7 @@ def in_path(parameter: Parameter, value: Any) -> str:
     if parameter.media_type is not None:
         text = quote(_content(parameter.media_type, value), safe="")
     elif isinstance(value, str) and parameter.style == "simple":  # most are
-        text = _quoted(parameter, value)
+        text = _quoted(parameter, value) if parameter.allow_reserved else quote(value, safe="")
     else:
         value = _defined(value)
         if value is None:

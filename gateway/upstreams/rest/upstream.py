@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
+from urllib.parse import quote
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import decode
-from msgspec.structs import replace
 
+from gateway.abc import Execute, ToolCall
 from gateway.context import Context
 from gateway.state.stored_answers import uri_of
 from gateway.upstreams.auth.credentials import Credentials
@@ -31,7 +33,7 @@ from gateway.upstreams.rest.serialize import (
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.source import Source
-from schemas.tool import ResourceLink, TextContent, Tool, ToolResult
+from schemas.tool import RelayedResult, ResourceLink, TextContent, Tool, ToolResult
 
 # framing and routing headers are set by the gateway, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(
@@ -53,38 +55,85 @@ _NOT_FROM_ARGUMENTS = frozenset(
 )
 
 
-def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
-    """The request for `arguments`. Raises InvalidParams for values that cannot be sent."""
-    path = binding.path
-    query: list[str] = []
-    headers: dict[str, str] = {}
-    for parameter in binding.parameters:
-        value = arguments.get(parameter.argument, UNSET)
-        if value is UNSET:
-            if isinstance(parameter.fixed, UnsetType):
+class _Slot(Struct, frozen=True):
+    """A parameter of a request that is sent again and again."""
+
+    parameter: Parameter
+    fixed: Any  # UNSET: the caller gives the value
+    prefix: str  # "name=" of a query parameter whose text and numbers are only percent-encoded
+
+
+def _slot(parameter: Parameter) -> _Slot:
+    fixed = UNSET if isinstance(parameter.fixed, UnsetType) else decode(parameter.fixed)
+    bare = parameter.media_type is None and not parameter.allow_reserved
+    prefix = f"{quote(parameter.name, safe='')}=" if bare and parameter.location == "query" else ""
+    return _Slot(parameter, fixed, prefix)
+
+
+class RequestTemplate:
+    """The requests of one tool, prepared for their arguments. The same for all callers: it contains
+    no credentials."""
+
+    def __init__(self, binding: OpenAPIBinding) -> None:
+        self.binding = binding
+        self._slots = tuple(_slot(parameter) for parameter in binding.parameters)
+        self._headers = {} if binding.accept is None else {"Accept": binding.accept}
+        self._plain_headers = all(
+            slot.parameter.location not in ("header", "cookie") for slot in self._slots
+        )
+
+    def request(self, arguments: Mapping[str, Any]) -> HttpRequest:
+        """The request for `arguments`. Raises InvalidParams for values that cannot be sent."""
+        binding, path = self.binding, self.binding.path
+        query: list[str] = []
+        headers = self._headers if self._plain_headers else {}
+        for slot in self._slots:
+            parameter, value = slot.parameter, slot.fixed
+            if value is UNSET:
+                value = arguments.get(parameter.argument, UNSET)
+                if value is UNSET:
+                    continue
+            if slot.prefix and type(value) in _BARE:  # as most are
+                query.append(slot.prefix + quote(str(value), safe=""))
                 continue
-            value = decode(parameter.fixed)
-        if isinstance(value, dict) and parameter.location in _NAMED_BY_MEMBERS:
-            _check_members(binding, parameter, value)
-        if parameter.location == "path":
-            path = path.replace(f"{{{parameter.name}}}", in_path(parameter, value))
-        elif parameter.location == "query":
-            query.append(in_query(parameter, value))
-        else:
-            _elsewhere(parameter, value, headers, query)
-    if "." in path and _climbs(path.partition("?")[0]):
-        raise InvalidParams("a path must not hold the segments '.' or '..'")  # RFC 3986, 5.2.4
-    if query and (text := "&".join(filter(None, query))):
-        path = f"{path}{'&' if '?' in path else '?'}{text}"
-    content = None if binding.body is None else _content(binding.body, arguments)
-    if content is None:
-        return HttpRequest(binding.method, path, headers, server=binding.server)
-    if isinstance(content, StreamedBody):
-        return HttpRequest(binding.method, path, headers, server=binding.server, upload=content)
-    headers["Content-Type"] = content.media_type
-    return HttpRequest(
-        binding.method, path, headers=headers, body=content.data, server=binding.server
-    )
+            if isinstance(value, dict) and parameter.location in _NAMED_BY_MEMBERS:
+                _check_members(binding, parameter, value)
+            if parameter.location == "path":
+                path = path.replace(f"{{{parameter.name}}}", in_path(parameter, value))
+            elif parameter.location == "query":
+                query.append(in_query(parameter, value))
+            else:
+                _elsewhere(parameter, value, headers, query)
+        if "." in path and _climbs(path.partition("?")[0]):
+            raise InvalidParams("a path must not hold the segments '.' or '..'")  # RFC 3986, 5.2.4
+        if query and (text := "&".join(filter(None, query))):
+            path = f"{path}{'&' if '?' in path else '?'}{text}"
+        if not self._plain_headers:
+            headers = self._accepting(headers)
+        if binding.body is None:
+            return HttpRequest(binding.method, path, headers, server=binding.server)
+        return self._with_body(binding.body, path, headers, arguments)
+
+    def _accepting(self, headers: dict[str, str]) -> dict[str, str]:
+        """`headers` with an Accept header, unless an argument sets one."""
+        named = any(name.lower() == "accept" for name in headers)
+        return headers if named else {**headers, **self._headers}
+
+    def _with_body(
+        self, body: Body, path: str, headers: Mapping[str, str], arguments: Mapping[str, Any]
+    ) -> HttpRequest:
+        binding, content = self.binding, _content(body, arguments)
+        if content is None:
+            return HttpRequest(binding.method, path, headers, server=binding.server)
+        if isinstance(content, StreamedBody):
+            return HttpRequest(binding.method, path, headers, server=binding.server, upload=content)
+        headers = {**headers, "Content-Type": content.media_type}
+        return HttpRequest(
+            binding.method, path, headers=headers, body=content.data, server=binding.server
+        )
+
+
+_BARE = frozenset({str, int})
 
 
 def _check_members(binding: OpenAPIBinding, parameter: Parameter, value: Mapping[str, Any]) -> None:
@@ -160,25 +209,36 @@ class OpenAPIUpstream:
         self._downloads = downloads
         self._credentials = Credentials(client.connections)
 
+    def prepare(self, tool: Tool) -> Execute:
+        # app/upstreams.py passes every upstream the bindings of its own kind
+        return partial(self._executed, RequestTemplate(cast("OpenAPIBinding", tool.binding)))
+
     async def call(
         self, tool: Tool, source: Source | None, arguments: dict[str, Any], context: Context
-    ) -> ToolResult:
+    ) -> ToolResult | RelayedResult:
+        return await self.prepare(tool)(ToolCall(tool, source, arguments, context))
+
+    async def _executed(self, template: RequestTemplate, call: ToolCall) -> ToolResult:
+        tool, source, arguments, context = call.tool, call.source, call.arguments, call.context
         if source is None:
             return failed(f"The source of {tool.name} is gone")
-        # app/upstreams.py passes every upstream the bindings of its own kind
-        binding = cast("OpenAPIBinding", tool.binding)
-        request = _asking(binding.accept, build(binding, arguments))
-        reader = self._downloads.of(context.principal, tool.id) if self._downloads else whole
-        calling = _Calling(source, reader, context)
+        binding, request = template.binding, template.request(arguments)
+        reader: Reader = whole
+        if self._downloads is not None:
+            reader = partial(self._downloads.read, context.identity.principal, tool.id)
         try:
-            response = await self._send(calling, binding, request)
+            pool = self._client.connections.of(source)
+            if binding.security or pool.by_caller or request.upload is not None:
+                response = await self._send(_Calling(source, reader, context), binding, request)
+            else:
+                response = await self._client.forward(pool, request, reader)
         except UpstreamFailed as error:
             return failed_call(error)
         result = read(response, context.request_id)
         if binding.pagination is None or result.is_error:
             return result
         found = following(binding, arguments, response.headers, response.body)
-        return with_next(result, found)
+        return result if found is None else with_next(result, found)
 
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
@@ -212,13 +272,6 @@ class _Calling:
     context: Context
 
 
-def _asking(accept: str | None, request: HttpRequest) -> HttpRequest:
-    """`request` with an Accept header, unless an argument sets one."""
-    if accept is None or any(name.lower() == "accept" for name in request.headers):
-        return request
-    return replace(request, headers={**request.headers, "Accept": accept})
-
-
 def read(response: HttpResponse, request_id: str) -> ToolResult:
     """The result in `response`. Anything but 2xx is an error that a model can read."""
     if not 200 <= response.status < 300:
@@ -227,9 +280,8 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
         return ToolResult((_link(response.kept),))
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
-    if is_json(results.media_type(response)):
-        content = TextContent(results.text(response))
-        return ToolResult((content,), results.structure(response.body))
+    if is_json(results.essence(response.headers.get("Content-Type", ""))):
+        return results.structured(response)
     return ToolResult((results.content(response, request_id),))
 
 

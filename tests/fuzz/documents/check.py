@@ -9,10 +9,11 @@ from typing import Any
 
 from config.load import load
 from gateway.upstreams.graphql import upstream as graphql
-from gateway.upstreams.rest.upstream import build
+from gateway.upstreams.http.client import HttpRequest
+from gateway.upstreams.rest.upstream import RequestTemplate
 from registry.importers.drafts import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find
-from schemas.binding import GraphQLBinding
+from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.errors import ImportRejected, InvalidParams
 from tests.roundtrip.generate import arguments
 
@@ -76,7 +77,7 @@ def _mapped(imported: Imported, r: Random, verdict: Verdict) -> Verdict:
         if made is None:
             continue
         of_graphql = isinstance(draft.binding, GraphQLBinding)
-        mapping: Any = graphql.build if of_graphql else build
+        mapping: Any = graphql.build if of_graphql else _request
         if of_graphql and r.random() < 0.5:
             made["_fields"] = r.choice(FIELDS)
         try:
@@ -86,6 +87,10 @@ def _mapped(imported: Imported, r: Random, verdict: Verdict) -> Verdict:
         except BaseException as crash:
             return _crashed(f"call of {draft.key} with {made!r:.300}", crash, verdict.cpu_s)
     return verdict
+
+
+def _request(binding: OpenAPIBinding, made: dict[str, Any]) -> HttpRequest:
+    return RequestTemplate(binding).request(made)
 
 
 def _crashed(what: str, crash: BaseException, cpu_s: float) -> Verdict:

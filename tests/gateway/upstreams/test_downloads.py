@@ -1,5 +1,6 @@
 """What a file is called, and what becomes of one that cannot be kept."""
 
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -58,7 +59,8 @@ class Away:
 async def test_what_was_done_and_cannot_be_kept_is_no_reason_to_try_again(serve: Serve) -> None:
     """`Unavailable` would say that nothing was done, and give back an approval."""
     service = Recorder(body=b"x" * 5000, media_type="image/png")
-    reader = Downloads(cast("Any", Away()), 1000, 10_000).of(Principal("ada", "t"), "id")
+    downloads = Downloads(cast("Any", Away()), 1000, 10_000)
+    reader = partial(downloads.read, Principal("ada", "t"), "id")
     async with opened() as client:
         with pytest.raises(UpstreamFailed, match="answered more than can be kept now"):
             await client.send(source(await serve(service)), GET, reader)

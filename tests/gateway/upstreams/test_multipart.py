@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gateway.upstreams.rest.upstream import build
+from gateway.upstreams.rest.upstream import RequestTemplate
 from schemas.binding import Body, OpenAPIBinding, Parameter, Part
 from schemas.errors import InvalidParams
 from tests.gateway.upstreams.parts import field, parts_of
@@ -15,7 +15,7 @@ PACKED = base64.b64encode(PNG).decode()
 
 def sent(value, *parts, media_type="multipart/form-data"):
     body = Body(media_type, argument="body", parts=parts)
-    request = build(OpenAPIBinding("POST", "/x", (), body), {"body": value})
+    request = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": value})
     return parts_of(request.headers["Content-Type"], request.body)
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_file_is_refused(value, problem):
 def test_the_argument_is_named_where_it_is_called_otherwise():
     body = Body("multipart/form-data", properties=(("upload", "f"),), parts=(Part("f", file=True),))
     with pytest.raises(InvalidParams, match=r"^upload: "):
-        build(OpenAPIBinding("POST", "/x", (), body), {"upload": "!"})
+        RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"upload": "!"})
 
 
 def test_names_cannot_end_their_quotes():
@@ -127,7 +127,7 @@ def test_headers_of_a_part_are_arguments():
     part = Part("f", file=True, headers=(header,))
     body = Body("multipart/form-data", properties=(("f", "f"), ("g", "g")), parts=(part,))
     arguments = {"f": PACKED, "g": "x", "f_X-Rate": [1, 2]}
-    request = build(OpenAPIBinding("POST", "/x", (), body), arguments)
+    request = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request(arguments)
     file, other = parts_of(request.headers["Content-Type"], request.body)
     assert (file["X-Rate"], other["X-Rate"]) == ("1,2", None)
 
@@ -143,7 +143,7 @@ def test_a_part_with_a_style():
 
 def test_another_multipart_type_keeps_its_name_and_parameters():
     body = Body("multipart/related; type=text/xml; boundary=x", argument="body")
-    request = build(OpenAPIBinding("POST", "/x", (), body), {"body": {"a": "1"}})
+    request = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": {"a": "1"}})
     said = request.headers["Content-Type"]
     assert said.startswith("multipart/related; type=text/xml; boundary=")
     assert "boundary=x" not in said

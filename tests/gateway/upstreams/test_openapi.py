@@ -3,13 +3,16 @@
 import pytest
 from msgspec import Raw
 
+from config.sources import SchemeSettings, SourceSettings
+from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
-from schemas.binding import OpenAPIBinding, Parameter
+from schemas.binding import Credential, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool
-from tests.gateway.upstreams.conftest import source
+from tests.gateway.upstreams.callers import caller, tool
+from tests.gateway.upstreams.conftest import limits, source
 from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
@@ -45,3 +48,32 @@ async def test_what_goes_wrong_is_a_result_that_a_model_can_read(client, serve):
     assert await told(upstream, None, {"id": 7}) == "The source of getPet is gone"
     assert "has no address" in await told(upstream, source(None), {"id": 7})
     assert pets.seen == []
+
+
+async def test_a_prepared_tool_is_called_with_the_settings_and_the_caller_of_each_call(
+    client, serve
+):
+    before, after = Recorder(), Recorder()
+    of, key = source(await serve(before)), Credential("key", "apiKey", "header", "X-Key")
+    of_key = tool((key,))
+    first_key = SourceSettings(credentials={"key": SchemeSettings(value="k-0")})
+    await client.configure(limits(), {"pets": first_key})
+    execute = OpenAPIUpstream(client).prepare(of_key)
+    assert not (await execute(ToolCall(of_key, of, {}, CONTEXT))).is_error
+    moved = SourceSettings(
+        base_url=await serve(after),
+        headers={"X-New": "1"},
+        credentials={"key": SchemeSettings(value="k-1")},
+    )
+    await client.configure(limits(), {"pets": moved})
+    assert not (await execute(ToolCall(of_key, of, {}, CONTEXT))).is_error
+    await client.configure(
+        limits(), {"pets": SourceSettings(forward_token=True, require_credentials=False)}
+    )
+    for token in ("ann", "bob"):
+        await execute(ToolCall(of_key, of, {}, caller(token)))
+    [first, *passed_on], [second] = before.seen, after.seen
+    assert ("x-key", "k-0") in first.headers
+    assert {("x-key", "k-1"), ("x-new", "1")} <= {*second.headers}
+    tokens = [dict(seen.headers)["authorization"] for seen in passed_on]
+    assert tokens == ["Bearer ann", "Bearer bob"]

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gateway.upstreams.rest.upstream import build
+from gateway.upstreams.rest.upstream import RequestTemplate
 from schemas.binding import Body, OpenAPIBinding, Xml
 from schemas.errors import InvalidParams
 
@@ -13,7 +13,7 @@ DECLARED = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 
 def written(value, xml, **types):
     body = Body("application/xml", argument="body", xml=xml, xml_types=types)
-    data = build(OpenAPIBinding("POST", "/x", (), body), {"body": value}).body
+    data = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": value}).body
     assert data.startswith(DECLARED)
     ElementTree.fromstring(data)  # well-formed, prefixes declared
     return data.removeprefix(DECLARED).decode()
@@ -126,4 +126,7 @@ def test_deep_values_are_refused():
 
 def test_text_goes_out_as_it_is():
     body = Body("application/xml", argument="body", xml=Xml())
-    assert build(OpenAPIBinding("POST", "/x", (), body), {"body": "<a/>"}).body == b"<a/>"
+    assert (
+        RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": "<a/>"}).body
+        == b"<a/>"
+    )
