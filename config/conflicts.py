@@ -644,7 +644,8 @@ def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
         yield Problem(where(url), dotted(url), text)
     elif not _has_address(given):
         text = (
-            "expected redis://[user:password@]host[:port][/database], with %-escapes for special "
+            "expected redis://[user:password@]host[:port][/database], or "
+            "redis+cluster://[user:password@]host[:port],host[:port], with %-escapes for special "
             "characters of a password; found a value that is not shown"
         )
         yield Problem(where(url), dotted(url), text)
@@ -653,6 +654,9 @@ def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
 def _has_address(redis_url: str) -> bool:
     try:
         parts = urlsplit(redis_url)
+        if parts.scheme.endswith("+cluster"):
+            hosts = [urlsplit(f"//{one}") for one in parts.netloc.rpartition("@")[2].split(",")]
+            return all(one.hostname and one.port != 0 for one in hosts) and parts.path in ("", "/")
         database = parts.path.strip("/")
         served = bool(parts.hostname) and parts.port != 0
         return parts.scheme in ("", "unix") or (served and (database or "0").isdecimal())

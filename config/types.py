@@ -138,8 +138,8 @@ Secret = Annotated[
 RedisUrl = Annotated[
     str,
     Meta(
-        pattern=r"^((rediss?|unix)://\S+)?" + END,
-        description="a redis://, rediss:// or unix:// URL, or nothing",
+        pattern=r"^((rediss?(\+cluster)?|unix)://\S+)?" + END,
+        description="a redis://, rediss://, redis+cluster:// or unix:// URL, or nothing",
     ),
 ]
 # Path below the MCP endpoint, where `sse` and `message` are reserved.

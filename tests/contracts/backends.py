@@ -16,7 +16,7 @@ from gateway.state.stores import Retention, Stores, make_stores
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from tests.fixtures_database import Cluster
-from tests.fixtures_redis import RedisServer
+from tests.fixtures_redis import RedisCluster, RedisServer
 
 DEADLINE_S = 60  # a loaded machine is slow, not wrong
 KEEP = Retention(events=1000, seconds=300)
@@ -116,7 +116,7 @@ def in_postgres(settings: DatabaseSettings, cluster: Cluster) -> Backend:
     return Backend(state, quick, away, ("host=", name, "/tmp"))
 
 
-def in_redis(server: RedisServer) -> Backend:
+def in_redis(server: RedisServer | RedisCluster) -> Backend:
     @contextmanager
     def away() -> Iterator[None]:
         server.stop()

@@ -4,24 +4,26 @@ import pytest
 
 from tests.contracts.backends import Backend, Pair, in_memory, in_postgres, in_redis
 
+REDIS = {"redis": "redis_server", "redis_cluster": "redis_cluster"}  # fixtures
 
-@pytest.fixture(params=["memory", "postgres", "redis"])
+
+@pytest.fixture(params=["memory", "postgres", "redis", "redis_cluster"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     if request.param == "postgres":
         settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
         return in_postgres(settings, cluster)
-    if request.param == "redis":
-        return in_redis(request.getfixturevalue("redis_server"))
+    if request.param in REDIS:
+        return in_redis(request.getfixturevalue(REDIS[request.param]))
     return in_memory()
 
 
-@pytest.fixture(params=["postgres", "redis"])
+@pytest.fixture(params=["postgres", *REDIS])
 def shared(request: pytest.FixtureRequest) -> Backend:
     """A backend that can be away."""
     if request.param == "postgres":
         settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
         return in_postgres(settings, cluster)
-    return in_redis(request.getfixturevalue("redis_server"))
+    return in_redis(request.getfixturevalue(REDIS[request.param]))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import psycopg
 from anyio import to_thread
 from psycopg import AsyncConnection, OperationalError
 from psycopg_pool import PoolTimeout
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, Settings, StateSettings
 from config.sources import SourceSettings
@@ -117,7 +117,7 @@ async def _redis(state: StateSettings) -> Check:
             await redis.aclose()
     except ToolgateError as error:
         return Check("redis", "failed", str(error))
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         reason = type(error).__name__  # its text may contain the address, and a password in it
         return Check("redis", "failed", f"state.redis_url does not answer ({reason}); {hint}")
     return Check("redis", "ok", "answers (state.redis_url)")

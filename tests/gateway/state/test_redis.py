@@ -15,7 +15,7 @@ from gateway.state.redis import RedisLog, connect
 from gateway.state.stores import Retention
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis, open_stores
-from tests.fixtures_redis import RedisServer
+from tests.fixtures_redis import RedisCluster, RedisServer
 from tests.gateway.state.conftest import ANN, Node, together
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
     async with in_redis(redis_server).nodes() as nodes:
         await nodes.a.sessions.put(SESSION, 60)
         with redis_server.client() as client:
-            client.hset("toolgate:session:bad", mapping=fields)
+            client.hset("toolgate:session:{bad}", mapping=fields)
         assert await nodes.a.sessions.get("bad") is None
         assert await nodes.a.sessions.hold("bad", "n", 60) is None
         assert await nodes.b.sessions.all() == [SESSION]
@@ -86,9 +86,9 @@ async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
 
 async def test_a_key_of_another_type_is_no_session(redis_server: RedisServer) -> None:
     with redis_server.client() as client:
-        client.set("toolgate:session:text", "hunter2")
-        client.lpush("toolgate:session:list", "hunter2")
-        client.hset("toolgate:session:mine", mapping=whole())
+        client.set("toolgate:session:{text}", "hunter2")
+        client.lpush("toolgate:session:{list}", "hunter2")
+        client.hset("toolgate:session:{mine}", mapping=whole())
     async with in_redis(redis_server).nodes() as nodes:
         for key in ("text", "list"):
             assert await nodes.a.sessions.get(key) is None
@@ -225,3 +225,41 @@ async def test_a_random_secret_is_another_one_in_each_process() -> None:
             return await stores.secret()
 
     assert await secret() != await secret()
+
+
+async def test_all_keys_of_a_session_are_on_one_node_of_a_cluster(
+    redis_cluster: RedisCluster,
+) -> None:
+    sessions = [f"{n:08x}" for n in range(40)]
+    async with in_redis(redis_cluster).nodes() as nodes:
+        for session in sessions:
+            await nodes.a.sessions.put(msgspec.structs.replace(SESSION, id=session), 60)
+            for stream in ("standalone", "1"):
+                await nodes.b.log.append(f"s/{session}/{stream}", b"")
+        assert {one.id for one in await nodes.b.sessions.all()} == set(sessions)
+    keys = redis_cluster.keys()
+    assert all(keys)  # they are spread
+    for session in sessions:
+        tag = f"{{{session}}}".encode()
+        assert sorted(sum(tag in key for key in own) for own in keys) == [0, 0, 3]
+
+
+async def test_more_commands_than_connections_of_a_cluster_wait_for_one(
+    redis_cluster: RedisCluster,
+) -> None:
+    client = connect(redis_cluster.url, 5, 2)
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as tasks:
+                for n in range(100):
+                    tasks.start_soon(client.set, f"k{n}", n)
+        assert await client.get("k99") == b"99"
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://a/1", "redis+cluster://a?x=hunter2"])
+async def test_an_unusable_address_of_a_cluster_is_refused_unseen(url: str) -> None:
+    with pytest.raises(ToolgateError, match=r"state\.redis_url cannot be used") as refused:
+        connect(url, 5, 1)
+    assert "hunter2" not in str(refused.value)
