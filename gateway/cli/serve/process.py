@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -30,6 +30,7 @@ GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allo
 
 log = logging.getLogger("toolgate.serve")
 
+READY_PIPE = "GATEWAY_READY_FD"  # environment of a replacement: to tell that it is ready
 LOOKS, LOOK_EVERY_S = 50, 0.02  # for requests on connections that were accepted just before
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -60,6 +61,7 @@ class ServingProcess:
     async def run(self) -> str | None:
         """Serve until a signal; returns the reason if the gateway never became ready."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # of a worker that was forked
         logging.getLogger("uvicorn.error").addFilter(told_already)
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
         if self._link is not None:
@@ -159,7 +161,8 @@ class ServingProcess:
 
 
 def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
-    """Print the addresses, unbuffered, for a reader of the first line only."""
+    """Print the addresses, unbuffered, for a reader of the first line only, and have the program
+    that this one replaces drain."""
     mcp, rpc, base = settings.mcp.path, settings.rpc.path, address(listener)
     workers = settings.server.processes
     served = f" · {workers} workers" if workers > 1 else ""
@@ -169,6 +172,10 @@ def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
     )
     if not tools:
         remark("Another terminal: toolgate import openapi YOUR-API.yaml --name api")
+    if pipe := os.environ.pop(READY_PIPE, ""):
+        with suppress(OSError):  # it may have gone
+            os.write(int(pipe), b"\n")
+        os.close(int(pipe))
 
 
 class UvicornServer(uvicorn.Server):

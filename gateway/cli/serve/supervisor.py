@@ -7,12 +7,13 @@ killed supervisor leaves no workers behind.
 
 SIGTERM, SIGINT  drains all workers, then stops; the second one cuts calls off
 SIGHUP           reloads the settings in all workers, and adjusts their number
-SIGUSR2          starts the program anew on the same socket, as after an update; when its workers
-                 are ready, these ones drain
+SIGUSR2          starts the program anew on the same socket, as after an update; once it is ready,
+                 which it writes to a pipe, these workers drain
 """
 
 import gc
 import logging
+import math
 import os
 import selectors
 import signal
@@ -24,25 +25,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.settings import Settings
-from gateway.cli.common.failure import FAILED
-from gateway.cli.serve.process import announce, has_terminal
+from gateway.cli.common.failure import FAILED, fail
+from gateway.cli.serve.process import READY_PIPE, announce, has_terminal
 from gateway.cli.serve.worker import ALIVE, MODEL, READY, WorkerLink, shares_model
 
 log = logging.getLogger("toolgate.supervisor")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 LISTENER = "GATEWAY_LISTENER_FD"  # environment of a replacement: descriptor of the socket
-REPLACED = "GATEWAY_REPLACED_PID"  # and process id of the supervisor that it replaces
 TICK_S = 1.0
 SETTLED_S = 10.0  # a worker that lived this long is replaced at once
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 KILL_AFTER_S = 10.0  # beyond server.drain_s
+SOCKET_PATH_BYTES = 103  # of a Unix socket, on all systems
 
 Work = Callable[[Settings, WorkerLink], int]
 """Serve as a worker, in the forked process; returns the exit code."""
@@ -58,6 +62,7 @@ class _Worker:
     received: bytes = b""  # the beginning of a line
     ready: bool = False
     leaving: bool = False
+    kill_at: float = math.inf  # if it has not left
 
 
 @dataclass(slots=True)
@@ -66,6 +71,10 @@ class _Slot:
 
     backoff_s: float = 0.0  # before the next replacement, doubled while they die early
     due: float = field(default=0.0)  # time of the next start
+
+    def delay(self, reset: bool = False) -> None:
+        self.backoff_s = 0.0 if reset else _next(self.backoff_s)
+        self.due = time.monotonic() + self.backoff_s
 
 
 class Supervisor:
@@ -78,13 +87,12 @@ class Supervisor:
         self._work = work
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
         self._terminal = has_terminal() and not ignored
-        self._replaced = int(os.environ.pop(REPLACED, 0))
         # The first worker starts without the others: it migrates the database.
         self._slots = {slot: _Slot() for slot in _wanted(settings) if slot <= 0}
         self._workers: dict[int, _Worker] = {}  # by process id
         self._upgrade: subprocess.Popen[bytes] | None = None
         self._announced = self._stopping = False
-        self._kill_at = 0.0
+        self._upgraded = False
         self._looked = time.monotonic()
         self._code = 0
 
@@ -92,30 +100,25 @@ class Supervisor:
         """Supervise until a signal; returns the exit code."""
         gc.collect()
         gc.freeze()  # the collector would write to all objects, and so copy them into each worker
-        woken, wake = socket.socketpair()
-        wake.setblocking(False)
         with (
             selectors.DefaultSelector() as self._selector,
             tempfile.TemporaryDirectory(prefix="toolgate-workers-") as directory,
-            woken,
-            wake,
+            _signals() as woken,
         ):
-            self._directory = Path(directory)
-            self._selector.register(woken, selectors.EVENT_READ)
-            with _handled(wake):
-                while not self._stopping or self._workers:
-                    self._care()
-                    self._wait(woken)
+            self._directory = _short(Path(directory))
+            self._selector.register(woken, selectors.EVENT_READ, self._signals_arrived)
+            while not self._stopping or self._workers:
+                self._care()
+                for key, _ in self._selector.select(TICK_S):
+                    if self._selector.get_map().get(key.fd) is key:  # not closed by one before it
+                        key.data(key.fileobj)
         return self._code
 
-    def _wait(self, woken: socket.socket) -> None:
-        """Handle what arrives within a tick: signals, and lines of workers."""
-        for key, _ in self._selector.select(TICK_S):
-            if key.fileobj is woken:
-                for number in woken.recv(4096):
-                    self._signalled(signal.Signals(number))
-            else:
-                self._hear(key.data)
+    def _signals_arrived(self, woken: int) -> None:
+        """Handle signals; of those that came meanwhile one of each kind, but all that stop."""
+        received = os.read(woken, 65536)
+        for number in (*dict.fromkeys(received), *_repeated_stops(received)):
+            self._signalled(signal.Signals(number))
 
     def _signalled(self, number: signal.Signals) -> None:
         if number is signal.SIGCHLD:
@@ -131,8 +134,9 @@ class Supervisor:
         """Drain all workers; the second time, they cut calls off."""
         if not self._stopping:
             log.info("stopping", extra={"signal": number.name, "processes": len(self._workers)})
-            self._kill_at = time.monotonic() + self._settings.server.drain_s + KILL_AFTER_S
         self._stopping = True
+        if self._upgrade is not None and not self._upgraded:
+            os.kill(self._upgrade.pid, signal.SIGTERM)  # else it would serve after the stop
         for worker in self._workers.values():
             if worker.slot != MODEL:
                 self._end(worker)
@@ -145,6 +149,8 @@ class Supervisor:
                 self._end(worker)
 
     def _end(self, worker: _Worker) -> None:
+        if not worker.leaving:
+            worker.kill_at = time.monotonic() + self._settings.server.drain_s + KILL_AFTER_S
         worker.leaving = True
         os.kill(worker.pid, signal.SIGTERM)
 
@@ -171,14 +177,38 @@ class Supervisor:
     def _replace_program(self) -> None:
         if self._stopping or self._upgrade is not None:
             return
-        descriptor = self._listener.fileno()
-        own = {LISTENER: str(descriptor), REPLACED: str(os.getpid())}
-        self._upgrade = subprocess.Popen(
-            [sys.executable, *sys.orig_argv[1:]],
-            pass_fds=(descriptor,),
-            env={**os.environ, **own},
-        )
+        try:
+            self._upgrade = self._started_anew()
+        except OSError as error:
+            log.error("upgrade_failed", extra={"reason": str(error)})
+            return
         log.info("upgrade_started", extra={"pid": self._upgrade.pid})
+
+    def _started_anew(self) -> "subprocess.Popen[bytes]":
+        ready, write_ready = os.pipe()
+        listener = self._listener.fileno()
+        own = {LISTENER: str(listener), READY_PIPE: str(write_ready)}
+        try:
+            program = subprocess.Popen(
+                [sys.executable, *sys.orig_argv[1:]],
+                pass_fds=(listener, write_ready),
+                env={**os.environ, **own},
+            )
+        except BaseException:
+            os.close(ready)
+            raise
+        finally:
+            os.close(write_ready)
+        self._selector.register(ready, selectors.EVENT_READ, self._upgrade_ready)
+        return program
+
+    def _upgrade_ready(self, pipe: int) -> None:
+        """The new program serves, or has ended: `_reap` has the reason."""
+        self._upgraded = bool(os.read(pipe, 1))
+        self._selector.unregister(pipe)
+        os.close(pipe)
+        if self._upgraded:
+            self._stop(signal.SIGTERM)
 
     def _care(self) -> None:
         """What the time demands: starts, and the end of workers that stand still."""
@@ -193,13 +223,17 @@ class Supervisor:
         taken = {one.slot for one in self._workers.values() if not one.leaving}
         for number, slot in self._slots.items():
             if number not in taken and now >= slot.due:
-                self._start(number)
+                try:
+                    self._start(number)
+                except OSError as error:  # too many processes or files, or too little memory
+                    slot.delay()
+                    log.error("worker_not_started", extra={"slot": number, "reason": str(error)})
 
     def _kill_stuck(self, now: float) -> None:
         timeout_s = self._settings.server.worker_timeout_s
         for worker in self._workers.values():
             stuck = worker.ready and not worker.leaving and now - worker.heard > timeout_s
-            if stuck or (self._stopping and now > self._kill_at):
+            if stuck or now > worker.kill_at:
                 log.error("worker_stuck", extra={"pid": worker.pid, "slot": worker.slot})
                 os.kill(worker.pid, signal.SIGKILL)
 
@@ -207,20 +241,40 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
+        # a signal to the child must not run the handlers of the supervisor
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                self._be_worker(slot, theirs)
+        except OSError:
             ours.close()
-            os._exit(self._forked(slot, theirs))
-        theirs.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            theirs.close()
         now = time.monotonic()
         worker = self._workers[pid] = _Worker(slot, pid, ours, now, now)
-        self._selector.register(ours, selectors.EVENT_READ, worker)
+        self._selector.register(ours, selectors.EVENT_READ, partial(self._hear, worker))
+
+    def _be_worker(self, slot: int, link: socket.socket) -> NoReturn:
+        """Never leaves the forked process: what it would unwind is the supervisor's."""
+        code = FAILED
+        try:
+            code = self._forked(slot, link)
+        except Exception:
+            log.exception("worker_failed", extra={"slot": slot})
+        finally:
+            os._exit(code)
 
     def _forked(self, slot: int, link: socket.socket) -> int:
         """The life of a worker; returns its exit code."""
         signal.set_wakeup_fd(-1)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        # SIGHUP waits for its handler: it would end a worker that is starting
+        signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})
         os.setpgid(0, 0)  # Ctrl-C of the terminal is the supervisor's
         self._selector.close()
         for other in self._workers.values():
@@ -232,7 +286,7 @@ class Supervisor:
         sys.stdout.flush()
         return code
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: _Worker, _link: socket.socket) -> None:
         received = worker.link.recv(4096)
         if not received:  # it is ending; `_reap` has the rest
             self._selector.unregister(worker.link)
@@ -252,8 +306,6 @@ class Supervisor:
             return
         self._announced = True
         announce(self._settings, self._listener, tools)
-        if self._replaced == os.getppid():
-            os.kill(self._replaced, signal.SIGTERM)
 
     def _reap(self) -> None:
         while self._workers or self._upgrade is not None:
@@ -285,8 +337,7 @@ class Supervisor:
             return
         lived = time.monotonic() - worker.started
         slot = self._slots.get(worker.slot, _Slot())
-        slot.backoff_s = 0.0 if lived > SETTLED_S else _next(slot.backoff_s)
-        slot.due = time.monotonic() + slot.backoff_s
+        slot.delay(reset=lived > SETTLED_S)
         log.error(
             "worker_died",
             extra={"pid": worker.pid, "slot": worker.slot, "code": code, "retry_s": slot.backoff_s},
@@ -308,17 +359,34 @@ def _next(backoff_s: float) -> float:
     return min(max(FIRST_BACKOFF_S, 2 * backoff_s), LONGEST_BACKOFF_S)
 
 
+def _repeated_stops(received: bytes) -> bytes:
+    """All signals to stop but the first of each kind."""
+    return b"".join(bytes([number]) * (received.count(number) - 1) for number in STOPPING)
+
+
+def _short(directory: Path) -> Path:
+    """Fail if no socket can lie in `directory`."""
+    if len(os.fsencode(directory / "worker-000.sock")) > SOCKET_PATH_BYTES:
+        fail(f"the sockets of the workers cannot lie in {directory}: set TMPDIR to a shorter path")
+    return directory
+
+
 @contextmanager
-def _handled(wake: socket.socket) -> Iterator[None]:
-    """Signals are written to `wake` inside."""
-    signal.set_wakeup_fd(wake.fileno())
+def _signals() -> Iterator[int]:
+    """Yields a descriptor to which signals are written inside: a pipe, which holds far more of them
+    than a socket does."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
     before = {number: signal.signal(number, _noted) for number in SIGNALS}
     try:
-        yield
+        yield woken
     finally:
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(woken)
+        os.close(wake)
 
 
 def _noted(_number: int, _frame: object) -> None:

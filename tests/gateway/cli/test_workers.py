@@ -270,6 +270,22 @@ async def test_a_new_program_takes_over_without_a_refused_connection(
     assert failures == []
 
 
+async def test_a_new_program_of_one_process_takes_over(
+    settings_file: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
+) -> None:
+    text = settings_file.read_text()
+    settings_file.write_text(f"{text}\nserver: {{workers: 2}}")
+    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+        await gateway.ready()
+        settings_file.write_text(f"{text}\nserver: {{workers: 1}}")
+        gateway.process.send_signal(signal.SIGUSR2)
+        new = (await gateway.event("upgrade_started"))["pid"]
+        await gone({gateway.process.pid})
+        assert (await call(http, gateway))["result"]
+        os.kill(new, signal.SIGTERM)
+        await gone({new})
+
+
 async def test_workers_end_with_a_killed_supervisor(
     gateway: Served, http: aiohttp.ClientSession
 ) -> None:

@@ -1,0 +1,158 @@
+"""The supervisor survives what happens to its workers, to the machine and to its replacement."""
+
+import os
+import resource
+import signal
+import sys
+from asyncio import create_subprocess_exec, subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.processes import Served, environment
+from tests.gateway.cli.test_workers import gone, until
+
+pytestmark = pytest.mark.anyio
+
+TWO = """
+server: {workers: 2, drain_s: 1}
+embedding: {provider: disabled}
+database: {url: "postgresql://127.0.0.1:1/none"}
+"""
+
+
+@asynccontextmanager
+async def supervised(work: str, config: Path, **settings: str) -> AsyncIterator[Served]:
+    process = await create_subprocess_exec(
+        *(sys.executable, "-m", "tests.gateway.cli.supervised", work, str(config)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(**settings),
+    )
+    try:
+        yield Served(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(TWO)
+    return file
+
+
+def workers(served: Served) -> list[int]:
+    parent = served.process.pid
+    return [*map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
+
+
+async def test_a_worker_that_fails_takes_nothing_of_the_supervisor_along(
+    config: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("short")
+    async with supervised("raises", config, TMPDIR=str(folder)) as served:
+        assert (await served.event("worker_failed"))["slot"] == 1
+        assert (await served.event("worker_died"))["code"] == 1
+        assert len([*folder.glob("toolgate-workers-*")]) == 1
+        code, _ = await served.stop()
+        assert code == 0
+    assert [*folder.glob("toolgate-workers-*")] == []
+
+
+async def test_workers_that_die_at_once_are_all_replaced(tmp_path: Path) -> None:
+    fifo = tmp_path / "toolgate.yaml"  # reading it keeps the supervisor busy meanwhile
+    os.mkfifo(fifo)
+    async with supervised("waits", fifo) as served:
+        await served.ready()
+        before = workers(served)
+        served.process.send_signal(signal.SIGHUP)
+        with fifo.open("w") as config:
+            os.kill(before[0], signal.SIGKILL)
+            await gone({before[0]})
+            os.kill(before[1], signal.SIGKILL)
+            await gone({before[1]})
+            config.write(TWO)
+        for _ in before:
+            await served.event("worker_died")
+        await until(lambda: len(workers(served)) == 2)
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_program_that_cannot_be_started_anew_goes_on(config: Path) -> None:
+    async with supervised("removed", config) as served:
+        await served.ready()
+        for _ in range(2):
+            served.process.send_signal(signal.SIGUSR2)
+            assert "No such file" in (await served.event("upgrade_failed"))["reason"]
+        assert len(workers(served)) == 2
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_stop_ends_a_new_program_that_is_not_ready(config: Path) -> None:
+    async with supervised("lingers", config) as served:
+        await served.ready()
+        served.process.send_signal(signal.SIGUSR2)
+        new = (await served.event("upgrade_started"))["pid"]
+        served.process.send_signal(signal.SIGUSR2)  # changes nothing
+        code, log = await served.stop()
+        assert code == 0
+        assert "upgrade_started" not in log
+        await gone({new})
+
+
+async def test_a_new_program_that_is_ready_outlives_the_old_one(config: Path) -> None:
+    async with supervised("waits", config) as served:
+        await served.ready()
+        old = workers(served)
+        served.process.send_signal(signal.SIGUSR2)
+        new = (await served.event("upgrade_started"))["pid"]
+        await served.line()
+        await served.ready()
+        await gone({served.process.pid, *old})
+        os.kill(new, signal.SIGTERM)
+        await gone({new})
+
+
+async def test_a_storm_of_hangups_is_few_reloads_and_loses_no_stop(config: Path) -> None:
+    async with supervised("waits", config) as served:
+        await served.ready()
+        for _ in range(1000):
+            served.process.send_signal(signal.SIGHUP)
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
+    async with supervised("stays", config) as served:
+        await served.ready()
+        [_, stays] = workers(served)
+        config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
+        served.process.send_signal(signal.SIGHUP)
+        assert (await served.event("worker_stuck"))["pid"] == stays
+        await gone({stays})
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_worker_that_cannot_be_forked_is_tried_again(config: Path) -> None:
+    async with supervised("waits", config) as served:
+        await served.ready()
+        _, hard = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (4, hard))
+        os.kill(workers(served)[0], signal.SIGKILL)
+        assert "Too many open files" in (await served.event("worker_not_started"))["reason"]
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        await until(lambda: len(workers(served)) == 2)
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_folder_too_deep_for_sockets_is_named(config: Path, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    async with supervised("waits", config, TMPDIR=str(deep)) as served:
+        code, log = await served.stop(0)
+    assert code == 1
+    assert "set TMPDIR to a shorter path" in log
