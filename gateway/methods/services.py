@@ -56,8 +56,8 @@ class Services:
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
-        by_name = context.revision.tools_are_methods
-        if by_name and "/" not in request.method:  # of ids only
+        by_name = context.revision.tools_are_methods and "/" not in request.method
+        if by_name and request.method not in self._lists.short_ids:
             answer: Raw = await self._tool_by_name(context, request)
             return answer
         found = self._find(context, request.method)
