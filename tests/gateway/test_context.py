@@ -144,7 +144,7 @@ async def test_what_waits_goes_with_what_the_client_knows_behind_what_the_next_s
     successor.put(b"1")
     assert box.hand_over(successor) is successor
     assert await successor.take(0) == [b"1", b"2"]
-    assert (box.closed, successor.told) == (True, "v1")
+    assert (box.closed, successor.lists_version) == (True, "v1")
 
 
 async def test_a_reader_is_sent_to_look_at_the_log():
