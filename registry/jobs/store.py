@@ -313,9 +313,11 @@ class JobStore:
         *,
         limit: int,
         state: str | None = None,
+        principal: str | None = None,
         before: str = "",
     ) -> list[JobRow]:
-        """Jobs of these operations, the newest first; `before` is the `key_of` one, or ""."""
+        """Jobs of these operations, the newest first; of `principal` alone, unless None. `before`
+        is the `key_of` one, or ""."""
         time, _, job = before.partition(" ")
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(JobRow))
@@ -324,6 +326,7 @@ class JobStore:
                     "SELECT {columns} FROM job_t"
                     " WHERE host_id = %(host)s AND operation = ANY(%(operations)s)"
                     " AND (%(state)s::text IS NULL OR state = %(state)s)"
+                    " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
                     " AND (%(time)s::timestamptz IS NULL"
                     " OR (created_ts, job_id) < (%(time)s::timestamptz, %(job)s::uuid))"
                     " ORDER BY created_ts DESC, job_id DESC LIMIT %(limit)s"
@@ -332,6 +335,7 @@ class JobStore:
                     "host": host_id,
                     "operations": list(operations),
                     "state": state,
+                    "principal": principal,
                     "time": time or None,
                     "job": job or None,
                     "limit": limit,

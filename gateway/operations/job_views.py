@@ -1,0 +1,88 @@
+"""Jobs as operations show them: lists, one job, and its cancellation."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from uuid import UUID
+
+from gateway.operations.job_requests import view_of
+from gateway.operations.jobs import JobState, JobView
+from gateway.operations.operation import (
+    ListPage,
+    OperationInput,
+    Pages,
+    Paging,
+    cursor,
+    not_found,
+    place,
+    unknown,
+)
+from registry.database.postgres import Pool
+from registry.jobs.store import JobRow, JobStore, key_of
+
+Visible = Callable[[OperationInput], Collection[str]]
+"""The ids of the operations whose jobs a caller sees."""
+
+
+class JobFilter(Paging, frozen=True):
+    """Filters of jobs."""
+
+    state: JobState | None = None
+
+
+class JobViews:
+    def __init__(
+        self, pool: Callable[[], Pool], pages: Pages, visible: Visible, *, own: bool = False
+    ) -> None:
+        """`pool` raises ProblemDetails. `own`: callers see the jobs that they began alone."""
+        self._pool = pool
+        self._pages = pages
+        self._visible = visible
+        self._own = own
+
+    async def list(self, asked: OperationInput) -> ListPage[JobView]:
+        what: JobFilter = asked.query
+        limit = self._pages.limit(what)
+        found = await self._store.page(
+            asked.tenant,
+            tuple(self._visible(asked)),
+            state=what.state,
+            principal=asked.principal.id if self._own else None,
+            before=_place(what.after),
+            limit=limit + 1,
+        )
+        views = tuple(view_of(row) for row in found[:limit])
+        return ListPage(views, cursor(key_of(found[limit - 1])) if len(found) > limit else "")
+
+    async def get(self, asked: OperationInput) -> JobView:
+        return view_of(await self._found(asked))
+
+    async def cancel(self, asked: OperationInput) -> JobView:
+        await self._found(asked)
+        await self._store.cancel(asked.tenant, asked.names["job"])
+        return await self.get(asked)
+
+    @property
+    def _store(self) -> JobStore:
+        return JobStore(self._pool())
+
+    async def _found(self, asked: OperationInput) -> JobRow:
+        job = asked.names["job"]
+        row = await self._store.get(asked.tenant, job)
+        if row is None or row.operation not in self._visible(asked):
+            raise not_found("job", job)
+        if self._own and row.principal_id != asked.principal.id:
+            raise not_found("job", job)
+        return row
+
+
+def _place(after: str | None) -> str:
+    """The place in a cursor. Raises ProblemDetails."""
+    found = place(after)
+    if found:
+        time, _, job = found.partition(" ")
+        try:
+            datetime.fromisoformat(time)
+            UUID(job)
+        except ValueError as error:
+            raise unknown() from error
+    return found
