@@ -1,13 +1,16 @@
 """Parts of the product with tables of their own, as the settings have them on."""
 
 from config.settings import Settings
+from gateway.wings.table import with_jobs
 from registry.database.migrate import REGISTRY, Component
 from registry.jobs.store import JOBS
 
 
 def has_jobs(settings: Settings) -> bool:
-    """Whether operations run as jobs. Only callers with an identity have some."""
-    return settings.jobs.enabled and settings.admin.enabled and settings.auth.mode != "none"
+    """Whether operations run as jobs: of wings, or of the admin API, whose callers have an
+    identity."""
+    has_admin = settings.admin.enabled and settings.auth.mode != "none"
+    return settings.jobs.enabled and (has_admin or bool(with_jobs(settings)))
 
 
 def components_of(settings: Settings) -> tuple[Component, ...]:

@@ -136,6 +136,11 @@ def with_jobs(
     return all_
 
 
+def job_operations(settings: Settings, pool: Callable[[], Pool | None]) -> Sequence[Operation]:
+    """The operations on jobs alone."""
+    return with_jobs(settings, _ground(settings, pool), ())
+
+
 def operations_as_jobs(
     settings: Settings, pool: Callable[[], Pool | None], lister: Lister
 ) -> Sequence[Operation]:

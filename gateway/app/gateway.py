@@ -85,11 +85,11 @@ class Gateway:
             self.feed.state, self.access.bounds.breaker.broken, self._states, events=events
         )
         self._upstreams = self._by_binding()
+        self.admin: AdminApi | None = None
+        self.jobs = self._jobs()
         self.wings = self._wings()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
-        self.admin: AdminApi | None = None
-        self.jobs = self._jobs()
         self._show()
 
     @asynccontextmanager
@@ -117,10 +117,12 @@ class Gateway:
                 finally:
                     self.drain()
                     await self.upstreams.python.finishing.settle(self._drained_by)
-                    if self.wings is not None:
-                        await self.wings.stop(self._drained_by)
-                    if self.jobs is not None:
+                    closed_by = self._drained_by
+                    if self.jobs is not None:  # some may be of wings
                         await self.jobs.settle()
+                        closed_by = time.monotonic() + self.settings.server.drain_s
+                    if self.wings is not None:
+                        await self.wings.stop(closed_by)
                     await self.access.settle()
                     tasks.cancel_scope.cancel()
         finally:
@@ -240,6 +242,7 @@ class Gateway:
                 outcome=self._outcome,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
+                jobs=self.jobs,
             )
         )
 
@@ -315,9 +318,13 @@ class Gateway:
     def _jobs(self) -> "Jobs | None":
         if not has_jobs(self.settings):
             return None
-        from gateway.app.jobs import Jobs
+        from gateway.app.jobs import Jobs, removal_alone
 
-        jobs = Jobs(self.settings, self._handle, self._admin_operations, self.access.remember_job)
+        server = self._admin_operations
+        if not self.settings.admin.enabled:
+            alone = removal_alone(self.settings, self._handle)
+            server = lambda: alone  # noqa: E731
+        jobs = Jobs(self.settings, self._handle, server, self.access.remember_job)
         self.events.draining.subscribe(jobs.stop)
         self.metrics.registry.register(jobs)
         return jobs

@@ -3,9 +3,10 @@
 Imported only where operations run as jobs.
 """
 
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace as replaced
 from functools import partial
 
@@ -16,11 +17,11 @@ from prometheus_client.registry import Collector
 
 from config.settings import Settings
 from gateway.app.access import job_entry, spool_dir
-from gateway.app.admin import operations_as_jobs
+from gateway.app.admin import job_operations, operations_as_jobs
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import KEY_MARK, Principal
 from gateway.operations.job_requests import draft_of, view_of
-from gateway.operations.job_runner import JobRunner
+from gateway.operations.job_runner import JobRunner, NotOpen
 from gateway.operations.jobs import Heard, JobAct, JobView
 from gateway.operations.operation import (
     ALL,
@@ -34,19 +35,23 @@ from gateway.operations.operation import (
 from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationServer, Repeats
 from gateway.state.idempotency import IdempotencyKeys
+from gateway.wings.table import with_jobs
 from registry.access.keys import ApiKeys
 from registry.access.revocations import revoked
 from registry.database.postgres import Database, DatabaseHandle, Pool
+from registry.embedding.abc import Embedder
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
 from registry.sources.source_reader import Lister
+
+log = logging.getLogger("toolgate.jobs")
 
 SCHEDULE = "schedule"  # the principal of scheduled jobs
 
 
 @asynccontextmanager
 async def jobs_of_worker(
-    settings: Settings, database: Database, lister: Lister
+    settings: Settings, database: Database, lister: Lister, embedders: Mapping[str, Embedder]
 ) -> AsyncIterator["Jobs"]:
     """The jobs of a process that serves nothing; `run` them before the block ends."""
     handle = DatabaseHandle()
@@ -56,8 +61,15 @@ async def jobs_of_worker(
     repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
     server = OperationServer(operations, repeats, settings.admin.path)
     own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
-    async with _recording(settings, handle) as heard:
-        yield Jobs(replace(settings, jobs=own), handle, lambda: server, heard)
+    async with AsyncExitStack() as stack:
+        heard = await stack.enter_async_context(_recording(settings, handle))
+        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard)
+        if with_jobs(settings):
+            from gateway.app.wings import wings_of_worker
+
+            wings = wings_of_worker(settings, database, jobs, embedders)
+            await stack.enter_async_context(wings)
+        yield jobs
 
 
 @asynccontextmanager
@@ -98,6 +110,18 @@ def withdrawn() -> ProblemDetails:
     return ProblemDetails(403, "revoked", text)
 
 
+def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer:
+    """The operations on jobs of a gateway without an admin API, where wings have jobs."""
+    repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
+    return OperationServer(job_operations(settings, handle.pool), repeats, settings.admin.path)
+
+
+def _schedules(server: OperationServer) -> Mapping[str, str]:
+    """The crons of scheduled operations by their ids."""
+    found = ((one.id, one.job.schedule) for one in server.by_id.values() if one.job is not None)
+    return {id_: cron for id_, cron in found if cron}
+
+
 class Jobs(Collector):
     def __init__(
         self,
@@ -106,8 +130,8 @@ class Jobs(Collector):
         server: Callable[[], OperationServer],
         heard: Heard,
     ) -> None:
-        """A queue and its worker. `server` has the operations; `heard` is called with every start
-        and end."""
+        """A queue and its worker. `server` has the operations but those of wings; `heard` is called
+        with every start and end."""
         self._settings = settings
         self._handle = handle
         self._server = server
@@ -115,6 +139,8 @@ class Jobs(Collector):
         self._queue: JobQueue | None = None
         self._worker: JobWorker | None = None
         self._stopped = False
+        self._wings = with_jobs(settings)
+        self._of_wings: list[OperationServer] = []
         self._ended: Counter[str] = Counter()
 
     async def defer(self, operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
@@ -135,6 +161,17 @@ class Jobs(Collector):
             raise not_found("job", job)
         return view_of(row)
 
+    @contextmanager
+    def offering(self, server: OperationServer) -> Iterator[None]:
+        """Run the operations of a wing, too, while it is open."""
+        self._of_wings.append(server)
+        if self._worker is not None:
+            self._worker.schedule(_schedules(server))
+        try:
+            yield
+        finally:
+            self._of_wings.remove(server)
+
     async def run(self) -> None:
         """Run jobs until stopped or cancelled."""
         await self._handle.settled.wait()
@@ -143,19 +180,16 @@ class Jobs(Collector):
             return
         runner = JobRunner(
             JobStore(pool),
-            self._server,
+            self._find,
             settings,
             heard=self._hear,
             caller=partial(current_caller, pool),
         )
-        schedules = {
-            one.id: one.job.schedule
-            for one in self._server().by_id.values()
-            if one.job is not None and one.job.schedule
-        }
         self._worker = JobWorker(
-            pool, settings, runner.perform, schedules=schedules, tick=self._tick
+            pool, settings, runner.perform, schedules=_schedules(self._server()), tick=self._tick
         )
+        for server in self._of_wings:
+            self._worker.schedule(_schedules(server))
         await self._worker.run()
 
     def stop(self) -> None:
@@ -186,6 +220,15 @@ class Jobs(Collector):
                 gauge.add_metric((state,), getattr(health, state))
         yield gauge
 
+    def _find(self, name: str) -> OperationServer | None:
+        """The server of an operation. Raises NotOpen for that of a wing that is not open."""
+        for server in (self._server(), *self._of_wings):
+            if name in server.by_id:
+                return server
+        if any(name.startswith(f"{wing}_") for wing in self._wings):
+            raise NotOpen(name)
+        return None
+
     def _hear(self, act: JobAct) -> None:
         if act.event != "started":
             self._ended[act.event] += 1
@@ -193,9 +236,14 @@ class Jobs(Collector):
 
     async def _tick(self, name: str) -> None:
         """Store the job of a scheduled operation."""
-        operation = self._server().by_id.get(name)
-        if operation is None:
+        try:
+            server = self._find(name)
+        except NotOpen:
+            log.warning("schedule_missed", extra={"operation": name})
             return
+        if server is None:
+            return
+        operation = server.by_id[name]
         tenant, roles = self._settings.tenant.host_id, {self._settings.admin.operator_role}
         principal = Principal(SCHEDULE, tenant, frozenset({ALL}), roles=frozenset(roles))
         asked = OperationInput(principal, {}, query=operation.query(), body=None)

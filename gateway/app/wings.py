@@ -4,14 +4,12 @@ Imported only where a wing is switched on.
 """
 
 import logging
-import math
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -26,25 +24,29 @@ from config.settings import Settings
 from gateway.abc import Handler, Middleware, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.context import Context, new_request_id
+from gateway.context import Context, Identity, new_request_id
 from gateway.events import Events
 from gateway.methods.calls import CallPlans
 from gateway.methods.results import SERVER
 from gateway.operations.http import send_response
+from gateway.operations.operation import Operation, Pages, unavailable
 from gateway.operations.serving import Repeats, problem_response
 from gateway.protocol.dispatcher import OTHER
 from gateway.protocol.shapes import tool_result
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.upstreams.wing import WingUpstream
-from gateway.wings.abc import CallTool, Offer, Wing, WingParts
-from gateway.wings.serving import WingApi, WingOperations, drafts, not_open
-from gateway.wings.table import load_wings, section
+from gateway.wings.abc import CallTool, Offer, Task, Wing, WingParts
+from gateway.wings.jobs import job_operations
+from gateway.wings.life import WingLife
+from gateway.wings.serving import WingApi, WingOperations, WingServer, drafts, not_open
+from gateway.wings.table import load_wing, load_wings, section, with_jobs
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
 from registry.database.postgres import Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
+from registry.search import Search
 from registry.search.query import SearchQuery, SearchResult
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
@@ -56,12 +58,12 @@ from schemas.mcp.revisions import JSON_RPC, V2025_11_25
 from schemas.source import HybridOptions
 from schemas.tool import Tool, ToolDraft, ToolResult
 
+if TYPE_CHECKING:  # a gateway whose wings have none does not import them
+    from gateway.app.jobs import Jobs
+
 log = logging.getLogger("toolgate.wings")
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0  # before a wing that failed is opened again
 READY_WAIT_S = 30.0  # time limit of readiness for the wings to open
-
-WingState = Literal["opening", "ok", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class WingGround:
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
     embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
+    jobs: "Jobs | None"  # None: all operations answer at once
 
 
 class Wings:
@@ -165,8 +168,8 @@ class Wings:
                 self._tasks.start_soon(one.offer_to, tenant)
 
 
-class ServedWing:
-    """Supervisor of one wing, which is opened again after each failure."""
+class ServedWing(WingLife):
+    """Supervisor of one wing of a gateway."""
 
     def __init__(
         self,
@@ -178,16 +181,11 @@ class ServedWing:
     ) -> None:
         """`offering` is the middleware of all wings. `opened` is called each time that it was
         opened."""
-        self.name = wing.name
+        super().__init__(wing)
         self._was_opened = opened
-        self.state: WingState = "opening"
-        self.attempted = anyio.Event()  # opened for the first time, or failed to
         self.calls = WingCalls(wing.name, ground, offering)
-        self._wing = wing
         self._ground = ground
-        self._begun = anyio.Event()
-        self._stopping = anyio.Event()
-        self._closed = anyio.Event()
+        self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
         self._drafts: Sequence[ToolDraft] = ()
         self._apps: Mapping[str, ASGIApp] = {}
         settings = ground.settings
@@ -201,6 +199,8 @@ class ServedWing:
             repeats=Repeats(keys),
             call=self.calls,
             verify_scope=self._verifies,
+            defer=None if self._jobs is None else self._jobs.defer,
+            masks=settings.guardrails.mask,
         )
 
     @property
@@ -210,29 +210,6 @@ class ServedWing:
             self._wing.root: self._api,
             **{path: _Mounted(self.name, path, lambda: self._apps) for path in self._wing.mounts},
         }
-
-    def begin(self) -> None:
-        self._begun.set()
-
-    async def run(self) -> None:
-        try:
-            await self._begun.wait()
-            pause_s = FIRST_RETRY_S
-            while not self._stopping.is_set():
-                if await self._opened() > LONGEST_RETRY_S:
-                    pause_s = FIRST_RETRY_S
-                self.attempted.set()
-                with anyio.move_on_after(pause_s):
-                    await self._stopping.wait()
-                pause_s = min(pause_s * 2, LONGEST_RETRY_S)
-        finally:
-            self._closed.set()
-
-    async def stop(self) -> None:
-        """Stop the wing, and wait until it is closed."""
-        self._stopping.set()
-        if self._begun.is_set():
-            await self._closed.wait()
 
     async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
         """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
@@ -258,34 +235,6 @@ class ServedWing:
         if await sources.import_changed(spec) is not None:
             await self._ground.catalogs.reload(store, tenant)
 
-    async def _opened(self) -> float:
-        """Open the wing and wait until it is stopped or fails; returns for how many seconds it was
-        open."""
-        since = math.inf
-        try:
-            async with self._wing.open(await self._parts()) as offer:
-                with self._serving(offer):
-                    await self._offer_tools()
-                    self._was_opened()
-                    since, self.state = time.monotonic(), "ok"
-                    log.info("wing_open", extra={"wing": self.name})
-                    self.attempted.set()
-                    await self._work(offer)
-        except (ToolgateError, psycopg.OperationalError, PoolTimeout) as error:
-            self.state = "failed"
-            log.error("wing_failed", extra={"wing": self.name, "reason": str(error)})
-        except Exception:
-            self.state = "failed"
-            log.exception("wing_failed", extra={"wing": self.name})
-        return max(0.0, time.monotonic() - since)
-
-    async def _work(self, offer: Offer) -> None:
-        async with anyio.create_task_group() as tasks:
-            for task in offer.tasks:
-                tasks.start_soon(task)
-            await self._stopping.wait()
-            tasks.cancel_scope.cancel()
-
     @property
     def _database(self) -> Database:
         """The database. Raises Unavailable before it has responded."""
@@ -294,13 +243,9 @@ class ServedWing:
             raise Unavailable("The database does not respond yet")
         return opened
 
-    async def _parts(self) -> WingParts:
-        """The parts of the wing. Raises ToolgateError and psycopg.Error, also for migrations that
-        fail."""
+    async def parts(self) -> WingParts:
         ground, database = self._ground, self._database
-        if self._wing.migrations is not None:
-            async with database.connect() as connection:
-                await migrate(connection, [self._wing.migrations])
+        await _migrated(self._wing, database)
         return WingParts(
             settings=section(ground.settings, self.name),
             tenant=ground.settings.tenant.host_id,
@@ -313,26 +258,43 @@ class ServedWing:
             identify=ground.access.identify,
         )
 
-    @contextmanager
-    def _serving(self, offer: Offer) -> Iterator[None]:
-        """Serve what the wing offers. Raises ToolgateError if it offers what it may not."""
-        # Jobs run the operations of the admin API alone: those of wings answer at once.
-        at_once = [replace(one, job=None) for one in offer.operations]
-        offer = replace(offer, operations=at_once)
+    @asynccontextmanager
+    async def serving(self, offer: Offer) -> AsyncIterator[None]:
+        offer = replace(offer, operations=self._operations(offer))
         self._drafts = drafts(self._wing, offer)
         self._apps = offer.apps
-        server = self._api.serve(offer.operations)
-        self._ground.upstreams[self.name] = WingOperations(server, self._verifies)
-        for collector in offer.collectors:
-            self._ground.metrics.register(collector)
-        try:
-            yield
-        finally:
+        with ExitStack() as stack:
+            stack.callback(self._withdraw)
+            server = self._api.serve(offer.operations)
+            self._ground.upstreams[self.name] = WingOperations(server, self._verifies)
             for collector in offer.collectors:
-                self._ground.metrics.unregister(collector)
-            del self._ground.upstreams[self.name]
-            self._api.withdraw()
-            self._apps = {}
+                self._ground.metrics.register(collector)
+                stack.callback(self._ground.metrics.unregister, collector)
+            if self._jobs is not None:
+                stack.enter_context(self._jobs.offering(server))
+            await self._offer_tools()
+            self._was_opened()
+            yield
+
+    def _withdraw(self) -> None:
+        self._ground.upstreams.pop(self.name, None)
+        self._api.withdraw()
+        self._apps = {}
+
+    def _operations(self, offer: Offer) -> Sequence[Operation]:
+        """The operations, and those on their jobs; or all of them without jobs."""
+        if self._jobs is None:
+            return [replace(one, job=None) for one in offer.operations]
+        admin = self._ground.settings.admin
+        pages = Pages(admin.page_size, admin.page_limit)
+        return job_operations(self.name, offer.operations, self._pool, pages)
+
+    def _pool(self) -> Pool:
+        """Raises ProblemDetails."""
+        pool = self._ground.handle.pool()
+        if pool is None:
+            raise unavailable("The database does not answer yet.")
+        return pool
 
     async def _offer_tools(self) -> None:
         """Store the tools for all tenants, unless they are stored."""
@@ -341,6 +303,97 @@ class ServedWing:
         for tenant in await ToolStore(self._database.pool).hosts():
             if tenant != own:
                 await self.offer_to(tenant)
+
+
+class WorkerWing(WingLife):
+    """Supervisor of one wing of `toolgate worker`, for its jobs: without requests and tasks."""
+
+    def __init__(self, wing: Wing, parts: WingParts, jobs: "Jobs", settings: Settings) -> None:
+        super().__init__(wing)
+        self._parts = parts
+        self._jobs = jobs
+        self._settings = settings
+
+    async def parts(self) -> WingParts:
+        await _migrated(self._wing, self._parts.database)
+        return self._parts
+
+    @asynccontextmanager
+    async def serving(self, offer: Offer) -> AsyncIterator[None]:
+        drafts(self._wing, offer)
+        settings, pool = self._settings, self._parts.pool
+        repeats = Repeats(IdempotencyKeys(lambda: pool, settings.admin.idempotency_ttl_s))
+        server = WingServer(
+            offer.operations,
+            repeats,
+            self._wing.root,
+            verify_scope=settings.auth.verify_scope,
+            masks=settings.guardrails.mask,
+        )
+        with self._jobs.offering(server):
+            yield
+
+    def tasks(self, offer: Offer) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
+        return ()
+
+
+async def _migrated(wing: Wing, database: Database) -> None:
+    """Apply the migrations of the wing. Raises ToolgateError and psycopg.Error."""
+    if wing.migrations is not None:
+        async with database.connect() as connection:
+            await migrate(connection, [wing.migrations])
+
+
+@asynccontextmanager
+async def wings_of_worker(
+    settings: Settings,
+    database: Database,
+    jobs: "Jobs",
+    embedders: Mapping[str, Embedder],
+) -> AsyncIterator[None]:
+    """The wings that have jobs, open in a process that serves nothing."""
+    search = Search(lambda: database.pool, embedders.get, settings.search)
+    kept: list[WorkerWing] = []
+    for wing in map(load_wing, with_jobs(settings)):
+        parts = _worker_parts(settings, wing, database, embedders=embedders, search=search)
+        kept.append(WorkerWing(wing, parts, jobs, settings))
+    async with anyio.create_task_group() as tasks:
+        for one in kept:
+            one.begin()
+            tasks.start_soon(one.run)
+        with anyio.move_on_after(READY_WAIT_S):
+            for one in kept:
+                await one.attempted.wait()
+        yield
+        for one in kept:
+            await one.stop()
+
+
+def _worker_parts(
+    settings: Settings,
+    wing: Wing,
+    database: Database,
+    *,
+    embedders: Mapping[str, Embedder],
+    search: Search,
+) -> WingParts:
+    async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
+        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
+    async def identify(_scope: Any) -> Identity:
+        raise Unavailable("`toolgate worker` serves no requests")
+
+    return WingParts(
+        settings=section(settings, wing.name),
+        tenant=settings.tenant.host_id,
+        database=database,
+        call=call,
+        catalogs=Catalogs(),
+        events=Events(),
+        embedder=embedders.get,
+        search=search.run,
+        identify=identify,
+    )
 
 
 class WingCalls:

@@ -13,6 +13,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.running.client import gateway_options, running_gateway
+from gateway.cli.running.jobs import finish, waited
 from gateway.cli.tools.arguments import read_object, read_pairs
 from gateway.wings.abc import Wing
 from gateway.wings.table import WINGS, load_wing
@@ -80,6 +81,7 @@ def _operation(wing: Wing, name: str) -> click.Command:
     @click.command(name)
     @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
     @click.option("--args", "args_json", metavar="JSON", help="Arguments as one object.")
+    @click.option("--no-wait", is_flag=True, help="Print a job instead of waiting for it.")
     @gateway_options(key_required=False)
     @settings_option
     def operation(
@@ -87,14 +89,22 @@ def _operation(wing: Wing, name: str) -> click.Command:
         *,
         arguments: tuple[str, ...],
         args_json: str | None,
+        no_wait: bool,
         key_file: IO[str] | None,
         url: str | None,
     ) -> None:
-        """Call the operation at a running gateway."""
+        """Call the operation at a running gateway.
+
+        as_job=true runs a slow operation as a job. The command waits for the job, and cancels it on
+        Ctrl-C.
+        """
         given = {} if args_json is None else read_object(args_json)
         gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
         answer = run(gateway.call(f"{wing.name}_{name}", given, read_pairs(arguments)))
-        if answer.value is not None:
+        if answer.is_job and not no_wait:
+            names = (f"{wing.name}_get_job", f"{wing.name}_cancel_job")
+            finish(run(waited(gateway, answer.value["job"], cancels=True, names=names)))
+        elif answer.value is not None:
             print_json(answer.value)
 
     return operation

@@ -8,7 +8,7 @@ from msgspec import Raw, field
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.operations.jobs import RESPOND_ASYNC
+from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
 from gateway.operations.operation import (
     Operation,
     OperationInput,
@@ -98,8 +98,8 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
 def arguments_of(
     operation: Operation, asked: OperationInput, body: bytes, headers: Json
 ) -> dict[str, Any]:
-    """The inverse of `input_of`, for a request that came over HTTP. `headers`: the conditional
-    ones."""
+    """The inverse of `input_of`, for a request that came over HTTP. `headers`: by
+    lower-case names."""
     query = msgspec.to_builtins(asked.query)
     given = {name: value for name, value in query.items() if value is not None}
     conditions = {
@@ -108,6 +108,8 @@ def arguments_of(
         if name in headers
     }
     arguments = {**given, **asked.names, **conditions}
+    if operation.job is not None and not operation.job.always and prefers_async(headers):
+        arguments[AS_JOB] = True
     if operation.body is None or not body:
         return arguments
     sent = decode_json(body)

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.context import Principal
+from gateway.context import Context, Identity, Principal
 from gateway.operations.jobs import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput, ProblemDetails
 from gateway.operations.requests import Headers, converted
 from registry.jobs.store import Claim, JobDraft, JobRow
+from schemas.mcp.revisions import V2025_11_25
 
 REVOCABLE = ("jti", "iat")  # claims that a revocation names a token by
 CONDITIONS = ("if-match", "if-none-match")  # checked again when the job starts
@@ -23,6 +24,7 @@ class _Request(Struct, frozen=True):
     query: Any
     body: Any
     conditions: Mapping[str, str]
+    verified: bool = False  # the caller, for the calls that the job makes
 
 
 _principals = msgspec.json.Decoder(Principal)
@@ -33,7 +35,9 @@ def draft_of(operation: Operation, asked: OperationInput, headers: Headers) -> J
     """The job that carries out the request."""
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
-    request = msgspec.json.encode(_Request(asked.names, asked.query, asked.body, conditions))
+    verified = asked.context is not None and asked.context.identity.verified
+    stored = _Request(asked.names, asked.query, asked.body, conditions, verified)
+    request = msgspec.json.encode(stored)
     claims = {name: one for name, one in asked.principal.claims.items() if name in REVOCABLE}
     principal = msgspec.json.encode(replace(asked.principal, claims=claims), order="sorted")
     said = b"\0".join((operation.id.encode(), principal, request))
@@ -55,8 +59,20 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> tuple[OperationInp
     principal = _principals.decode(claim.principal)
     query = converted(stored.query, operation.query)
     body = None if stored.body is None else converted(stored.body, operation.body)
-    asked = OperationInput(principal, stored.names, query=query, body=body, job=job)
+    identity = Identity(principal, verified=stored.verified)
+    context = Context(identity, V2025_11_25, claim.job_id)
+    asked = OperationInput(
+        principal, stored.names, query=query, body=body, context=context, job=job
+    )
     return asked, stored.conditions
+
+
+def asked_by(caller: Principal, asked: OperationInput) -> OperationInput:
+    """The request, also in the calls that it makes, with what its caller still may."""
+    context = asked.context
+    if context is not None:
+        context = replace(context, identity=replace(context.identity, principal=caller))
+    return replace(asked, principal=caller, context=context)
 
 
 def view_of(row: JobRow) -> JobView:

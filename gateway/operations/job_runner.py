@@ -7,7 +7,7 @@ Knows no queue: `JobRunner.perform` is called with the id of a job, by whatever 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -18,13 +18,12 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import JobsSettings
 from gateway.context import Principal
-from gateway.operations.job_requests import asked_of, unknown_operation
+from gateway.operations.job_requests import asked_by, asked_of, unknown_operation
 from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
 from gateway.operations.operation import (
     Operation,
     OperationInput,
     ProblemDetails,
-    allows,
     unavailable,
 )
 from gateway.operations.requests import Headers
@@ -38,6 +37,13 @@ CallerOf = Callable[[Principal], Awaitable[Principal]]
 AWAY = (psycopg.OperationalError, PoolTimeout)
 DIED = "The process that ran it ended each time."
 T = TypeVar("T")
+
+Find = Callable[[str], OperationServer | None]
+"""The server of the operation with this id; None: it is unknown. Raises NotOpen."""
+
+
+class NotOpen(Exception):
+    """The wing of an operation is not open in this process: its jobs wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +98,15 @@ class JobRunner:
     def __init__(
         self,
         store: JobStore,
-        server: Callable[[], OperationServer],
+        find: Find,
         settings: JobsSettings,
         *,
         heard: Heard,
         caller: CallerOf,
     ) -> None:
-        """`server` has the operations; `heard` is called with every start and end."""
+        """`find` finds the operations; `heard` is called with every start and end."""
         self._store = store
-        self._server = server
+        self._find = find
         self._settings = settings
         self._heard = heard
         self._caller = caller
@@ -122,7 +128,7 @@ class JobRunner:
     async def _settled(self, claim: Claim, watched: _Watched) -> float | None:
         run = _Run(
             claim,
-            self._server(),
+            self._find,
             watched=watched,
             settings=self._settings,
             heard=self._heard,
@@ -154,7 +160,7 @@ class _Run:
     def __init__(
         self,
         claim: Claim,
-        server: OperationServer,
+        find: Find,
         *,
         watched: _Watched,
         settings: JobsSettings,
@@ -163,7 +169,7 @@ class _Run:
     ) -> None:
         self._caller = caller
         self._claim = claim
-        self._server = server
+        self._find = find
         self._watched = watched
         self._settings = settings
         self._heard = heard
@@ -172,10 +178,16 @@ class _Run:
         self._status = 0
 
     async def outcome(self) -> JobEnd | _Pause:
-        operation = self._server.by_id.get(self._claim.operation)
-        as_job = operation.job if operation is not None else None
+        as_job = AsJob()
         try:
-            response = await self._response(operation, as_job)
+            server = self._find(self._claim.operation)
+            operation = None if server is None else server.by_id[self._claim.operation]
+            if server is None or operation is None or operation.job is None:
+                raise unknown_operation(self._claim.operation)
+            as_job = operation.job
+            response = await self._response(server, operation, as_job)
+        except NotOpen:
+            return _Pause(self._settings.retry_s, failed=False)
         except ProblemDetails as problem:
             response = problem_response(problem, self._claim.job_id)
         except AWAY:
@@ -189,32 +201,34 @@ class _Run:
         if response.status < 400:
             location = response.headers.get("Location", "")
             return JobEnd("succeeded", response.body or None, location=location)
-        return self._pause(response, as_job or AsJob()) or JobEnd("failed", problem=response.body)
+        return self._pause(response, as_job) or JobEnd("failed", problem=response.body)
 
     async def _response(
-        self, operation: Operation | None, as_job: AsJob | None
+        self, server: OperationServer, operation: Operation, as_job: AsJob
     ) -> OperationResponse:
         """Raises ProblemDetails."""
-        if operation is None or as_job is None:
-            raise unknown_operation(self._claim.operation)
         if self._claim.failures >= as_job.attempts:
             raise ProblemDetails(500, "internal", DIED)
         asked, headers = asked_of(operation, self._claim, self._watched)
         self._principal, self._names = asked.principal, tuple(asked.names.values())
         self._tell("started")
-        caller = await self._caller(asked.principal)
-        if not allows(caller, operation.scope):
+        asked = asked_by(await self._caller(asked.principal), asked)
+        if not server.admits(asked, operation):
             text = f"This takes the scope {operation.scope}."
             raise ProblemDetails(403, "insufficient-scope", text)
-        return await self._performed(operation, replace(asked, principal=caller), headers)
+        return await self._performed(server, operation, asked, headers)
 
     async def _performed(
-        self, operation: Operation, asked: OperationInput, headers: Headers
+        self,
+        server: OperationServer,
+        operation: Operation,
+        asked: OperationInput,
+        headers: Headers,
     ) -> OperationResponse:
         """Raises ProblemDetails."""
         most_s = self._settings.timeout_s
         with anyio.move_on_after(most_s):
-            return await self._server.perform(operation, asked, headers)
+            return await server.perform(operation, asked, headers)
         raise ProblemDetails(504, "timeout", f"It took more than {most_s:g} s (jobs.timeout_s).")
 
     def _pause(self, response: OperationResponse, as_job: AsJob) -> _Pause | None:

@@ -23,6 +23,7 @@ from gateway.operations.operation import (
     OperationOutput,
     ProblemDetails,
     TaggedView,
+    allows,
     bad_request,
     changed,
     invalid,
@@ -173,6 +174,10 @@ class OperationServer:
         self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
         for one in operations:
             self.routes.setdefault(one.parts, {})[one.method] = one
+
+    def admits(self, asked: OperationInput, operation: Operation) -> bool:
+        """Whether the caller of a job has the scope of its operation."""
+        return allows(asked.principal, operation.scope)
 
     def read_by(self, operation: Operation) -> Operation:
         """The operation whose ETag the If-Match of another one names."""

@@ -5,6 +5,7 @@ limits, guardrails and audit hold.
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from typing import Any, cast
@@ -14,6 +15,7 @@ from msgspec import UNSET
 from gateway.context import CallHeaders, Context, Identify
 from gateway.operations.calls import OperationResult, OperationUpstream, arguments_of
 from gateway.operations.http import OperationApi, Received, Routes, again_later, check_scope
+from gateway.operations.jobs import JobView
 from gateway.operations.openapi import describe
 from gateway.operations.operation import (
     MEDIA_TYPE,
@@ -22,8 +24,9 @@ from gateway.operations.operation import (
     ProblemDetails,
     unavailable,
 )
-from gateway.operations.serving import OperationResponse, OperationServer, Repeats
-from gateway.operations.tools import draft_of
+from gateway.operations.requests import Headers
+from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
+from gateway.operations.tools import draft_of, output_schema
 from gateway.wings.abc import Offer, Wing
 from schemas.binding import WingBinding
 from schemas.errors import (
@@ -37,7 +40,8 @@ from schemas.errors import (
     TooManyRequests,
     Unavailable,
 )
-from schemas.jsonrpc import Request
+from schemas.jsonrpc import Request, decode_json, encode
+from schemas.masking import Masks, masks_of
 from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import TextContent, Tool, ToolDraft, ToolResult
 
@@ -72,6 +76,58 @@ def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
         for one in offer.operations
         if not one.no_tool
     )
+
+
+class WingServer(OperationServer):
+    """Serves the operations of a wing, also as jobs."""
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        repeats: Repeats,
+        root: str,
+        defer: Defer | None = None,
+        *,
+        verify_scope: bool,
+        masks: bool,
+    ) -> None:
+        """`masks`: mask what schemas mark in the results of jobs, which are read without their
+        schema."""
+        super().__init__(operations, repeats, root, None if defer is None else _as_caller(defer))
+        self._verify_scope = verify_scope
+        self._masks = {
+            one.id: _masks_of(one) for one in operations if masks and one.job is not None
+        }
+
+    def admits(self, asked: OperationInput, operation: Operation) -> bool:
+        verified = asked.context is not None and asked.context.identity.verified
+        return not (self._verify_scope and verified) or super().admits(asked, operation)
+
+    async def perform(
+        self, operation: Operation, asked: OperationInput, headers: Headers
+    ) -> OperationResponse:
+        response = await super().perform(operation, asked, headers)
+        masks = self._masks.get(operation.id)
+        if masks is None or not response.body:
+            return response
+        return replace(response, body=encode(masks.applied(decode_json(response.body))))
+
+
+def _masks_of(operation: Operation) -> Masks | None:
+    schema = output_schema(replace(operation, job=None))
+    return None if schema is None else masks_of(encode(schema))
+
+
+def _as_caller(defer: Defer) -> Defer:
+    """Jobs have the scopes of the caller, which X-Scope-Token may replace."""
+
+    async def deferred(operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
+        if asked.context is not None:
+            principal = replace(asked.principal, scopes=asked.context.identity.scopes)
+            asked = replace(asked, principal=principal)
+        return await defer(operation, asked, headers)
+
+    return deferred
 
 
 class WingOperations(OperationUpstream):
@@ -109,14 +165,20 @@ class WingApi(OperationApi):
         repeats: Repeats,
         call: Callable[[Context, Request], Awaitable[object]],
         verify_scope: bool,
+        masks: bool,
+        defer: Defer | None = None,
     ) -> None:
-        """`call` runs the tool of an operation, named by its id, with all middleware and guards."""
+        """`call` runs the tool of an operation, named by its id, with all middleware and guards.
+        `defer` stores jobs; without it all operations answer at once. `masks`: as in
+        WingServer."""
         super().__init__(wing.root, limit_bytes, "server.body_limit_bytes", identify)
         self._wing = wing
         self._version = version
         self._repeats = repeats
         self._call = call
         self._verify_scope = verify_scope
+        self._defer = defer
+        self._masks = masks
         self._server: OperationServer | None = None
 
     def serve(self, operations: Sequence[Operation]) -> OperationServer:
@@ -134,7 +196,14 @@ class WingApi(OperationApi):
         id_, text, kind = f"{self._wing.name}_openapi", "Describe this API.", dict[str, Any]
         document = Operation(id_, "GET", "/openapi.json", text, "", description, kind, no_tool=why)
         all_ = (*operations, document)
-        self._server = OperationServer(all_, self._repeats, root)
+        self._server = WingServer(
+            all_,
+            self._repeats,
+            root,
+            self._defer,
+            verify_scope=self._verify_scope,
+            masks=self._masks,
+        )
         return self._server
 
     def withdraw(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # neither help of commands nor a gateway without wings import
 class WingRow:
     target: str  # module:attribute, of a Wing
     summary: str  # of its commands
+    jobs: bool = False  # whether operations run as jobs: then the tables of jobs are needed
 
 
 WINGS: Mapping[str, WingRow] = {}
@@ -34,6 +35,11 @@ def section(settings: "Settings", name: str) -> Any:
 def enabled(settings: "Settings") -> list[str]:
     """The names of the wings that are switched on."""
     return [name for name in WINGS if section(settings, name).enabled]
+
+
+def with_jobs(settings: "Settings") -> list[str]:
+    """The names of those whose operations run as jobs."""
+    return [name for name in enabled(settings) if WINGS[name].jobs]
 
 
 def load_wing(name: str) -> "Wing":

@@ -157,9 +157,12 @@ class JobWorker:
         self._pool = pool
         self._perform = perform
         self._tick = tick
-        self._app = self._made(schedules)
+        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+        self._ticking = self._made()
+        self._schedules: dict[str, str] = {}
         self._stopping = asyncio.Event()
         self._worker: Any = None  # its methods have no types
+        self.schedule(schedules)
         self._task: asyncio.Task[None] | None = None
         self.health = JobHealth(0, 0, 0, 0)
 
@@ -172,6 +175,18 @@ class JobWorker:
             await asyncio.wait([self._task])
         finally:
             await self.settle()
+
+    def schedule(self, schedules: Mapping[str, str]) -> None:
+        """Tick for these, too. Those that are new take a restart, which running jobs have `grace_s`
+        to end for."""
+        new = {name: cron for name, cron in schedules.items() if name not in self._schedules}
+        for name, cron in new.items():
+            self._app.periodic(cron=cron, periodic_id=name, task_kwargs={"name": name})(
+                self._ticking
+            )
+        self._schedules |= new
+        if new and self._worker is not None:
+            self._worker.stop()
 
     def stop(self) -> None:
         """Start no more jobs. Those that run have `grace_s`."""
@@ -236,8 +251,9 @@ class JobWorker:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    def _made(self, schedules: Mapping[str, str]) -> procrastinate.App:
-        app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+    def _made(self) -> Any:
+        """Declare the tasks; the one that ticks."""
+        app = self._app
         app.job_manager = _Entries(app.connector)
 
         async def run(job: str) -> None:
@@ -248,7 +264,4 @@ class JobWorker:
             await self._tick(name)
 
         app.task(name=JOB, retry=_Retries())(run)
-        ticking = app.task(name=TICK)(tick)
-        for name, cron in schedules.items():
-            app.periodic(cron=cron, periodic_id=name, task_kwargs={"name": name})(ticking)
-        return app
+        return app.task(name=TICK)(tick)

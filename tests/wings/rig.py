@@ -14,7 +14,7 @@ from gateway.wings import table
 from gateway.wings.table import WingRow
 from tests.wings.toy.wing import LIFE, ToySettings
 
-ROWS = {"toy": WingRow("tests.wings.toy.wing:WING", "Notes of a toy.")}
+ROWS = {"toy": WingRow("tests.wings.toy.wing:WING", "Notes of a toy.", jobs=True)}
 WithToy = msgspec.defstruct(
     "WithToy",
     [("toy", ToySettings, ToySettings()), ("second", ToySettings, ToySettings(enabled=True))],

@@ -34,8 +34,10 @@ pytestmark = pytest.mark.anyio
 
 OTHER = "00000000-0000-4000-8000-00000000beef"
 ADD = {"name": "toy_add", "arguments": {"text": "milk"}}
-PATHS = {"/notes", "/notes/{number}", "/search", "/calls"}
-NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call"}
+JOB_PATHS = {"/copies", "/count", "/jobs", "/jobs/{job}"}
+PATHS = {"/notes", "/notes/{number}", "/search", "/calls", *JOB_PATHS}
+OF_JOBS = {"toy_list_jobs", "toy_get_job", "toy_cancel_job"}
+NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call", "toy_copy", *OF_JOBS}
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +202,7 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
             "toy_list",
             "toy_get",
             "toy_search",
+            *OF_JOBS,
         }
         _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), reader)
         assert "toy:write" in answer["error"]["message"]

@@ -68,7 +68,7 @@ async def _work(settings: Settings, workers: int | None) -> None:
         )
         registry = await stack.enter_async_context(open_registry(settings))
         crews = crews_of(settings, registry.database, embedders, kinds=kinds, workers=workers)
-        jobs = await _jobs(settings, registry, stack) if with_jobs else None
+        jobs = await _jobs(settings, registry, embedders, stack) if with_jobs else None
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signalled, crews, jobs, settings.server.drain_s)
             made = dict.fromkeys(one.model for one in embedders.values())
@@ -82,12 +82,19 @@ async def _work(settings: Settings, workers: int | None) -> None:
     log.info("stopped", extra={"embedded": sum(crew.done for crew in crews)})
 
 
-async def _jobs(settings: Settings, registry: Registry, stack: AsyncExitStack) -> "Jobs":
+async def _jobs(
+    settings: Settings,
+    registry: Registry,
+    embedders: Mapping[str, Embedder],
+    stack: AsyncExitStack,
+) -> "Jobs":
     from gateway.app.jobs import jobs_of_worker
 
     stored = await stored_in(settings, registry)
     lister = await stack.enter_async_context(open_lister(settings, stored))
-    return await stack.enter_async_context(jobs_of_worker(settings, registry.database, lister))
+    return await stack.enter_async_context(
+        jobs_of_worker(settings, registry.database, lister, embedders)
+    )
 
 
 @asynccontextmanager

@@ -76,15 +76,21 @@ def wait(gateway: RunningGateway, *, job: str) -> None:
     finish(run(waited(gateway, job)))
 
 
-async def waited(gateway: RunningGateway, job: str, *, cancels: bool = False) -> Json:
+async def waited(
+    gateway: RunningGateway,
+    job: str,
+    *,
+    cancels: bool = False,
+    names: tuple[str, str] = ("getJob", "cancelJob"),
+) -> Json:
     """The job after its end, with its progress on standard error. `cancels`: an interrupt cancels
-    it."""
+    it. `names`: of the operations that show and cancel it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
             task, shown = bar.add_task(job, total=None), ""
             while True:
-                found: Json = (await gateway.call("getJob", {"job": job})).value
+                found: Json = (await gateway.call(names[0], {"job": job})).value
                 if "ended" in found:
                     return found
                 bar.update(task, completed=found.get("done", 0), total=found.get("total"))
@@ -93,7 +99,7 @@ async def waited(gateway: RunningGateway, job: str, *, cancels: bool = False) ->
                 await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
         if cancels:
-            await gateway.call("cancelJob", {"job": job})
+            await gateway.call(names[1], {"job": job})
         raise
 
 

@@ -127,7 +127,7 @@ async def bench(database: Database) -> AsyncIterator[Bench]:
     server = OperationServer(toys.operations, repeats, "/toys/v1")
     runner = JobRunner(
         JobStore(database.pool),
-        lambda: server,
+        lambda name: server if name in server.by_id else None,
         JOBS,
         heard=acts.append,
         caller=partial(current_caller, database.pool),

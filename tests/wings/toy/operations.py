@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+from anyio.lowlevel import checkpoint
 from msgspec import Meta, Struct
 
 from config.types import END
@@ -38,6 +39,14 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: dict[str, Any] = {}
 
 
+class Copies(Struct, frozen=True, forbid_unknown_fields=True):
+    texts: tuple[Line, ...]
+
+
+class Counted(Struct, frozen=True):
+    notes: int
+
+
 class Called(Struct, frozen=True):
     text: str
 
@@ -46,8 +55,9 @@ Number = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,6}" + END, description="the
 
 
 class NoteOperations:
-    def __init__(self, notes: Notes, call: CallTool, limit: int) -> None:
+    def __init__(self, notes: Notes, call: CallTool, limit: int, schedule: str) -> None:
         """`limit`: most notes of an owner."""
+        self._schedule = schedule
         self._notes = notes
         self._call = call
         self._limit = limit
@@ -66,7 +76,6 @@ class NoteOperations:
                 Note,
                 201,
                 body=NewNote,
-                job=AsJob(lock="notes"),  # answers at once: wings have no jobs yet
             ),
             Operation(
                 "toy_list",
@@ -107,6 +116,29 @@ class NoteOperations:
                 self.call,
                 Called,
                 body=Call,
+                job=AsJob(),
+            ),
+            Operation(
+                "toy_copy",
+                "POST",
+                "/copies",
+                "Write many notes down, once there is a note `go`.",
+                "toy:write",
+                self.copy,
+                NoteList,
+                body=Copies,
+                job=AsJob(lock="copies"),
+            ),
+            Operation(
+                "toy_count",
+                "POST",
+                "/count",
+                "Count the notes of all owners.",
+                "toy:write",
+                self.count,
+                Counted,
+                job=AsJob(always=True, once=True, schedule=self._schedule),
+                no_tool="it runs on a schedule",
             ),
         )
 
@@ -130,6 +162,20 @@ class NoteOperations:
             if str(number) == wanted:
                 return Note(number, text, asked.principal.id)
         raise not_found("note", wanted)
+
+    async def copy(self, asked: OperationInput) -> NoteList:
+        tenant, owner = asked.tenant, asked.principal.id
+        asked.job.progress(0, len(asked.body.texts), "waiting")
+        while "go" not in [text for _, text in await self._notes.of(tenant, owner)]:
+            await checkpoint()
+        for number, text in enumerate(asked.body.texts, 1):
+            await self._notes.add(tenant, owner, text)
+            asked.job.progress(number, len(asked.body.texts))
+        found = await self._notes.of(tenant, owner)
+        return NoteList(tuple(Note(*one, owner) for one in found))
+
+    async def count(self, _asked: OperationInput) -> Counted:
+        return Counted(await self._notes.count())
 
     async def call(self, asked: OperationInput) -> Called:
         assert asked.context is not None

@@ -39,6 +39,13 @@ class Notes:
             )
             return await found.fetchall()
 
+    async def count(self) -> int:
+        """The notes of all tenants."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute("SELECT count(*) FROM toy_note_t")
+            [(number,)] = await found.fetchall()
+        return int(number)
+
     async def find(self, host_id: str, owner: str, text: str) -> list[tuple[int, str]]:
         """Number and text of those that match best."""
         filters = Filters(host_id, owners=(owner,))

@@ -22,6 +22,7 @@ class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = False
     limit: int = 10
     fails: bool = False  # until it is repaired
+    schedule: str = ""  # of counting
 
 
 @asynccontextmanager
@@ -30,7 +31,9 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     if settings.fails and "repaired" not in LIFE:
         raise ValueError("the toy is broken")
     LIFE.append("open")
-    notes = NoteOperations(Notes(parts.pool, parts.search), parts.call, settings.limit)
+    notes = NoteOperations(
+        Notes(parts.pool, parts.search), parts.call, settings.limit, settings.schedule
+    )
     swept = Gauge("toy_sweeps", "Sweeps of the toy.", registry=CollectorRegistry())
 
     async def sweep() -> None:

@@ -1,0 +1,39 @@
+"""Jobs of a wing: the operations that show and cancel them, each caller its own."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.operations.job_views import JobFilter, JobViews
+from gateway.operations.jobs import JobView
+from gateway.operations.operation import ListPage, Operation, OperationInput, Pages
+from registry.database.postgres import Pool
+
+
+def job_operations(
+    name: str, operations: Sequence[Operation], pool: Callable[[], Pool], pages: Pages
+) -> tuple[Operation, ...]:
+    """The operations of a wing, and those on their jobs, if some run as jobs. `pool` raises
+    ProblemDetails."""
+    ids = frozenset(one.id for one in operations if one.job is not None)
+    if not ids:
+        return tuple(operations)
+
+    def visible(_asked: OperationInput) -> frozenset[str]:
+        return ids
+
+    one, views = "/jobs/{job}", JobViews(pool, pages, visible, own=True)
+    return (
+        *operations,
+        Operation(
+            f"{name}_list_jobs", "GET", "/jobs", "List the jobs of the caller, the newest first.",
+            "", views.list, ListPage[JobView], query=JobFilter,
+        ),
+        Operation(
+            f"{name}_get_job", "GET", one, "Show a job: its progress, or its result.", "",
+            views.get, JobView,
+        ),
+        Operation(
+            f"{name}_cancel_job", "DELETE", one,
+            "Cancel a job. One that runs ends a moment later; one that has ended stays.", "",
+            views.cancel, JobView,
+        ),
+    )  # fmt: skip

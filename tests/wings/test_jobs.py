@@ -1,0 +1,192 @@
+"""Operations of a wing as jobs: on every front, on a schedule, and in a worker that is killed."""
+
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from config.settings import Settings
+from gateway.operations.jobs import RESPOND_ASYNC
+from registry.jobs.store import JobStore
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.cli.processes import Served, environment
+from tests.gateway.guards.signing import by_jwks
+from tests.kinds.test_parrot import asked
+from tests.wings.rig import wings, with_toy
+from tests.wings.test_commands import TOOLGATE
+from tests.wings.test_toy import got, rpc
+from tests.wings.toy.wing import LIFE
+
+pytestmark = pytest.mark.anyio
+
+ASYNC = {"Prefer": RESPOND_ASYNC}
+COPY = {"texts": ["milk", "tea"]}
+
+
+@pytest.fixture(autouse=True)
+def with_row() -> Iterator[None]:
+    with wings():
+        yield
+
+
+@pytest.fixture
+def toyed(settings: Settings) -> Settings:
+    jobs = replace(settings.jobs, poll_s=0.05, retry_s=0.05)
+    guardrails = replace(settings.guardrails, mask=True)
+    return with_toy(replace(settings, jobs=jobs, guardrails=guardrails), enabled=True)
+
+
+@pytest.fixture
+async def client(toyed: Settings) -> AsyncIterator[Client]:
+    async with running(toyed) as client:
+        yield client
+
+
+async def until(client: Client, job: str, state: str, **caller: str) -> Any:
+    """The job, once it is in this state."""
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            status, view, _ = await got(client, f"/toy/v1/jobs/{job}", **caller)
+            assert status == 200
+            if view["state"] == state:
+                return view
+            await checkpoint()
+
+
+async def test_rest_runs_it_as_a_job_with_its_progress_and_its_masked_result(
+    client: Client,
+) -> None:
+    status, job, headers = await client.post("/toy/v1/copies", COPY, ASYNC)
+    assert (status, headers["location"]) == (202, f"/toy/v1/jobs/{job['job']}")
+    with anyio.fail_after(DEADLINE_S):
+        while (await until(client, job["job"], "running")).get("note") != "waiting":
+            await checkpoint()
+    await client.post("/toy/v1/notes", {"text": "go"})
+    ended = await until(client, job["job"], "succeeded")
+    assert (ended["done"], ended["total"]) == (2, 2)
+    assert [(one["text"], one["owner"]) for one in ended["result"]["notes"]] == [
+        (text, "***") for text in ("go", "milk", "tea")
+    ]
+    at_once = await client.post("/toy/v1/copies", COPY)
+    assert (at_once[0], len(at_once[1]["notes"])) == (200, 5)
+    assert len((await got(client, "/toy/v1/jobs"))[1]["items"]) == 1
+
+
+async def test_a_tool_runs_as_a_job_and_is_cancelled(client: Client) -> None:
+    call = {"name": "toy_copy", "arguments": {**COPY, "as_job": True}}
+    made = await asked(client, "2025-11-25", "tools/call", call)
+    job = made["structuredContent"]["job"]
+    await until(client, job, "running")
+    call = {"name": "toy_cancel_job", "arguments": {"job": job}}
+    cancelled = await asked(client, "2025-11-25", "tools/call", call)
+    assert cancelled["structuredContent"]["cancelling"]
+    await until(client, job, "cancelled")
+
+
+async def test_a_method_runs_as_a_job_that_calls_other_tools(client: Client) -> None:
+    params = {"tool": "listPets", "arguments": {}, "as_job": True}
+    job = (await client.rpc(rpc("toy_call", params)))["result"]["job"]
+    await until(client, job, "succeeded")
+    shown = (await client.rpc(rpc("toy_get_job", {"job": job})))["result"]
+    assert shown["result"]["text"].startswith("(TextContent")
+
+
+async def test_jobs_are_those_of_their_caller_and_keep_its_scopes(
+    toyed: Settings, tmp_path: Path
+) -> None:
+    async with running(replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        ada, eve = (bearer(name, scope="toy:write toy:read") for name in ("ada", "eve"))
+        assert (await client.post("/toy/v1/copies", COPY, ASYNC))[0] == 401
+        reader = bearer("ada", scope="toy:read")
+        assert (await client.post("/toy/v1/copies", COPY, {**reader, **ASYNC}))[0] == 403
+        job = (await client.post("/toy/v1/copies", COPY, {**ada, **ASYNC}))[1]["job"]
+        assert (await got(client, f"/toy/v1/jobs/{job}", **eve))[0] == 404
+        assert (await got(client, "/toy/v1/jobs", **eve))[1] == {"items": []}
+        await client.post("/toy/v1/notes", {"text": "go"}, ada)
+        assert (await until(client, job, "succeeded", **ada))["principal"] == "ada"
+        params = {"tool": "toy_search", "arguments": {"text": "go"}}
+        writer = bearer("ada", scope="toy:write")
+        job = (await client.post("/toy/v1/calls", params, {**writer, **ASYNC}))[1]["job"]
+        failed = await until(client, job, "failed", **ada)
+        assert "toy:read" in failed["problem"]["detail"]
+
+
+async def test_a_schedule_runs_it_once_per_tick(toyed: Settings) -> None:
+    settings = replace(toyed, toy=replace(toyed.toy, schedule="* * * * * *"))  # type: ignore[attr-defined]
+    async with running(settings) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        await scheduled(pool)
+
+
+async def test_a_wing_that_is_opened_late_has_its_schedule_and_its_waiting_jobs(
+    toyed: Settings,
+) -> None:
+    async with running(toyed) as client:
+        await client.post("/toy/v1/notes", {"text": "go"})
+        stopped = replace(toyed.jobs, concurrency=0)
+    async with running(replace(toyed, jobs=stopped)) as client:
+        job = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
+    late = replace(toyed, toy=replace(toyed.toy, schedule="* * * * * *", fails=True))  # type: ignore[attr-defined]
+    async with running(late) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        with anyio.fail_after(DEADLINE_S):
+            while (row := await JobStore(pool).get(HOST, job)) is None or not row.attempt:
+                await checkpoint()
+        LIFE.append("repaired")
+        with anyio.fail_after(DEADLINE_S):
+            while (await JobStore(pool).get(HOST, job)).state != "succeeded":  # type: ignore[union-attr]
+                await checkpoint()
+        await scheduled(pool)
+
+
+async def scheduled(pool: Any) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        while not await JobStore(pool).page(HOST, ["toy_count"], limit=1, state="succeeded"):
+            await checkpoint()
+
+
+async def test_a_killed_worker_is_followed_by_another(toyed: Settings) -> None:
+    jobs = replace(toyed.jobs, concurrency=0, stalled_s=0.5)
+    async with running(replace(toyed, jobs=jobs)) as client:
+        job = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
+        first = await worker(toyed)
+        await until(client, job, "running")
+        first.process.send_signal(signal.SIGKILL)
+        await first.process.wait()
+        await client.post("/toy/v1/notes", {"text": "go"})
+        second = await worker(toyed)
+        assert (await until(client, job, "succeeded"))["attempt"] == 2
+        code, _ = await second.stop(signal.SIGTERM)
+        assert code == 0
+
+
+async def worker(settings: Settings) -> Served:
+    """`toolgate worker`, once it is ready."""
+    process = await anyio.open_process(
+        [sys.executable, "-c", TOOLGATE, "worker"],
+        stdin=None,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment(
+            TOOLGATE_TOY__ENABLED="true",
+            TOOLGATE_DATABASE__URL=settings.database.url or "",
+            TOOLGATE_EMBEDDING__PROVIDER="disabled",
+            TOOLGATE_JOBS__STALLED_S="0.5",
+            TOOLGATE_JOBS__POLL_S="0.05",
+            TOOLGATE_AUDIT__MODE="never",
+        ),
+    )
+    served = Served(process._process)  # type: ignore[attr-defined]
+    assert await served.line() == "Worker is ready: jobs"
+    return served
