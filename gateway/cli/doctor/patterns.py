@@ -90,8 +90,12 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
     for one in await Policies(registry.database.pool, registry.host_id).all():
         rule = CompiledRule(one.name, one.rule, steps, stored=True)
         if rule.broken is not None:
-            counts = "allows nothing" if rule.effect == "allow" else "counts as if it were true"
-            text = f"{RULES}{one.name}.when is not evaluated, so the rule {counts}: {rule.broken}"
+            effect = (
+                "allows no call" if rule.effect == "allow" else "denies all calls that it matches"
+            )
+            text = (
+                f"{RULES}{one.name}.when cannot be evaluated, so the rule {effect}: {rule.broken}"
+            )
             yield Check("rules", "failed", text)
 
 

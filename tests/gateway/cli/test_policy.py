@@ -122,7 +122,7 @@ def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolga
         assert "costly.when: expected a CEL expression: it may take too long" in checked.out
         told = ruled("doctor", "--json", **lower).json
         [said] = [one["detail"] for one in told if one["name"] == "rules"]
-        assert said.startswith("policy.rules.costly.when is not evaluated, so the rule counts as")
+        assert said.startswith("policy.rules.costly.when cannot be evaluated, so the rule denies")
     finally:
         ruled("policy", "remove", "costly", "--yes")
 
