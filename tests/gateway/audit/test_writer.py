@@ -54,7 +54,7 @@ def through(pool, spool, **changes):
 
 
 async def test_records_go_into_the_database_in_order(database, spool):
-    subject = writer(spool, database.pool, batch=10)
+    subject = writer(spool, database.pool, batch=10, flush_s=1)  # spools what stands for twice that
     async with running(subject):
         for number in range(25):
             subject.add(entry(number))
