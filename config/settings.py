@@ -199,7 +199,11 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Seconds
     connect_timeout_s: Seconds
     connections: Count
+    connection_idle_s: Seconds
+    dns_ttl_s: Seconds
     response_limit_bytes: Bytes
+    head_limit_bytes: Bytes
+    headers_limit: Count
     retries: Retries
     retry_backoff_s: Seconds
     upload_limit_bytes: Bytes

@@ -264,6 +264,10 @@ class SourcePool:
             self._resolver(),
             limit=connections,
             connect_timeout_s=self.limits.connect_timeout_s,
+            idle_s=self.limits.connection_idle_s,
+            dns_ttl_s=self.limits.dns_ttl_s,
+            head_limit_bytes=self.limits.head_limit_bytes,
+            headers_limit=self.limits.headers_limit,
         )
 
     def _session(self, connections: int, resolver: PublicResolver | None) -> aiohttp.ClientSession:

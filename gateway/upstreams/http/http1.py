@@ -27,7 +27,7 @@ from gateway.upstreams.rest.bodies import Stream
 # a head, the trailers, and the framing of chunks beyond CHUNK_FRAMING_BYTES each
 HEAD_BYTES = 65536
 HEADERS = 128  # of one response, as in aiohttp
-CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts towards HEAD_BYTES
+CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part of a head
 BUFFER_BYTES = 262144  # body bytes that wait for their reader; no more are read from the socket
 JOINED_BYTES = 65536  # longest body that is copied behind its head, to be one write
 
@@ -170,8 +170,16 @@ class Http1Connection(asyncio.Protocol):
     back to IDLE. Any doubt about it leads to CLOSED.
     """
 
-    def __init__(self, origin: Origin, release: "Callable[[Http1Connection], None]") -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        release: "Callable[[Http1Connection], None]",
+        head_limit_bytes: int = HEAD_BYTES,
+        headers_limit: int = HEADERS,
+    ) -> None:
         """`release` takes the connection back when its response is closed."""
+        self._head_limit_bytes = head_limit_bytes
+        self._headers_limit = headers_limit
         self.origin = origin
         self.release = release
         self.state = State.IDLE
@@ -363,7 +371,7 @@ class Http1Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except HttpParserError as error:
             self._refuse(error)
-        if self._framing_bytes > HEAD_BYTES:
+        if self._framing_bytes > self._head_limit_bytes:
             self._fail(MalformedResponse("its head or its framing is too long"))
         self._framing_bytes = max(0, self._framing_bytes)  # many chunks allow no long one
         self._wake()
@@ -419,7 +427,7 @@ class Http1Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         text = value.decode("utf-8", "surrogateescape").strip(" \t")
         self._fields.append((name.decode("ascii"), text))  # trailers are counted, but not used
-        if len(self._fields) > HEADERS:
+        if len(self._fields) > self._headers_limit:
             raise MalformedResponse("it has too many headers")
 
     def on_headers_complete(self) -> None:

@@ -15,6 +15,8 @@ from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 
 from gateway.upstreams.http.http1 import (
+    HEAD_BYTES,
+    HEADERS,
     ConnectFailed,
     Http1Connection,
     Http1Request,
@@ -26,7 +28,7 @@ from gateway.upstreams.http.http1 import (
 from gateway.upstreams.rest.bodies import Stream
 
 IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
-RESOLVED_S = 10.0  # resolved addresses are used for this long, as by aiohttp
+DNS_TTL_S = 10.0  # resolved addresses are used for this long, as by aiohttp
 RESOLVED = 100  # names whose addresses are held
 EYEBALLS_S = 0.25  # RFC 8305, 5: before the next address of a host is tried beside the first
 
@@ -43,6 +45,9 @@ class Pool:
         limit: int,
         connect_timeout_s: float,
         idle_s: float = IDLE_S,
+        dns_ttl_s: float = DNS_TTL_S,
+        head_limit_bytes: int = HEAD_BYTES,
+        headers_limit: int = HEADERS,
     ) -> None:
         """`tls`: True for the default context. `resolver` decides which addresses may be connected
         to; literal addresses in URLs do not pass through it."""
@@ -52,6 +57,8 @@ class Pool:
         self._slots = asyncio.Semaphore(limit) if limit else None
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
+        self._dns_ttl_s = dns_ttl_s
+        self._head_limits = head_limit_bytes, headers_limit
         self._idle: dict[Origin, deque[Http1Connection]] = {}
         self._open: set[Http1Connection] = set()
         self._expiry: asyncio.TimerHandle | None = None
@@ -171,7 +178,7 @@ class Pool:
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=delay_s)
         try:
             _, connection = await loop.create_connection(
-                lambda: Http1Connection(origin, self._release),
+                lambda: Http1Connection(origin, self._release, *self._head_limits),
                 sock=sock,
                 ssl=self._context() if origin.tls else None,
                 server_hostname=origin.host if origin.tls else None,
@@ -214,7 +221,7 @@ class Pool:
         if len(self._resolved) >= RESOLVED:
             self._resolved.clear()
         addresses = [_address(one["host"], one["port"]) for one in found]
-        until = asyncio.get_running_loop().time() + RESOLVED_S
+        until = asyncio.get_running_loop().time() + self._dns_ttl_s
         self._resolved[origin] = until, addresses
         return addresses
 

@@ -163,6 +163,13 @@ async def test_a_call_that_is_taken_back_ends_at_once_and_the_service_is_told(
     assert caught.value.args == ("by the client",)  # who cancelled decides what becomes of it
 
 
+@pytest.mark.parametrize("limit", [{"head_limit_bytes": 20}, {"headers_limit": 1}])
+async def test_the_settings_limit_the_head_of_an_answer(serve, limit):
+    url = await serve(Recorder())
+    async with opened(**limit) as client:
+        assert await failure(client, source(url)) == "pets sent an answer that cannot be read"
+
+
 async def test_no_more_connections_than_allowed(serve):
     pets = Held()
     async with opened(connections=2) as client, asyncio.TaskGroup() as calls:

@@ -323,6 +323,17 @@ async def test_a_lookup_that_fails_fails_for_those_who_wait_and_is_not_remembere
         assert await ask(opened, url) == (200, b"ok")
 
 
+async def test_addresses_are_held_for_their_time() -> None:
+    resolver = Told("127.0.0.1")
+    last = OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok"
+    async with talking(sends(last)) as server, pool(dns_ttl_s=0) as opened:
+        opened._resolver = resolver
+        url = f"http://pets.example:{URL(server.url).port}"
+        for _ in range(2):
+            assert await ask(opened, url) == (200, b"ok")
+    assert len(resolver.asked) == 2
+
+
 async def test_a_lookup_ends_with_its_pool() -> None:
     resolver = Gated()
     async with pool() as opened:
