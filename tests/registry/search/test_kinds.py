@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,10 +68,12 @@ class Notes:
         while await worker.step():
             pass
 
-    async def find(self, text: str, *owners: str, mode: Mode = "hybrid", **more: Any) -> list[str]:
+    async def find(
+        self, text: str, *owners: str, mode: Mode = "hybrid", limit: int = 10, **more: Any
+    ) -> list[str]:
         search = Search(lambda: self.database.pool, lambda _: self.words, SETTINGS)
         filters = Filters(HOST, owners=owners, **more)
-        found = await search.run(SearchQuery(text, 10, mode, filters, NOTE))
+        found = await search.run(SearchQuery(text, limit, mode, filters, NOTE))
         return [hit.description for hit in found.hits]
 
 
@@ -145,6 +149,37 @@ async def test_facets_narrow(notes: Notes, mode: Mode) -> None:
     for topics, count in (([["home"]], 1), ([["home"], ["money"]], 2), ([["home", "money"]], 0)):
         facets = [{"topics": some} for some in topics]
         assert len(await notes.find("call", "ann", mode=mode, facets=facets)) == count
+
+
+ODD = ("ann", "", "ann' OR true --", "%(owners)s", "{ann,bob}", "*", 'a"n\\n', "ANN", "ann ", "änn")
+TOPICS = ("home", "' || true || '", "%s", "$.**", "{}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_nothing_is_found_but_what_the_filters_permit(notes: Notes, mode: Mode) -> None:
+    random, all_ = Random(5), list[tuple[str, str, str | None, list[str]]]()
+    for number in range(60):
+        topics = random.sample(TOPICS, random.randint(0, 3))
+        expires = random.choice((None, LATER, BEFORE))
+        all_.append((random.choice(ODD), f"Bill number {number}.", expires, topics))
+        await notes.add(*all_[-1][:2], expires=expires, topics=topics)
+    await notes.embed()
+    for _ in range(25):
+        owners = random.sample(ODD, random.randint(0, 4))
+        wanted = random.choice((None, random.sample(TOPICS, 1), random.sample(TOPICS, 2)))
+        at = random.choice(
+            (None, datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC))
+        )
+        facets = None if wanted is None else [{"topics": wanted}]
+        moment = (at or datetime.now(UTC)).date().isoformat()
+        found = await notes.find("bill", *owners, mode=mode, limit=100, facets=facets, at=at)
+        assert sorted(found) == sorted(
+            content
+            for owner, content, expires, topics in all_
+            if owner in owners
+            and (expires is None or expires > moment)
+            and (wanted is None or set(wanted) <= set(topics))
+        ), (owners, wanted, at)
 
 
 async def test_a_note_moves_to_another_owner(notes: Notes) -> None:
