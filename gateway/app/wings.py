@@ -52,7 +52,7 @@ from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
-from schemas.errors import Fault, MethodNotFound, ToolgateError, Unavailable
+from schemas.errors import Denied, Fault, MethodNotFound, ToolgateError, Unavailable
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25
 from schemas.source import HybridOptions
@@ -421,15 +421,20 @@ class WingCalls:
         self._handle = handle
 
     async def _call(self, context: Context, request: Request) -> object:
-        """`request`: the id of the operation, and the arguments."""
+        """`request`: the id of the operation, and the arguments. An operation that a rule denies is
+        one that there is not."""
         context.require_identity()
+        unknown = MethodNotFound(f"There is no operation {request.method} here")
         whole = self._ground.catalogs.of(context.principal.tenant)
         catalog = self._ground.access.policy_view.view(context, whole, whole)
         tool = self._tools_of(catalog).get(request.method)
         if tool is None:
-            raise MethodNotFound(f"There is no operation {request.method} here")
+            raise unknown
         plan = self._plans.plan(catalog, tool)
-        return await plan.execute(ToolCall(tool, plan.source, request.params, context))
+        try:
+            return await plan.execute(ToolCall(tool, plan.source, request.params, context))
+        except Denied as denied:
+            raise unknown from denied
 
     def _tools_of(self, catalog: Catalog) -> Mapping[str, Tool]:
         """The tools of the wing by the id of their operation."""

@@ -31,7 +31,6 @@ from gateway.wings.abc import Offer, Wing
 from schemas.binding import WingBinding
 from schemas.errors import (
     ApprovalRequired,
-    Denied,
     Fault,
     Forbidden,
     InvalidParams,
@@ -48,7 +47,6 @@ from schemas.tool import TextContent, Tool, ToolDraft, ToolResult
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ABOUT = "A token needs the scope that an operation names."
 KINDS = {  # of problems, by the fault of a call
-    Denied: (404, "not-found"),
     MethodNotFound: (404, "not-found"),
     InvalidParams: (422, "invalid"),
     ApprovalRequired: (403, "approval-required"),

@@ -180,6 +180,21 @@ async def test_results_over_rest_are_masked(toyed: Settings) -> None:
     assert headers["content-type"] == "application/json"
 
 
+async def test_nobody_can_tell_an_operation_that_is_denied_from_one_that_there_is_not(
+    toyed: Settings,
+) -> None:
+    one = Rule("deny", tools=("toy_get",), when="arguments.number == '1'")
+    rules = {"by-arguments": one, "hidden": Rule("deny", tools=("toy_list",))}
+    async with running(replace(toyed, policy=replace(toyed.policy, rules=rules))) as client:
+        await client.post("/toy/v1/notes", {"text": "milk"})
+        for path in ("1", "%31", "1/"):
+            status, problem, _ = await got(client, f"/toy/v1/notes/{path}")
+            assert (status, problem["detail"]) == (404, "There is no operation toy_get here")
+        status, problem, _ = await got(client, "/toy/v1/notes")
+        assert (status, problem["detail"]) == (404, "There is no operation toy_list here")
+        assert "operation" not in (await got(client, "/toy/v1/notes/2"))[1]["detail"]
+
+
 async def test_limits_count_calls_over_rest(toyed: Settings) -> None:
     limits = replace(toyed.limits, tenant_daily=1)
     async with running(replace(toyed, limits=limits)) as client:
