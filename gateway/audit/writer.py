@@ -59,6 +59,7 @@ PIECE = 32  # records
 
 _COPY = _copy()
 _COLUMNS = ("chain_id", "sequence", *AuditEntry.__struct_fields__)
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _members = msgspec.json.Decoder(dict[str, str | int])
 
 
@@ -74,11 +75,10 @@ async def store(
         if not new:
             return 0
         async with connection.cursor().copy(_COPY) as copy:
-            for number, line in enumerate(new):
-                if pauses and number % PIECE == 0:
+            for first in range(0, len(new), PIECE):
+                if pauses:
                     await checkpoint()
-                member = _members.decode(line.text).get  # omitted members are null
-                await copy.write_row([*map(member, _COLUMNS), line.hash])
+                await copy.write("".join(map(_row, new[first : first + PIECE])))
         end = new[-1]
         values = {
             "host": begun.host_id,
@@ -90,6 +90,23 @@ async def store(
         }
         await connection.execute(_END, values)
     return len(new)
+
+
+def _row(line: Line) -> str:
+    """A record in the text format of COPY; members that it omits are null.
+
+    https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
+    """
+    member = _members.decode(line.text).get
+    values = ["\\N" if value is None else str(value) for value in map(member, _COLUMNS)]
+    if (
+        b"\\" in line.text
+    ):  # else no value has a backslash or a control character: JSON escapes them
+        values = [
+            text if value is None else text.translate(_ESCAPES)
+            for text, value in zip(values, map(member, _COLUMNS), strict=True)
+        ]
+    return "\t".join((*values, f"\\\\x{line.hash.hex()}\n"))
 
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:

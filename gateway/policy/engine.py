@@ -130,6 +130,7 @@ class CompiledRule:
                 self.effect = "deny"
         looks_at = self._expression.variables if self._expression else frozenset[str]()
         self.by_arguments = "arguments" in looks_at
+        self.by_arguments_alone = looks_at == {"arguments"}
         self.by_principal = not self.by_arguments and "principal" in looks_at
         self.by_subject = not self.by_arguments and not looks_at.isdisjoint(("tool", "source"))
         self._patterns = ToolGlobs(rule.tools)
@@ -224,6 +225,7 @@ class ToolVerdict:
     decision: Decision  # if no rule of `later` matches
     later: tuple[CompiledRule, ...] = ()  # rules over arguments, deny first
     approved: bool = False  # turn "allow" into "approve"
+    by_arguments_alone: bool = False  # `later` looks at no other variable
 
     @property
     def hidden(self) -> bool:
@@ -301,7 +303,8 @@ class Engine:
             return ToolVerdict(
                 Decision("deny", best.rule, best.reason)
             )  # only tool calls have approvals
-        return ToolVerdict(best, tuple(later), self.wants_approval(subject))
+        alone = all(rule.by_arguments_alone for rule in later)
+        return ToolVerdict(best, tuple(later), self.wants_approval(subject), alone)
 
     def values(self, standing: CallerStanding, subject: Subject) -> dict[str, Any]:
         """Variables of expressions, except arguments."""

@@ -302,6 +302,8 @@ class PolicyView:
             raise InvalidParams(
                 f"The arguments are too large for the rules of this gateway: {too_much}"
             )
+        if verdict.by_arguments_alone:
+            return verdict.decided({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
         return verdict.decided({**values, "arguments": arguments})
