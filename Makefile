@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large bench-jobs clean
+.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large bench-scale bench-jobs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -92,6 +92,9 @@ bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 
 bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory, recall, latency
 	$(BIN)/python -m benchmarks.large $(ARGS)
+
+bench-scale: $(STAMP)-test ## how costs grow with tools, sessions, tenants and batches; one SVG each
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
 	$(BIN)/python -m benchmarks.jobs $(ARGS)

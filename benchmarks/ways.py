@@ -52,7 +52,7 @@ META = {
 
 RESUMABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
-Walk = Callable[[], Awaitable[None]]
+Walk = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,18 @@ async def measure() -> dict[str, Way]:
     recorder = Recorder()
     recorder.install()
     try:
-        with _petshop() as url, _directory() as directory:
-            settings = _settings(directory, url)
+        with petshop() as url, own_directory() as directory:
+            settings = petshop_settings(directory, url)
             async with _gateway(settings) as app:
                 walks = {
-                    "session": _posted(app, "/mcp", _CALL, await _session_headers(app)),
-                    "stateless": _called(app, "listPets", {"species": "cat"}),
-                    "tools/list": _posted(app, "/mcp", _LIST, await _session_headers(app)),
-                    "/rpc": _posted(app, "/rpc", msgspec.json.encode(_by_name(1)), _JSON),
-                    "search_tools": _called(app, "search_tools", {"query": "cats for sale"}),
-                    "legacy": _posted(app, "/portal/query", _LEGACY, _JSON),
+                    "session": posted(app, "/mcp", _CALL, await session_headers(app)),
+                    "stateless": called(app, "listPets", {"species": "cat"}),
+                    "tools/list": posted(app, "/mcp", _LIST, await session_headers(app)),
+                    "/rpc": posted(app, "/rpc", msgspec.json.encode(_by_name(1)), _JSON),
+                    "search_tools": called(app, "search_tools", {"query": "cats for sale"}),
+                    "legacy": posted(app, "/portal/query", _LEGACY, _JSON),
                     **{
-                        f"batch of {size}": _posted(app, "/rpc", _batch(size), _JSON)
+                        f"batch of {size}": posted(app, "/rpc", _batch(size), _JSON)
                         for size in BATCHES
                     },
                 }
@@ -168,10 +168,10 @@ class Recorder:
         self._functions.append((frame.f_globals["__name__"], code.co_qualname))
 
 
-def _called(app: ASGIApp, name: str, arguments: Mapping[str, object]) -> Walk:
+def called(app: ASGIApp, name: str, arguments: Mapping[str, object]) -> Walk:
     params = {"name": name, "arguments": arguments, "_meta": META}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    return _posted(app, "/mcp", msgspec.json.encode(body), _MCP | {"mcp-name": name})
+    return posted(app, "/mcp", msgspec.json.encode(body), _MCP | {"mcp-name": name})
 
 
 _JSON = {"content-type": "application/json"}
@@ -216,7 +216,7 @@ def _batch(size: int) -> bytes:
     return msgspec.json.encode([_by_name(number) for number in range(size)])
 
 
-async def _session_headers(app: ASGIApp) -> dict[str, str]:
+async def session_headers(app: ASGIApp) -> dict[str, str]:
     """The headers of requests in a new session."""
     headers = {**_JSON, "accept": _MCP["accept"]}
     start, *_ = await _sent(app, "/mcp", _INITIALIZE, headers)
@@ -224,14 +224,17 @@ async def _session_headers(app: ASGIApp) -> dict[str, str]:
     return {**headers, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
 
 
-def _posted(app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]) -> Walk:
-    """A POST to the application; it must be answered with 200 and no error."""
+def posted(
+    app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]
+) -> Callable[[], Awaitable[bytes]]:
+    """A POST to the application, which returns the answer; it must be 200 and no error."""
 
-    async def walk() -> None:
+    async def walk() -> bytes:
         start, *parts = await _sent(app, path, body, headers)
         answer = b"".join(message.get("body", b"") for message in parts)
         if start["status"] != 200 or b'"error"' in answer or b'"isError":true' in answer:
             raise click.ClickException(f"{path}: {start['status']} {answer.decode()}")
+        return answer
 
     return walk
 
@@ -294,7 +297,7 @@ def _imported(settings: Settings, database: Database, file: Path) -> Walk:
     return walk
 
 
-def _settings(directory: Path, url: str) -> Settings:
+def petshop_settings(directory: Path, url: str) -> Settings:
     settings = load(str(SETTINGS), {"PETSHOP_URL": url})
     database = msgspec.structs.replace(settings.database, data_dir=str(directory / "data"))
     return msgspec.structs.replace(settings, database=database)
@@ -313,7 +316,7 @@ async def _gateway(settings: Settings) -> AsyncIterator[ASGIApp]:
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
+def own_directory() -> Iterator[Path]:
     """As root the embedded database runs as another user, who must be able to enter."""
     with tempfile.TemporaryDirectory(prefix="toolgate-ways-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
@@ -322,7 +325,7 @@ def _directory() -> Iterator[Path]:
 
 
 @contextmanager
-def _petshop() -> Iterator[str]:
+def petshop() -> Iterator[str]:
     """Its URL, for as long as it runs."""
     command = [sys.executable, "-m", "examples.petshop", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

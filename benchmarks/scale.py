@@ -1,0 +1,275 @@
+"""`python -m benchmarks.scale`: how the cost of a request grows with tools, sessions, tenants
+and the size of batches.
+
+Costs are CPU time inside one gateway process, without a server or a network, and for searches that
+of its database connections as well; the least of some rounds. Nothing but whole lists may grow
+faster than log n. The upstream is the example `petshop`, in a process of its own.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+from psycopg import AsyncConnection
+from rich.console import Console
+from rich.table import Table
+from starlette.types import ASGIApp
+
+from benchmarks.curve import Curve, svg
+from benchmarks.ways import (
+    Walk,
+    called,
+    own_directory,
+    petshop,
+    petshop_settings,
+    posted,
+    session_headers,
+)
+from config.settings import Settings
+from gateway.app import Gateway
+from registry.database.postgres import Database
+
+RESULTS = Path(__file__).parent / "results" / "scale"
+ROUNDS, ROUND_S = 5, 0.1
+LOADED_S = 600.0
+TICKS = os.sysconf("SC_CLK_TCK")
+JSON = {"content-type": "application/json"}
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+CALL = {"name": "listPets", "arguments": {"species": "cat"}}
+
+_TOOLS = """
+INSERT INTO tool_t (host_id, name, description, input_schema, binding)
+SELECT %(host)s, 'tool_' || n,
+    concat_ws(' ', verbs[1 + n %% 10], things[1 + n / 10 %% 10], 'of', places[1 + n / 100 %% 10],
+        'with number', n),
+    '{"type": "object", "properties": {"status": {"type": "string"}}}',
+    '{"type": "function", "name": "none"}'
+FROM generate_series(%(first)s::int, %(last)s - 1) AS n, (VALUES (
+    ARRAY['List', 'Create', 'Delete', 'Update', 'Approve', 'Export', 'Cancel', 'Find',
+        'Send', 'Count'],
+    ARRAY['invoices', 'customers', 'shipments', 'refunds', 'contracts', 'tickets', 'forecasts',
+        'payments', 'flights', 'recipes'],
+    ARRAY['a region', 'a branch', 'a quarter', 'an order', 'a delivery', 'a supplier', 'a team',
+        'a trip', 'a project', 'a season'])) AS word (verbs, things, places)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    gateway: Gateway
+    app: ASGIApp
+    database: Database
+
+    @property
+    def tenant(self) -> str:
+        return self.gateway.principal.tenant
+
+    async def tools(self, count: int) -> None:
+        """Bring the tenant to so many tools, and await its catalog."""
+        present = len(self.gateway.catalogs.of(self.tenant).tools)
+        if present < count:
+            await self._insert(self.tenant, present, count)
+            await self._settle()
+        await _until(lambda: len(self.gateway.catalogs.of(self.tenant).tools) >= count)
+
+    async def tenants(self, count: int) -> None:
+        """Bring the registry to so many tenants, each with ten tools."""
+        for n in range(count):
+            host = f"00000000-0000-4000-8000-{n:012d}"
+            if not self.gateway.catalogs.of(host).tools:
+                await self._insert(host, 0, 10)
+        await self._settle()
+        last = f"00000000-0000-4000-8000-{count - 1:012d}"
+        await _until(lambda: bool(self.gateway.catalogs.of(last).tools))
+
+    async def _insert(self, host: str, first: int, last: int) -> None:
+        async with self.database.connect() as connection:
+            await connection.execute(
+                "INSERT INTO host_t (host_id, name) VALUES (%s, '') ON CONFLICT DO NOTHING", [host]
+            )
+            await connection.execute(_TOOLS, {"host": host, "first": first, "last": last})
+
+    async def _settle(self) -> None:
+        async with self.database.connect() as connection:
+            await connection.execute("VACUUM ANALYZE")
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    with anyio.fail_after(LOADED_S):
+        while not done():  # noqa: ASYNC110 - nothing says so
+            await anyio.sleep(0.05)
+
+
+async def cost_us(walk: Walk, extra_s: Callable[[], Awaitable[float]] | None = None) -> float:
+    """Microseconds of CPU time of one walk; `extra_s` counts that of other processes."""
+    await walk()
+    times, best = 1, float("inf")
+    for _ in range(ROUNDS + 8):
+        began, other = time.process_time(), await extra_s() if extra_s else 0.0
+        for _ in range(times):
+            await walk()
+        spent = time.process_time() - began + (await extra_s() - other if extra_s else 0.0)
+        if spent < ROUND_S and times < 100_000:
+            times = max(times + 1, round(times * min(10, 1.2 * ROUND_S / max(spent, 1e-4))))
+            continue
+        best = min(best, spent / times)
+    return best * 1e6
+
+
+async def backends_s(connection: AsyncConnection) -> float:
+    """CPU seconds of the database's processes for the gateway's connections."""
+    rows = await connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid()"
+    )
+    return sum([_cpu_s(pid) async for (pid,) in rows])
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def by_tools(bench: Bench, sizes: list[int]) -> list[Curve]:
+    call, page, whole, search = [], [], [], []
+    headers = await session_headers(bench.app)
+    walk = posted(bench.app, "/mcp", msgspec.json.encode(LIST), headers)
+    asked = called(bench.app, "search_tools", {"query": "approve the refunds of a supplier"})
+    async with bench.database.connect() as connection:
+        for size in sizes:
+            await bench.tools(size)
+            call.append((size, await cost_us(called(bench.app, CALL["name"], CALL["arguments"]))))
+            page.append((size, await cost_us(walk)))
+            whole.append((size, await cost_us(lambda: pages(bench.app, headers))))
+            search.append((size, await cost_us(asked, lambda: backends_s(connection))))
+    return [
+        Curve("tools/call", "tools", "µs of CPU", tuple(call)),
+        Curve("first page of tools/list", "tools", "µs of CPU", tuple(page), linear=True),
+        Curve("all pages of tools/list", "tools", "µs of CPU", tuple(whole), linear=True),
+        Curve("search_tools, by words", "tools", "µs of CPU, database included", tuple(search)),
+    ]
+
+
+async def pages(app: ASGIApp, headers: dict[str, str]) -> None:
+    cursor: str | None = None
+    while True:
+        params = {"params": {"cursor": cursor}} if cursor else {}
+        answer = await posted(app, "/mcp", msgspec.json.encode({**LIST, **params}), headers)()
+        cursor = msgspec.json.decode(answer)["result"].get("nextCursor")
+        if cursor is None:
+            return
+
+
+async def by_sessions(bench: Bench, sizes: list[int]) -> list[Curve]:
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL})
+    points, sessions = [], []
+    for size in sizes:
+        sessions += [await session_headers(bench.app) for _ in range(size - len(sessions))]
+        points.append((size, await cost_us(posted(bench.app, "/mcp", body, sessions[size // 2]))))
+    return [Curve("tools/call of a session", "open sessions", "µs of CPU", tuple(points))]
+
+
+async def by_tenants(bench: Bench, sizes: list[int]) -> list[Curve]:
+    call, search = [], []
+    asked = called(bench.app, "search_tools", {"query": "cats for sale"})
+    async with bench.database.connect() as connection:
+        for size in sizes:
+            await bench.tenants(size)
+            call.append((size, await cost_us(called(bench.app, CALL["name"], CALL["arguments"]))))
+            search.append((size, await cost_us(asked, lambda: backends_s(connection))))
+    return [
+        Curve("tools/call", "tenants", "µs of CPU", tuple(call)),
+        Curve("search_tools", "tenants", "µs of CPU, database included", tuple(search)),
+    ]
+
+
+async def by_batch(bench: Bench, sizes: list[int]) -> list[Curve]:
+    points = []
+    for size in sizes:
+        member = {"jsonrpc": "2.0", "method": CALL["name"], "params": CALL["arguments"]}
+        body = msgspec.json.encode([{**member, "id": n} for n in range(size)])
+        points.append((size, await cost_us(posted(bench.app, "/rpc", body, JSON)) / size))
+    return [Curve("a member of a batch", "members", "µs of CPU each", tuple(points))]
+
+
+KINDS = {
+    "batch": (by_batch, (1, 10, 100, 1000)),
+    "sessions": (by_sessions, (10, 100, 1000, 10_000)),
+    "tenants": (by_tenants, (1, 10, 100, 1000)),
+    "tools": (by_tools, (100, 1000, 10_000, 100_000)),
+}
+
+
+@asynccontextmanager
+async def benches(directory: Path, url: str) -> AsyncIterator[Bench]:
+    settings = _roomy(petshop_settings(directory, url))
+    gateway = Gateway(settings)
+    app = gateway.app()
+    async with app.router.lifespan_context(app):
+        await _until(lambda: gateway.health.ready)
+        async with Database.open(settings.database, migrate=False) as database:
+            yield Bench(gateway, app, database)
+
+
+def _roomy(settings: Settings) -> Settings:
+    """Without a model, and without limits that the sizes would meet."""
+    replace = msgspec.structs.replace
+    mcp = replace(settings.mcp, session_limit=20_000, session_rate=1_000_000)
+    embedding = replace(settings.embedding, provider="disabled")
+    budgets = replace(settings.logging, level="warning", access=False)
+    return replace(settings, mcp=mcp, embedding=embedding, logging=budgets)
+
+
+async def measure(kinds: tuple[str, ...], most: int) -> list[Curve]:
+    curves: list[Curve] = []
+    for kind in kinds:
+        curve, sizes = KINDS[kind]
+        with petshop() as url, own_directory() as directory:
+            async with benches(directory, url) as bench:
+                curves += await curve(bench, [size for size in sizes if size <= most])
+    return curves
+
+
+def _rows(curves: list[Curve]) -> Iterator[tuple[str, ...]]:
+    for curve in curves:
+        costs = ", ".join(f"{size:,}: {cost:,.0f}" for size, cost in curve.points)
+        bound = f"{curve.bound:.1f} ({'n' if curve.linear else 'log n'})"
+        verdict = "ok" if curve.holds else "FASTER"
+        named = f"{curve.name}, {curve.unit}, by {curve.size}"
+        yield named, costs, f"{curve.exponent:.2f}", f"{curve.growth:.1f}", bound, verdict
+
+
+@click.command()
+@click.option(
+    "--only", "kinds", multiple=True, type=click.Choice(sorted(KINDS)), help="Default: all."
+)
+@click.option("--most", default=100_000, show_default=True, help="Largest size.")
+@click.option("--into", default=RESULTS, type=click.Path(path_type=Path), show_default=True)
+def main(kinds: tuple[str, ...], most: int, into: Path) -> None:
+    """How the cost of a request grows. Writes one SVG for each curve."""
+    curves = asyncio.run(measure(kinds or tuple(KINDS), most))
+    into.mkdir(parents=True, exist_ok=True)
+    for curve in curves:
+        name = "-".join(f"{curve.name} by {curve.size}".replace("/", " ").replace(",", "").split())
+        (into / f"{name}.svg").write_text(svg(curve))
+    table = Table("cost", "by size", "exponent", "grows", "may grow", "", title="Growth")
+    for row in _rows(curves):
+        table.add_row(*row)
+    Console(width=160 if not sys.stdout.isatty() else None).print(table)
+    if not all(curve.holds for curve in curves):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.scale")
