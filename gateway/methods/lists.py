@@ -97,7 +97,6 @@ class Lists:
         self._modes = modes
         self._agents = agents
         self._catalogs = catalogs
-        self.short_ids = catalogs.short_ids
         self._page_size = page_size
         self._ttl_ms = ttl_ms
         self._down = down

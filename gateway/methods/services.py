@@ -4,6 +4,7 @@ The order of checks is that of light-hybrid-4j: existence of the action, validat
 authorization. `auth_first` (always set on `/rpc`) swaps the last two.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,18 +47,22 @@ class Services:
         plans: CallPlans,
         verify_scope: bool,
         tool_by_name: Handler,
+        *,
+        short_ids: Container[str],
     ) -> None:
-        """`tool_by_name` handles methods that are tools but not services."""
+        """`tool_by_name` handles methods that are tools but not services; `short_ids`: see
+        `Catalogs`."""
         self._lists = lists
         self._plans = plans
         self._verify_scope = verify_scope
         self._tool_by_name = tool_by_name
+        self._short_ids = short_ids
         self._listed = EncodedAnswers(_listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
         by_name = context.revision.tools_are_methods and "/" not in request.method
-        if by_name and request.method not in self._lists.short_ids:
+        if by_name and request.method not in self._short_ids:
             answer: Raw = await self._tool_by_name(context, request)
             return answer
         found = self._find(context, request.method)
