@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
-from anyio import BrokenResourceError, EndOfStream, IncompleteRead
+from anyio import BrokenResourceError, DelimiterNotFound, EndOfStream, IncompleteRead
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,6 +25,7 @@ DONE = b"\n"
 TIMEOUT_S = 2.0  # after which a worker without an answer counts as away
 # The other worker has stopped, or the question is unknown to this version.
 GONE = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
+NO_QUESTION = (DelimiterNotFound, UnicodeDecodeError)
 
 Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
 """What a worker answers, by the question's first word; the rest of the line is passed."""
@@ -44,7 +45,7 @@ class Siblings:
 
         async def answer(stream: SocketStream) -> None:
             async with stream:
-                with suppress(*GONE), anyio.fail_after(TIMEOUT_S):
+                with suppress(*GONE, *NO_QUESTION), anyio.fail_after(TIMEOUT_S):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES)
                     word, _, subject = line.decode().partition(" ")
                     await stream.send(answers[word](subject) or DONE)

@@ -84,7 +84,7 @@ async def model_server(
 
     async def serve(stream: SocketStream) -> None:
         async with stream:
-            with suppress(*GONE):
+            with suppress(*GONE, msgspec.DecodeError):
                 request = msgspec.msgpack.decode(await _receive(stream), type=_Texts)
                 await _send(stream, await embedded(request))
 

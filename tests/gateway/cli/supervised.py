@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-from threading import Event
 
 from config.load import load
 from config.logging import configure
@@ -30,7 +29,7 @@ ANEW = LISTENER in os.environ
 
 def waits(_settings: Settings, link: WorkerLink) -> int:
     link.ready(0)
-    Event().wait()
+    link._link.recv(1)  # until the supervisor has gone
     return 0
 
 
@@ -49,7 +48,7 @@ def stays(settings: Settings, link: WorkerLink) -> int:
 def lingers(settings: Settings, link: WorkerLink) -> int:
     """The new program never becomes ready."""
     if ANEW:
-        Event().wait()
+        link._link.recv(1)
     return waits(settings, link)
 
 

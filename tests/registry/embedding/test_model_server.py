@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import numpy as np
 import pytest
 
@@ -71,3 +72,19 @@ async def test_without_its_server_the_model_is_away_and_may_come_back(
     assert failure.value.retryable
     async with model_server(socket, lambda _label: local):
         assert (await shared.embed(["a"])).shape == (1, local.dimension)
+
+
+async def test_a_message_that_is_no_request_ends_its_connection_alone(
+    local: Embedder, tmp_path: Path
+) -> None:
+    socket = tmp_path / "model.sock"
+    async with model_server(socket, lambda _: local):
+        for message in (b"\x00\x00\x00\x01\xc1", b"\xff\xff\xff\xff"):
+            async with await anyio.connect_unix(socket) as stream:
+                await stream.send(message)
+                with (
+                    anyio.fail_after(5),
+                    pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)),
+                ):
+                    await stream.receive()
+        assert len(await SharedModel(local, str(socket)).embed(["cats"])) == 1
