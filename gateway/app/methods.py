@@ -148,9 +148,7 @@ def dispatchers(
         usage=usage,
         mean=search_tools.mean,
     )
-    services = Services(
-        lists, plans, verify_scope, tools.call_by_name, short_ids=catalogs.short_ids
-    )
+    services = Services(lists, plans, verify_scope, tools)
     instructions = {name: one.instructions for name, one in settings.toolsets.items()}
     methods = {
         **session_methods(lists, shared, settings.mcp.instructions, instructions),

@@ -44,6 +44,7 @@ class CallPlan:
     execute: Execute  # behind the guards that apply to the tool
     checker: Checker | None  # of its arguments; None: its input schema is unusable
     action: ServiceBinding | None  # the hybrid action that it calls
+    is_action_id: bool  # its name is the id of a hybrid action, perhaps of another tool
     is_own: bool  # built in
     is_relayed: bool  # of another MCP server
     keeps_answers: bool
@@ -100,6 +101,7 @@ class CallPlans:
             execute=self._guarded(tool, source),
             checker=self._checker(catalog, tool),
             action=tool.binding.action,
+            is_action_id=catalog.service(tool.name) is not None,
             is_own=facts.own,
             is_relayed=facts.relayed,
             keeps_answers=facts.keeps_answers,

@@ -4,17 +4,17 @@ The order of checks is that of light-hybrid-4j: existence of the action, validat
 authorization. `auth_first` (always set on `/rpc`) swaps the last two.
 """
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.abc import Handler, ToolCall
+from gateway.abc import ToolCall
 from gateway.context import Context
 from gateway.methods.calls import CallPlans, check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, payload_of, plain_result
+from gateway.methods.tools import ToolMethods
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog.catalog import Catalog
@@ -46,25 +46,21 @@ class Services:
         lists: Lists,
         plans: CallPlans,
         verify_scope: bool,
-        tool_by_name: Handler,
-        *,
-        short_ids: Container[str],
+        tools: ToolMethods,
     ) -> None:
-        """`tool_by_name` handles methods that are tools but not services; `short_ids`: see
-        `Catalogs`."""
+        """`tools` handles methods that are tools but not services."""
         self._lists = lists
         self._plans = plans
         self._verify_scope = verify_scope
-        self._tool_by_name = tool_by_name
-        self._short_ids = short_ids
+        self._tools = tools
         self._listed = EncodedAnswers(_listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
-        by_name = context.revision.tools_are_methods and "/" not in request.method
-        if by_name and request.method not in self._short_ids:
-            answer: Raw = await self._tool_by_name(context, request)
-            return answer
+        if context.revision.tools_are_methods and context.toolset is None:
+            plan = self._plans.of(self._lists.catalog(context)).get(request.method)
+            if plan is not None and not plan.is_action_id:
+                return await self._tools.run_by_name(plan, context, request)
         found = self._find(context, request.method)
         if found is None:
             return await self._unknown(context, request)
@@ -91,13 +87,12 @@ class Services:
 
     async def _otherwise(self, context: Context, request: Request) -> Raw:
         try:
-            result: Raw = await self._tool_by_name(context, request)
+            return await self._tools.call_by_name(context, request)
         except MethodNotFound as error:
             if split(request.method) is None:
                 raise
             text = error.message
             raise StatusFault(HANDLER_NOT_FOUND, request.method[:512], text=text) from error
-        return result
 
     async def list(self, context: Context, _request: Request) -> Raw:
         """List all actions under their ids, unpaginated, as light-hybrid-4j does for a portal."""

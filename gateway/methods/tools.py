@@ -197,38 +197,43 @@ class ToolMethods:
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """Handle `/rpc`: method is the tool, params are its arguments, the result is its data."""
-        try:
-            return await self._called_by_name(context, request)
-        except Denied as denied:
-            raise MethodNotFound(f"Method not found: {request.method[:100]}") from denied
-
-    async def _called_by_name(self, context: Context, request: Request) -> Raw:
-        """Raises Denied, besides."""
         if context.identity.refusal is not None:
             raise context.identity.refusal
         catalog = self._lists.catalog(context)
-        plan = self._plans.of(catalog).get(request.method)
-        if plan is None:
-            tool = catalog.find(request.method)
-            if tool is None:
-                raise MethodNotFound(f"Method not found: {request.method[:100]}")
-            plan = self._plans.plan(catalog, tool)
+        tool = catalog.find(request.method)
+        if tool is None:
+            raise MethodNotFound(f"Method not found: {request.method[:100]}")
+        return await self.run_by_name(self._plans.plan(catalog, tool), context, request)
+
+    async def run_by_name(self, plan: CallPlan, context: Context, request: Request) -> Raw:
+        """Run a tool of the caller's catalog that `request` names as its method."""
+        if context.identity.refusal is not None:
+            raise context.identity.refusal
         if isinstance(request.params, list):
             raise InvalidParams("A tool takes its params by name: an object, not an array")
         arguments = {} if request.params is UNSET else request.params
         if plan.is_own and plan.tool.binding == CALLS:
-            name, inner = await self._call_tool.resolve(plan.tool, arguments, context)
-            try:
-                passed = replaced(request, method=name, params=inner)
-                return await self._called_by_name(context, passed)
-            except Denied as denied:
-                text = unknown_tool(name, self._lists.visible(context))
-                raise InvalidParams(text) from denied
-        if plan.is_relayed:
-            result = await self._relayed(catalog, plan, arguments, context)
-        else:
-            result = await self._run(plan, arguments, context)
+            return await self._forwarded_by_name(plan.tool, arguments, context, request)
+        try:
+            if not plan.is_relayed:
+                return plain_result(await self._run(plan, arguments, context))
+            result = await self._relayed(self._lists.catalog(context), plan, arguments, context)
+        except Denied as denied:
+            raise MethodNotFound(f"Method not found: {request.method[:100]}") from denied
         return plain_result(result) if isinstance(result, ToolResult) else plain_members(result)
+
+    async def _forwarded_by_name(
+        self, own: Tool, arguments: Json, context: Context, request: Request
+    ) -> Raw:
+        """Forward call_tool as if the client had called the tool itself."""
+        name, inner = await self._call_tool.resolve(own, arguments, context)
+        try:
+            return await self.call_by_name(context, replaced(request, method=name, params=inner))
+        except MethodNotFound as error:
+            if not isinstance(error.__cause__, Denied):
+                raise
+            text = unknown_tool(name, self._lists.visible(context))
+            raise InvalidParams(text) from error
 
     async def _run(
         self, plan: CallPlan, arguments: Json, context: Context, called: str = ""

@@ -4,7 +4,7 @@ An immutable snapshot: a request keeps the one that it began with. `registry.cat
 the current one of each tenant.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -120,11 +120,6 @@ class Catalog:
     @property
     def services(self) -> tuple[Tool, ...]:
         return tuple(self._by_service[id_] for id_ in sorted(self._by_service))
-
-    @property
-    def short_ids(self) -> Iterator[str]:
-        """The ids of actions that have no slash."""
-        return (id_ for id_ in self._by_service if "/" not in id_)
 
     def prompt(self, name: str) -> SnapshotItem | None:
         return self._prompts.get(name)

@@ -51,8 +51,6 @@ class Catalogs:
         self.shaping = shaping or self.shaping
         self._fixed: dict[str, Catalog] = {}  # toolsets shared by all tenants
         self._current: dict[str, Catalog] = {}
-        # Ids of actions that could be names of tools, of any tenant; they stay when an action goes.
-        self.short_ids: set[str] = set()
         self._warned: set[tuple[str, str]] = set()
         # Per tenant: a slow load must not replace the result of a later one.
         self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -126,7 +124,6 @@ class Catalogs:
             made = before.lists.made if before else ()
             profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
             await to_thread.run_sync(after.lists.prepare, profiles)
-            self.short_ids.update(after.short_ids)
             self._current[tenant] = after
         self._events.catalog_loaded.publish(tenant)
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
