@@ -87,7 +87,8 @@ class CallPlans:
     def plan(self, catalog: Catalog, tool: Tool) -> CallPlan:
         """The plan of `tool`, which is of `catalog` or built in."""
         plans = self.of(catalog)
-        key = (OWN, tool.digest) if tool.binding.facts.own else tool.name
+        by_name = not tool.binding.facts.own or catalog.finds_always(tool)
+        key = tool.name if by_name else (OWN, tool.digest)
         found = plans.get(key)
         if found is None:
             found = plans[key] = self._made(catalog, tool)

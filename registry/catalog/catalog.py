@@ -108,6 +108,11 @@ class Catalog:
         else the one that formerly had the name."""
         return self._lookup.find(name, chosen) or self._own_by_name.get(name)
 
+    def finds_always(self, own: Tool) -> bool:
+        """Whether one of the gateway's own tools has its name in every profile: no other tool was
+        renamed to it."""
+        return self._own_by_name.get(own.name) is own and self._lookup.is_free(own.name)
+
     def called(self, tool: Tool, chosen: Chosen) -> str:
         """The tool's name in a profile."""
         return self._lookup.called(tool, chosen)

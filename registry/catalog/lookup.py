@@ -98,10 +98,21 @@ class Lookup:
         else the one that formerly had the name."""
         if name in self.by_name:
             return self.by_name[name]
-        for one in (chosen or self._profiles.default, *self._profiles):
-            if name in (names := self._originals_of(one)):
-                return self.by_name[names[name]]
+        if name in self._shown:
+            for one in (chosen or self._profiles.default, *self._profiles):
+                if name in (names := self._originals_of(one)):
+                    return self.by_name[names[name]]
         return self.get(name)
+
+    @cached_property
+    def _shown(self) -> frozenset[str]:
+        """The names of tools in any profile."""
+        every = (self._profiles.default, *self._profiles)
+        return frozenset(name for one in every for name in self._originals_of(one))
+
+    def is_free(self, name: str) -> bool:
+        """Whether no tool has the name, or formerly had it, in any profile."""
+        return name not in self._shown and self.get(name) is None
 
     def called(self, tool: Tool, chosen: Chosen) -> str:
         """The tool's name in a profile."""

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from config.settings import Profile
 from registry.catalog.catalog import Catalog
+from registry.display.disclosure import DESCRIBER
 from registry.display.outlines import Fold
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
 from registry.display.rewrites import Inexpressible, rewritten
 from registry.display.shapes import shown_names
+from schemas.tool import Tool
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaping
 
@@ -304,3 +306,20 @@ def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -
     names = shown_names([f"{'x' * 40}{n}" for n in range(9)], chosen)
     assert len({*names.values()}) == 9
     assert {len(name) for name in names.values()} == {16}
+
+
+@pytest.mark.parametrize(
+    ("tool", "free"),
+    [
+        (described("tools"), True),
+        (described("search_tools"), False),
+        (described("tools", aliases=("search_tools",)), False),
+    ],
+)
+def test_a_tool_of_the_gateway_gives_way_to_others_of_its_name(tool: Tool, free: bool) -> None:
+    catalog = Catalog([tool], shaping=shaping())
+    own = next(one for one in catalog.own.values() if one.name == "search_tools")
+    assert catalog.finds_always(own) is free
+    assert (catalog.find("search_tools") is own) is free
+    assert catalog.finds_always(DESCRIBER)
+    assert not catalog.finds_always(described("search_tools"))
