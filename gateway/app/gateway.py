@@ -385,8 +385,8 @@ class Gateway:
         return [self.metrics.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> AnswerProcessing:
-        kept, validates = self.shared.kept, self.upstreams.validates
-        return AnswerProcessing(kept, self.settings.answers.tokens, validates, self.mismatches)
+        kept, validated = self.shared.kept, self.upstreams.validated
+        return AnswerProcessing(kept, self.settings.answers.tokens, validated, self.mismatches)
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         offering = [] if self.wings is None else [self.wings.middleware]

@@ -1,6 +1,6 @@
 """Wiring of the upstreams: the HTTP client, Python services, MCP servers behind the gateway."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -115,6 +115,7 @@ UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
 class Upstreams:
     def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
         self._settings = settings
+        self.validated = set(_validated(settings))  # sources; the set follows the settings
         self.services = load_services(settings.sources)
         self.functions = load_functions(settings.functions)
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
@@ -153,11 +154,6 @@ class Upstreams:
         )
         return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 
-    def validates(self, source: str) -> bool:
-        """Whether responses of a source are validated against its description."""
-        adjusted = self._settings.sources.get(source)
-        return adjusted is not None and adjusted.validate_answers == "report"
-
     def load(self, settings: Settings) -> Loaded:
         """Load what new settings add; loaded code stays as it is. Raises ToolgateError, also for
         unusable certificates."""
@@ -170,6 +166,8 @@ class Upstreams:
     async def reconfigure(self, settings: Settings, loaded: Loaded) -> bool:
         """Apply loaded code and settings of sources; returns whether the latter have changed."""
         before, self._settings = self._settings, settings
+        self.validated.clear()
+        self.validated.update(_validated(settings))
         self.services.clear()
         self.services.update(loaded.services)
         self.functions.clear()
@@ -183,6 +181,12 @@ class Upstreams:
     def _timeout_of(self, source: str) -> float:
         adjusted = self._settings.sources.get(source)
         return (adjusted and adjusted.timeout_s) or self._settings.upstream.timeout_s
+
+
+def _validated(settings: Settings) -> Iterator[str]:
+    """The sources whose answers are validated against their description."""
+    sources = settings.sources.items()
+    return (name for name, adjusted in sources if adjusted.validate_answers == "report")
 
 
 ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})

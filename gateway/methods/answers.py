@@ -12,7 +12,7 @@ import codecs
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,14 +190,14 @@ class AnswerProcessing:
         self,
         kept: StoredAnswers,
         tokens: int,
-        validates: Callable[[str], bool],
+        validated: Set[str],
         mismatches: "Mismatches",
     ) -> None:
-        """`tokens` is the size limit of one part of a text, 0 for no limit; `validates` reports, by
-        source name, whether answers are validated against their output schemas."""
+        """`tokens` is the size limit of one part of a text, 0 for no limit; `validated`: the
+        sources whose answers are validated against their output schemas, which may change."""
         self._kept = kept
         self._limit = tokens * CHARACTERS
-        self._validates = validates
+        self._validated = validated
         self._mismatches = mismatches
         self._checkers: Memo[str, Checker | None] = Memo(CHECKERS_LIMIT)  # by digest
 
@@ -229,7 +229,7 @@ class AnswerProcessing:
         checker: Checker,
     ) -> ToolResult:
         """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
-        if self._validates(tool.source) and not result.is_error:
+        if tool.source in self._validated and not result.is_error:
             result = self._compared(result, tool)
         if asked.fields and not result.is_error and tool.binding.facts.projects == "answer":
             # in a thread: ten megabytes take half a second
@@ -327,7 +327,7 @@ class AnswerProcessing:
 
     def is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
         """Whether `result` needs no post-processing, as with nearly every call."""
-        if asked.fields or result.meta is not UNSET or self._validates(tool.source):
+        if asked.fields or result.meta is not UNSET or tool.source in self._validated:
             return False
         first = result.content[0] if result.content else None
         return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)

@@ -154,14 +154,15 @@ class SearchTools:
     async def call(
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
-        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        lists = self._lists
+        catalog, chosen, shaping = lists.visible(context), lists.profile(context), lists.shaping
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, context)
         try:
             found, note = await self._found(query, catalog, context)
         except Unreachable as fault:
             return unsearched(fault)
-        ceiling = Ceiling(self._limits.tokens, self._lists.shaping, chosen, DESCRIBES)
+        ceiling = Ceiling(self._limits.tokens, shaping, chosen, DESCRIBES)
         entries = [
             ListedTool(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
             for one, score in found
@@ -198,7 +199,7 @@ class SearchTools:
         without = sorted(denied) or None
         domain = arguments.get("domain", "").replace("\0", "\ufffd")  # PostgreSQL takes no NUL
         filters = Filters(
-            *(context.principal.tenant, toolset, scopes),
+            *(context.identity.principal.tenant, toolset, scopes),
             ids=ids,
             without=without,
             domains=[domain] if domain else None,

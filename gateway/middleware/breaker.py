@@ -84,7 +84,18 @@ class Circuit:
                 if self._passed >= self._settings.probes:
                     self._close()
         elif failed is not None:
-            self._count(int(failed), now)
+            # in place: every call of a source passes here
+            slot, counts = int(now * SLOTS / self._settings.window_s), self._counts
+            while counts and counts[0][0] <= slot - SLOTS:
+                _, calls, failures = counts.popleft()
+                self.calls -= calls
+                self.failures -= failures
+            if not counts or counts[-1][0] != slot:
+                counts.append([slot, 0, 0])
+            counts[-1][1] += 1
+            counts[-1][2] += failed
+            self.calls += 1
+            self.failures += failed
             enough = self.calls >= self._settings.calls
             if failed and enough and self.failures >= self._settings.failures * self.calls:
                 self._open(now)
@@ -98,20 +109,6 @@ class Circuit:
         """Close the circuit; outcomes of running calls are ignored."""
         if self.state != "closed":
             self._close()
-
-    def _count(self, failed: int, now: float) -> None:
-        slot = int(now * SLOTS / self._settings.window_s)
-        counts = self._counts
-        while counts and counts[0][0] <= slot - SLOTS:
-            _, calls, failures = counts.popleft()
-            self.calls -= calls
-            self.failures -= failures
-        if not counts or counts[-1][0] != slot:
-            counts.append([slot, 0, 0])
-        counts[-1][1] += 1
-        counts[-1][2] += failed
-        self.calls += 1
-        self.failures += failed
 
     def _open(self, now: float) -> None:
         self._until = now + self._pause_s * (LEAST + (1 - LEAST) * self._jitter())

@@ -12,7 +12,5 @@ def keeping(limits: StoredAnswerLimits = ROOMY) -> StoredAnswers:
     return StoredAnswers(log, MemoryCounter(), limits)
 
 
-def answering(
-    kept: StoredAnswers | None = None, tokens: int = 20_000, validates: bool = False
-) -> AnswerProcessing:
-    return AnswerProcessing(kept or keeping(), tokens, lambda _source: validates, Mismatches())
+def answering(kept: StoredAnswers | None = None, tokens: int = 20_000) -> AnswerProcessing:
+    return AnswerProcessing(kept or keeping(), tokens, frozenset(), Mismatches())
