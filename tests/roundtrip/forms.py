@@ -40,7 +40,7 @@ def judge_form(content: Content, body: str, sent: dict[str, Any]) -> Iterator[Fi
     for name, value in sent.items():
         spot, encoding = described[name]
         yield _field(spot, encoding, pairs, value, [other for other in sent if other != name])
-    known = {name for name, value in sent.items()}
+    known = set(sent)
     strangers = [k for k, _ in pairs if unquote_plus(k).partition("[")[0] not in known]
     objects = any(spot.explode and isinstance(sent[n], dict) for n, (spot, _) in described.items())
     yield Finding(

@@ -65,7 +65,7 @@ def _context(name: str, ca_file: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ValueError) as error:
-        raise _unusable(name, "ca_file", ca_file, error, "certificates in PEM") from error
+        raise _unusable(name, "ca_file", ca_file, error, expected="certificates in PEM") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -80,17 +80,17 @@ def _show(context: ssl.SSLContext, name: str, tls: Tls) -> None:
         context.load_cert_chain(tls.cert_file, tls.key_file or None, password=lambda: NO_PASSWORD)
     except (OSError, ValueError) as error:
         expected = "a certificate in PEM and the key to it, without a password"
-        raise _unusable(name, "cert_file", tls.cert_file, error, expected) from error
+        raise _unusable(name, "cert_file", tls.cert_file, error, expected=expected) from error
 
 
 def _readable(name: str, key: str, path: str) -> None:
     try:
         Path(path).open("rb").close()
     except OSError as error:
-        raise _unusable(name, key, path, error, "a file") from error
+        raise _unusable(name, key, path, error, expected="a file") from error
 
 
-def _unusable(name: str, key: str, path: str, error: Exception, expected: str) -> TlsUnusable:
+def _unusable(name: str, key: str, path: str, error: Exception, *, expected: str) -> TlsUnusable:
     reason = f"expected {expected}"
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror:
         reason = error.strerror.lower()
@@ -128,6 +128,7 @@ class SourcePool:
         source: Source,
         adjusted: SourceSettings,
         limits: Limits,
+        *,
         stored: Entries = NO_ENTRIES,
         own: OwnAudiences = NOBODY,
         tls: Contexts = USUAL,
@@ -344,9 +345,9 @@ class Connections:
             source,
             self._sources.get(place, _NOTHING),
             self.limits,
-            self._stored.get(place, NO_ENTRIES),
-            self._own,
-            self._tls.get(place, USUAL),
+            stored=self._stored.get(place, NO_ENTRIES),
+            own=self._own,
+            tls=self._tls.get(place, USUAL),
         )
         self._pools[place] = (source, pool)
         return pool

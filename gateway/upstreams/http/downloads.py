@@ -44,7 +44,9 @@ class Downloads:
         body = response.body
         if body is not None and len(body) <= limit_bytes and len(body) <= self._inline_bytes:
             return body
-        reading = _Reading(self._kept, self._inline_bytes, self._download_bytes, principal, tool)
+        reading = _Reading(
+            self._kept, self._inline_bytes, self._download_bytes, principal=principal, tool=tool
+        )
         return await reading.read(response, limit_bytes)
 
 
@@ -58,6 +60,7 @@ class _Reading:
         kept: StoredAnswers,
         inline_bytes: int,
         download_bytes: int,
+        *,
         principal: Principal,
         tool: str,
     ) -> None:
@@ -100,7 +103,7 @@ class _Reading:
         text = is_textual(kind) and charset_of(response.headers) in _UNICODE
         about = AnswerInfo(kind, text, self._tool)
         try:
-            return await self._kept_while(response, chunks, arriving, most, about)
+            return await self._kept_while(response, chunks, arriving, most=most, about=about)
         except StorageFull as full:
             raise NoRoom(str(full)) from full
         except Unavailable as away:  # the service has already done its work: no "try again"
@@ -111,6 +114,7 @@ class _Reading:
         response: Http1Response,
         chunks: list[bytes],
         arriving: AsyncIterator[bytes],
+        *,
         most: int,
         about: AnswerInfo,
     ) -> Download:
