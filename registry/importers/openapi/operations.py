@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from registry.importers.openapi.document import REF_HOPS, OpenApiDocument, SkipOperation, servers
@@ -230,7 +231,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 OPERATIONS_LIMIT = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DocumentOperation:
     """One method of one path."""
 
@@ -241,11 +242,11 @@ class DocumentOperation:
     marks: Marks = UNMARKED  # those of document, path item and overlay included
     notes: tuple[str, ...] = ()  # losses so far
 
-    @property
+    @cached_property
     def key(self) -> str:
         return _key(self.path, self.method)
 
-    @property
+    @cached_property
     def operation_id(self) -> str | None:
         return text(self.node.get("operationId")) or None
 
