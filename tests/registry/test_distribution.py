@@ -135,7 +135,7 @@ async def test_the_statements_of_the_chapter_run_up_to_citus(database: Database)
 _TABLES = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+(?:ONLY\s+)?([a-z_]+_t)\b")
 _IN_PARTS = {  # statements of several texts, of which another names the tenant
     "gateway.state.idempotency.IdempotencyKeys.claim",
-    "gateway.state.idempotency.IdempotencyKeys.keep",
+    "gateway.state.idempotency.IdempotencyKeys.record",
     "gateway.state.idempotency.IdempotencyKeys.release",
     "registry.embedding.queue._DELETE",
     "registry.embedding.queue._FINISH",
