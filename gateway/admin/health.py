@@ -14,8 +14,8 @@ from registry.catalog.feed import FeedState
 from schemas.errors import Forbidden
 
 CHALLENGE = 'Bearer realm="toolgate metrics"'
-CLOSED = "Metrics are for this machine only (metrics.open, metrics.token)"
-TOLD = "Metrics need the token of metrics.token"
+CLOSED = "Metrics are served to this machine only (metrics.open, metrics.token)"
+PROTECTED = "Metrics require the token of metrics.token"
 
 WELL = frozenset({"ok", "disabled"})  # states that do not degrade the status
 
@@ -104,7 +104,7 @@ class Probes:
             return Response(await self._exposition(), media_type=CONTENT_TYPE_LATEST)
         if not self._metrics_access.takes_token:
             return refusal(Forbidden(CLOSED))
-        response = refusal(Forbidden(TOLD), 401)
+        response = refusal(Forbidden(PROTECTED), 401)
         response.headers["WWW-Authenticate"] = CHALLENGE
         return response
 

@@ -22,9 +22,9 @@ from gateway.cli.common.options import json_option, seconds_of, tenant_option
 from gateway.cli.common.output import err, print_json, print_rows, remark, say
 
 COMMANDS = {
-    "tail": ("gateway.cli.audit:tail", "Show the last records, and those that follow."),
+    "tail": ("gateway.cli.audit:tail", "Show the last records, and follow new ones."),
     "search": ("gateway.cli.audit:search_", "Find records."),
-    "verify": ("gateway.cli.audit:verify_", "Find out whether anything was changed or removed."),
+    "verify": ("gateway.cli.audit:verify_", "Verify the hash chains of the log."),
     "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
 }
 COLUMNS = ("time", "principal", "method", "subject", "decision", "outcome")
@@ -36,9 +36,9 @@ Filters = dict[str, Any]
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def audit() -> None:
-    """Look into the audit log: who called what, what was decided, and how it went.
+    """Search, verify and export the audit log of calls, decisions and outcomes.
 
-    What is recorded, and for how long, stands in the settings, under `audit`.
+    The settings under `audit` choose what is recorded, and for how long.
     """
 
 
@@ -56,21 +56,31 @@ class _Time(click.ParamType[datetime]):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is neither like 90m or 2d nor like 2026-11-22T08:00", param, ctx)
+            self.fail(f"{value!r} is not a time: expected 90m, 2d or 2026-11-22T08:00", param, ctx)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         tenant_option,
-        click.option("--principal", help="Only of this caller."),
-        click.option("--tool", help="Only of this tool, prompt or resource."),
+        click.option("--principal", metavar="ID", help="Only records of this caller."),
         click.option(
-            "--decision", type=click.Choice(("allow", "deny", "approve")), help="Only these."
+            "--tool", metavar="NAME", help="Only records of this tool, prompt or resource."
         ),
-        click.option("--outcome", help="Only ok, tool_error, cancelled, crashed or an error code."),
-        click.option("--since", type=_Time(), help="Only from then on: 90m ago, or a time."),
-        click.option("--until", type=_Time(), help="Only before then."),
+        click.option(
+            "--decision",
+            type=click.Choice(("allow", "deny", "approve")),
+            help="Only this decision.",
+        ),
+        click.option(
+            "--outcome",
+            metavar="TEXT",
+            help="Only this outcome: ok, tool_error, cancelled, crashed or an error code.",
+        ),
+        click.option(
+            "--since", type=_Time(), help="Only records since then: 90m (ago), or a time."
+        ),
+        click.option("--until", type=_Time(), help="Only records before then."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -78,45 +88,53 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.option("-n", "--lines", type=click.IntRange(0, 10_000), default=20, show_default=True)
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(0, 10_000),
+    default=20,
+    show_default=True,
+    help="Number of records.",
+)
+@click.option("-f", "--follow", "follows", is_flag=True, help="Show new records, until Ctrl-C.")
 @_filters
 @json_option
 @settings_option
 def tail(settings: Settings, lines: int, follows: bool, as_json: bool, **filters: Any) -> None:
-    """Show the last records, and with --follow those that come.
+    """Show the last records, and with --follow new ones.
 
-    They come as gateways write them: those that waited on disk while the database was away come
-    late, and all of them.
+    Records that a gateway spooled to disk during an outage of the database appear late.
     """
     run(_tail(settings, filters, lines, follows, as_json))
 
 
 @click.command(name="search")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Most records."
+)
 @_filters
 @json_option
 @settings_option
 def search_(settings: Settings, limit: int, as_json: bool, **filters: Any) -> None:
-    """Find records, the newest first."""
+    """Find records, newest first."""
     records, more = run(_search(settings, filters, limit))
     if as_json:
         print_json([_facts(one) for one in records])
         return
     print_rows(COLUMNS, [_row(one) for one in records])
     if more:
-        remark(f"There are more than {limit}: --limit shows more, --until goes further back.")
+        remark(f"There are more than {limit} records: use --limit or --until.")
 
 
 @click.command(name="verify")
 @json_option
 @settings_option
 def verify_(settings: Settings, as_json: bool) -> None:
-    """Find out whether records were changed, removed, put in or reordered.
+    """Verify that no record was changed, removed, inserted or reordered.
 
-    It names each place where a chain breaks, goes on behind it, and fails at the end. A chain is
-    what one gateway process wrote, or one command. The heads that --json prints, kept elsewhere,
-    also show later that the end of the newest chain was put back.
+    The command lists each break of a hash chain, and fails if there are any. A chain has the
+    records of one gateway process or one command. Store the heads that --json prints elsewhere, to
+    detect a truncated chain later.
     """
     report = run(_verify(settings))
     if as_json:
@@ -131,7 +149,7 @@ def verify_(settings: Settings, as_json: bool) -> None:
 @_filters
 @settings_option
 def export_(settings: Settings, **filters: Any) -> None:
-    """Write records as JSON lines, the oldest first.
+    """Write records as JSON lines, oldest first.
 
     The hash of a record is SHA-256, or HMAC-SHA-256 with audit.key, over the bytes of the hash
     before it in its chain, followed by the line without its last member, `hash`.
@@ -232,13 +250,13 @@ def _print_report(report: ChainReport) -> None:
         where = f"chain {one.chain_id}"
         where += "" if one.sequence is None else f", record {one.sequence}"
         say(f"{where}: {one.kind.replace('_', ' ')}: {one.text}", "red")
-    verdict = "All whole."
+    verdict = "All chains are intact."
     if report.problems:
         more = "at least " if len(report.problems) == PROBLEMS else ""
         verdict = (
-            f"{report.bad} bad, {report.missing} missing, {more}{len(report.problems)} breaks."
+            f"{report.bad} invalid, {report.missing} missing, {more}{len(report.problems)} breaks."
         )
-    say(f"{report.records} good records in {len(report.heads)} chains. {verdict}")
+    say(f"{report.records} valid records in {len(report.heads)} chains. {verdict}")
 
 
 def _row(one: RecordedEntry) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ sources: {}
 def init(path: Path, force: bool) -> None:
     """Write a commented settings file to PATH [default: toolgate.yaml].
 
-    Nothing needs one: all settings have defaults.
+    The file is optional: all settings have defaults.
     """
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -72,7 +72,7 @@ def init(path: Path, force: bool) -> None:
 SHELLS = ("bash", "fish", "zsh")
 
 
-@click.command(short_help="Complete commands in your shell.")
+@click.command(short_help="Print a script for shell completion.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
@@ -94,8 +94,8 @@ def completion(ctx: click.Context, shell: str) -> None:
 def config() -> None:
     """Show and check the settings.
 
-    The defaults, then the settings file, then variables such as TOOLGATE_SERVER__PORT for
-    server.port; each over the last.
+    Environment variables such as TOOLGATE_SERVER__PORT override the settings file, which overrides
+    the defaults.
     """
 
 
@@ -119,37 +119,37 @@ def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
 def check(ctx: click.Context, settings: Settings) -> None:
     """Check the settings file and the environment; exit code 2 names every mistake.
 
-    A server.host where `toolgate serve` would not listen is one. Warned of are files that are not
-    there, addresses that do not answer, a Redis that is away, sources that are not imported yet or
-    no longer named, and patterns of rules, limits, guardrails and toolsets that match nothing in
-    the database, as far as that can be read. `toolgate doctor` looks further.
+    A server.host where `toolgate serve` refuses to listen is a mistake. Warnings name missing
+    files, unreachable addresses and Redis servers, sources that are not imported yet or no longer
+    in the settings, and patterns of rules, limits, guardrails and toolsets without a match in the
+    database, if that can be read. `toolgate doctor` checks more.
     """
     check_exposure(settings.server.host, settings.auth)
-    _warn_of_the_world(settings)
-    _warn_of_idle(settings)
+    _warn_of_environment(settings)
+    _warn_of_patterns(settings)
     count = len(settings.sources)
     say(f"Valid: {_origin(ctx)}; {'1 source' if count == 1 else f'{count} sources'}.")
 
 
 @config.command(short_help="Print the JSON Schema of the settings file.")
 def schema() -> None:
-    """Print the JSON Schema of the settings file, from which editors complete it."""
+    """Print the JSON Schema of the settings file, for completion in editors."""
     print_json(json_schema())
 
 
-def _warn_of_the_world(settings: Settings) -> None:
+def _warn_of_environment(settings: Settings) -> None:
     checks = [*run(gathered(world(settings))), *run(gathered(wings(settings)))]
     found = [one for one in checks if one.status != "ok"]
     for one in [*found, *(run(unimported(settings)) if settings.sources else ())]:
         click.echo(f"toolgate: warning: {one.detail}", err=True)
 
 
-def _warn_of_idle(settings: Settings) -> None:
+def _warn_of_patterns(settings: Settings) -> None:
     found = run(idle_in_registry(settings))
     for one in found or ():
         click.echo(f"toolgate: warning: {one}", err=True)
     if found is None:
-        text = "whether rules and toolsets match anything is not known: the database cannot be read"
+        text = "patterns of rules and toolsets are unchecked: the database cannot be read"
         click.echo(f"toolgate: {text}", err=True)
 
 
@@ -160,15 +160,17 @@ def _origin(ctx: click.Context) -> str:
 
 
 @click.command()
-@click.option("--status", "only_status", is_flag=True, help="Show what is applied; change nothing.")
+@click.option(
+    "--status", "only_status", is_flag=True, help="Show the state of migrations; apply none."
+)
 @json_option
 @settings_option
 def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
-    """Bring the database to this release: apply the migrations that it lacks.
+    """Apply pending migrations to the database.
 
-    Those of wings are applied if the settings switch them on. Other commands, `serve` included, do
-    it by themselves; this one is for those who give the right to change tables to an administrator
-    only.
+    Migrations of a wing are applied if the settings enable it. Other commands, `serve` included,
+    apply migrations themselves; this command is for installations where only an administrator has
+    the right to change tables.
     """
     applied, states = run(_migrate(settings, only_status))
     if as_json:
@@ -179,7 +181,7 @@ def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
         [(state.component, state.name, _when(state)) for state in states],
     )
     if not only_status:
-        say(f"Applied now: {', '.join(applied) or 'nothing, all was there'}.")
+        say(f"Applied now: {', '.join(applied) or 'nothing, the database is up to date'}.")
 
 
 def _when(state: MigrationState) -> str:

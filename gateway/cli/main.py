@@ -11,50 +11,59 @@ from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.wings.table import WINGS
 
 COMMANDS = {
-    "init": ("gateway.cli.installation:init", "Write a settings file to begin with."),
+    "init": ("gateway.cli.installation:init", "Write a commented settings file."),
     "import": (
         "gateway.cli.imports.command:import_",
-        "Turn a service, or an MCP server, into tools.",
+        "Import tools from a service or an MCP server.",
     ),
-    "serve": ("gateway.cli.serve.command:serve", "Serve the tools to MCP and JSON-RPC clients."),
+    "serve": ("gateway.cli.serve.command:serve", "Serve tools to MCP and JSON-RPC clients."),
     "tools": ("gateway.cli.tools.command:tools", "List, show, search, call and approve tools."),
     "sources": (
         "gateway.cli.sources.command:sources",
-        "List, compare and care for what was imported.",
+        "List, compare, update and remove sources.",
     ),
-    "search": ("gateway.cli.search.command:search", "Measure and explain how tools are found."),
-    "embed": ("gateway.cli.embed.command:embed", "Look after the vectors that tools are found by."),
-    "worker": ("gateway.cli.embed.worker:worker", "Make vectors and run jobs beside the gateways."),
+    "search": ("gateway.cli.search.command:search", "Measure and explain the search for tools."),
+    "embed": (
+        "gateway.cli.embed.command:embed",
+        "Show and repair the embeddings of tools and skills.",
+    ),
+    "worker": ("gateway.cli.embed.worker:worker", "Run a worker process for embeddings and jobs."),
     "skills": (
         "gateway.cli.skills.command:skills",
-        "Instructions for a kind of work, with its tools.",
+        "Import, list and change skills.",
     ),
-    "agents": ("gateway.cli.skills.agents:agents", "Who has which skills."),
-    "policy": ("gateway.cli.access.policy:policy", "Say who may do what, and why."),
-    "approvals": ("gateway.cli.access.approvals:approvals", "Agree to calls that wait for it."),
-    "secrets": ("gateway.cli.access.secrets:secrets", "Store secrets of sources, encrypted."),
-    "token": ("gateway.cli.access.token:token", "Make, show and revoke tokens."),
-    "keys": ("gateway.cli.access.keys:keys", "API keys for machines."),
+    "agents": ("gateway.cli.skills.agents:agents", "List and change agents and their skills."),
+    "policy": ("gateway.cli.access.policy:policy", "List, explain and change policy rules."),
+    "approvals": (
+        "gateway.cli.access.approvals:approvals",
+        "Approve or deny calls that wait for approval.",
+    ),
+    "secrets": ("gateway.cli.access.secrets:secrets", "Store encrypted credentials of sources."),
+    "token": ("gateway.cli.access.token:token", "Create, inspect and revoke tokens."),
+    "keys": ("gateway.cli.access.keys:keys", "Create, list and revoke API keys."),
     "admin": (
         "gateway.cli.running.admin:admin",
         "Call operations of a running gateway's admin API.",
     ),
-    "jobs": ("gateway.cli.running.jobs:jobs", "Imports and other long work of a running gateway."),
-    "sessions": ("gateway.cli.running.sessions:sessions", "Open sessions at a gateway that runs."),
-    "status": ("gateway.cli.running.sessions:status", "Show how a gateway is that runs."),
-    "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),
+    "jobs": ("gateway.cli.running.jobs:jobs", "List, await and cancel jobs of a running gateway."),
+    "sessions": (
+        "gateway.cli.running.sessions:sessions",
+        "List and end sessions at a running gateway.",
+    ),
+    "status": ("gateway.cli.running.sessions:status", "Show the status of a running gateway."),
+    "audit": ("gateway.cli.audit:audit", "Search, verify and export the audit log."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
-    "migrate": ("gateway.cli.installation:migrate", "Bring the database to this release."),
+    "migrate": ("gateway.cli.installation:migrate", "Migrate the database to this release."),
     "doctor": (
         "gateway.cli.doctor.command:doctor",
-        "Find out what is wrong, and what to do about it.",
+        "Check the installation and suggest remedies.",
     ),
-    "completion": ("gateway.cli.installation:completion", "Complete commands in your shell."),
+    "completion": ("gateway.cli.installation:completion", "Print a script for shell completion."),
 }
 COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in WINGS.items()}
 
-MEANT = {
+ALIASES = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),
     **dict.fromkeys(("add", "load"), "import"),
     **dict.fromkeys(("check", "health"), "doctor"),
@@ -64,14 +73,14 @@ MEANT = {
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
-    meant=MEANT,
+    aliases=ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @config_option
 @click.version_option(package_name="toolgate", prog_name="toolgate")
 @click.pass_context
 def cli(ctx: click.Context, config_file: str | None) -> None:
-    """One gateway in front of all your services, MCP servers among them.
+    """Toolgate is one gateway in front of all your services and MCP servers.
 
     \b
     A first run:
@@ -82,7 +91,7 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no database,
-    4 done, but there is what --fail-on names, 130 interrupted.
+    4 done, but an outcome of --fail-on occurred, 130 interrupted.
     """
     ctx.meta[CONFIG_FILE] = config_file
 

@@ -39,23 +39,27 @@ class ParityOptions:
 
 
 @click.command()
-@click.option("--target", metavar="URL", required=True, help="The server to test.")
-@click.option("--against", metavar="URL", help="A second server; show where the two differ.")
-@click.option("--vectors", type=FOLDER, metavar="DIR", help="Vectors [default: ours].")
-@click.option("--only", multiple=True, metavar="ID", help="These vectors only, as in 'L3*'.")
+@click.option("--target", metavar="URL", required=True, help="Server to test.")
+@click.option("--against", metavar="URL", help="Second server; show the differences.")
+@click.option(
+    "--vectors", type=FOLDER, metavar="DIR", help="Folder of vectors [default: the bundled ones]."
+)
+@click.option(
+    "--only", multiple=True, metavar="ID", help="Only these vectors, as in 'L3*'; repeatable."
+)
 @click.option(
     "--compat",
     type=click.Choice(["strict", "spec"]),
     default="strict",
     show_default=True,
-    help="How the target's portal paths answer (its setting portal.compat).",
+    help="Compatibility of the target's portal paths (its portal.compat).",
 )
 @click.option(
     "--expect",
     type=click.Choice(["toolgate", "legacy"]),
     default="toolgate",
     show_default=True,
-    help="Whose answers are right: Toolgate's, or those of light-hybrid-4j.",
+    help="Expected responses: of Toolgate or of light-hybrid-4j.",
 )
 @click.option(
     "--key",
@@ -63,18 +67,30 @@ class ParityOptions:
     metavar="FILE",
     help="Private key (PEM) that the target trusts [default: the one beside the vectors].",
 )
-@click.option("--query-path", metavar="PATH", default=QUERY, show_default=True)
-@click.option("--command-path", metavar="PATH", default=COMMAND, show_default=True)
-@click.option("--rpc-path", metavar="PATH", help=f"[default: {RPC}; with --expect legacy none]")
+@click.option(
+    "--query-path", metavar="PATH", default=QUERY, show_default=True, help="Path or URL of queries."
+)
+@click.option(
+    "--command-path",
+    metavar="PATH",
+    default=COMMAND,
+    show_default=True,
+    help="Path or URL of commands.",
+)
+@click.option(
+    "--rpc-path",
+    metavar="PATH",
+    help=f"Path or URL of JSON-RPC [default: {RPC}; none with --expect legacy].",
+)
 @click.option(
     "--against-path",
     "against_paths",
     multiple=True,
     metavar="NAME=PATH",
-    help="Where --against has query, command or rpc, if not where the target has it.",
+    help="Path of query, command or rpc at --against [default: as at the target].",
 )
 @click.option("--timeout", "timeout_s", type=Number(min=0.1), default=30, metavar="S",
-              help="Seconds for one answer.", show_default=True)  # fmt: skip
+              help="Timeout of a response, in seconds.", show_default=True)  # fmt: skip
 @json_option
 def parity(
     target: str,
@@ -94,9 +110,9 @@ def parity(
     """Test a server with the parity vectors.
 
     They cover the legacy payload, JSON-RPC, and batches. The target can be Toolgate,
-    light-hybrid-4j, or a rewrite of it in any language. It must offer the services that the
-    vectors call, and trust their key: tests/vectors/hybrid/README.md of the source has both. A
-    PATH may be a whole URL, and an empty one says that there is none.
+    light-hybrid-4j, or another implementation. It must have the services that the vectors call, and
+    trust their key: see tests/vectors/hybrid/README.md in the source. A PATH can be a whole URL; an
+    empty PATH means that the target does not have it.
 
     \b
     Examples:
@@ -107,8 +123,8 @@ def parity(
       toolgate parity --target http://localhost:8765 \\
           --against http://localhost:8080
 
-    Exit codes: 0 all passed, or the ledger explains every difference (the other server
-    answers as it says of light-hybrid-4j); 1 not.
+    Exit codes: 0 if all vectors passed, or if the ledger of light-hybrid-4j explains all
+    differences; else 1.
     """
     if expect == "legacy" and (compat == "spec" or against):
         fail("--expect legacy goes with neither --compat spec nor --against", USAGE)
@@ -162,21 +178,21 @@ async def _parity(
             await equipped(sender, suite, due.due, tokens)
         outcomes = await _outcomes(senders, due, tokens, wanted.legacy)
     if len(servers) == 1:
-        return _tell(wanted, due, [one for [one] in outcomes], as_json)
-    return _tell_differences(wanted, due, [(one, other) for one, other in outcomes], as_json)
+        return _report(wanted, due, [one for [one] in outcomes], as_json)
+    return _report_differences(wanted, due, [(one, other) for one, other in outcomes], as_json)
 
 
 def _selected(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
     runs = list(suite.runs)
     for pattern in only:
-        if not any(_meant(run, pattern) for run in runs):
+        if not any(_matches(run, pattern) for run in runs):
             near = get_close_matches(pattern, [run.vector.id for run in runs], n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             fail(f"--only: there is no vector {pattern!r} in {suite.folder}.{hint}", USAGE)
-    return [run for run in runs if not only or any(_meant(run, one) for one in only)]
+    return [run for run in runs if not only or any(_matches(run, one) for one in only)]
 
 
-def _meant(run: VectorRun, pattern: str) -> bool:
+def _matches(run: VectorRun, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (run.label, run.vector.id))
 
 
@@ -195,12 +211,12 @@ def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
         yield iter(progress.track(runs, description="vectors"))
 
 
-def _tell(
+def _report(
     wanted: ParityOptions, due: VectorPlan, outcomes: Sequence[VectorOutcome], as_json: bool
 ) -> bool:
     passed = all(outcome.passed for outcome in outcomes)
     if as_json:
-        print_json({**_asked(wanted), **report.as_json(due, outcomes)})
+        print_json({**_facts(wanted), **report.as_json(due, outcomes)})
         return passed
     if not passed:
         print_rows(report.COLUMNS, report.failure_rows(outcomes))
@@ -213,7 +229,7 @@ def _tell(
     return passed
 
 
-def _tell_differences(
+def _report_differences(
     wanted: ParityOptions,
     due: VectorPlan,
     pairs: Sequence[tuple[VectorOutcome, VectorOutcome]],
@@ -222,7 +238,7 @@ def _tell_differences(
     found = [difference for pair in pairs for difference in compare(*pair)]
     unexplained = [one for one in found if one.reason is None]
     if as_json:
-        print_json({**_asked(wanted), **report.comparison_json(due, len(due.due), found)})
+        print_json({**_facts(wanted), **report.comparison_json(due, len(due.due), found)})
         return not unexplained
     if unexplained:
         columns = ("VECTOR", "WHERE", "TARGET", "AGAINST")
@@ -240,6 +256,6 @@ def _tell_differences(
     return not unexplained
 
 
-def _asked(wanted: ParityOptions) -> dict[str, Any]:
+def _facts(wanted: ParityOptions) -> dict[str, Any]:
     asked = {"target": wanted.target, "compat": wanted.compat}
     return asked if wanted.against is None else {**asked, "against": wanted.against}

@@ -12,23 +12,26 @@ Json = dict[str, Any]
 
 REFS = "#/components/schemas/{name}"
 PROBLEMS = {
-    400: "The request cannot be read.",
-    401: "Nobody knows who asks.",
-    403: "Who asks may not.",
-    404: "There is no such thing.",
-    406: "Answers are application/json.",
-    409: "It does not go with what there is, or the same request still runs.",
-    412: "It is not as the condition says.",
-    413: "The body is too large.",
-    415: "The body has to be application/json.",
-    422: "It can be read, and cannot be done.",
-    428: "It needs a condition.",
+    400: "The request is malformed.",
+    401: "Authentication is required, or the credentials are invalid.",
+    403: "The caller lacks the permission.",
+    404: "The resource does not exist.",
+    406: "The response can only be application/json.",
+    409: "The request conflicts with the current state, or with the same request in progress.",
+    412: "A precondition failed: the resource has changed.",
+    413: "The request body is too large.",
+    415: "The request body must be application/json.",
+    422: "The request is invalid.",
+    428: "The request needs a precondition (If-Match or If-None-Match).",
     429: "Too many requests; try again later.",
-    503: "Not now; try again later.",
+    503: "The service is unavailable; try again later.",
 }
 AGAIN = frozenset({429, 503})  # with Retry-After
-TITLES = {200: "Done.", 201: "Made.", 202: "Begun.", 204: "Done; there is nothing to tell."}
-SCOPES = "The scope that it takes; `admin` opens everything, `admin:read` all that is read."
+TITLES = {200: "Success.", 201: "Created.", 202: "Accepted.", 204: "Success, without a body."}
+SCOPES = (
+    "Each operation names the scope that it requires; `admin` permits all operations, `admin:read` "
+    "all that read."
+)
 
 
 def describe(
@@ -79,7 +82,7 @@ class _Schemas:
 
 
 def _operation(one: Operation, schemas: _Schemas) -> Json:
-    said: Json = {
+    row: Json = {
         "operationId": one.id,
         "summary": one.summary,
         "tags": [one.tag],
@@ -88,11 +91,11 @@ def _operation(one: Operation, schemas: _Schemas) -> Json:
         "security": [{"token": _scopes(one)}, {"key": _scopes(one)}],
     }
     if one.body is not None:
-        said["requestBody"] = {
+        row["requestBody"] = {
             "required": not one.optional_body,
             "content": {"application/json": {"schema": schemas.of(one.body)}},
         }
-    return said
+    return row
 
 
 def _scopes(one: Operation) -> list[str]:
@@ -106,10 +109,10 @@ def _parameters(one: Operation) -> Iterator[Json]:
         yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
     if one.method == "POST":
         schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
-        text = "The same request with the same key is done once."
+        text = "Requests with the same key are executed once."
         yield {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": text}
     if one.job is not None and not one.job.always:
-        text = f"{RESPOND_ASYNC}: as a job, which is answered at once (RFC 7240)."
+        text = f"{RESPOND_ASYNC}: run as a job, which is returned at once (RFC 7240)."
         schema = {"type": "string"}
         yield {"name": "Prefer", "in": "header", "schema": schema, "description": text}
     if one.match or one.method == "GET":
@@ -144,7 +147,7 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
     if one.creates:
         yield "201", {**done, "description": TITLES[201]}
     if one.method == "GET":
-        yield "304", {"description": "As it was.", "headers": _headers("X-Request-Id", "ETag")}
+        yield "304", {"description": "Not modified.", "headers": _headers("X-Request-Id", "ETag")}
     for status in sorted({*_statuses(one), *one.problems}):
         yield str(status), {"$ref": f"#/components/responses/{status}"}
 
@@ -152,7 +155,11 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
 def _accepted(schemas: _Schemas) -> Json:
     headers = _headers("X-Request-Id", "Location", "Preference-Applied")
     content = {"application/json": {"schema": schemas.of(JobView)}}
-    return {"description": "It runs as this job.", "headers": headers, "content": content}
+    return {
+        "description": "The operation runs as this job.",
+        "headers": headers,
+        "content": content,
+    }
 
 
 def _statuses(one: Operation) -> Iterator[int]:

@@ -90,7 +90,9 @@ def conflict(detail: str) -> ProblemDetails:
 def changed() -> ProblemDetails:
     """412: the resource no longer has the ETag of If-Match."""
     return ProblemDetails(
-        412, "precondition-failed", "It is not as the condition says: read it again."
+        412,
+        "precondition-failed",
+        "The resource has changed: read it again, and repeat the change with its new ETag.",
     )
 
 

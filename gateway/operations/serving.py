@@ -242,7 +242,7 @@ class OperationServer:
         if not operation.match or (wanted is None and not new_only):
             if operation.match == "required":
                 new = ", or If-None-Match: * for what is new" if operation.creates else ""
-                text = f"It needs If-Match with the ETag of what is to be changed{new}."
+                text = f"Expected If-Match with the ETag of the resource{new}."
                 raise ProblemDetails(428, "precondition-required", text)
             return None
         try:

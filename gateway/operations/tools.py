@@ -38,19 +38,19 @@ HINTS: Mapping[Effect, Annotations] = {
 }
 _IF_MATCH = {
     "type": "string",
-    "description": "The ETag of what is to be changed, which the tool that shows it tells: then it "
-    'is changed only while it is still like that. "*": whatever it is like.',
+    "description": "ETag of the resource, as the tool that reads it returned it: the change is "
+    'made only if the resource has not changed since. "*": change any version.',
 }
 _IF_NONE_MATCH = {
     "const": "*",
-    "description": "Only where there is none yet: instead of if_match for what is new.",
+    "description": "Create the resource, only if it does not exist; used instead of if_match.",
 }
 
 
 _AS_JOB = {
     "type": "boolean",
-    "description": "Answer at once with a job that does it, for what takes long: getJob shows how "
-    "far it is, and its result.",
+    "description": "Run the operation as a job and return the job at once: getJob shows its "
+    "progress and its result.",
 }
 
 
@@ -60,7 +60,7 @@ class OperationCatalogs:
     def __init__(self, operations: Iterable[Operation], shaping: Shaping) -> None:
         tools = [one for one in operations if not one.no_tool]
         self._opened_by = {one.id: scopes_of(one.scope) for one in tools}
-        self._telling = frozenset().union(*self._opened_by.values())
+        self._scopes = frozenset().union(*self._opened_by.values())
         changing = (self._opened_by[one.id] for one in tools if one.effect != "read")
         self._changing = frozenset().union(*changing)
         self._shaping = shaping
@@ -70,11 +70,11 @@ class OperationCatalogs:
     def of(self, scopes: frozenset[str]) -> Catalog:
         """The tools that a caller with these scopes sees and may call. Those that take no scope are
         shown with others of their effect only."""
-        telling = scopes & self._telling
-        view = self._views.use(telling)
+        known = scopes & self._scopes
+        view = self._views.use(known)
         if view is None:
-            tools = [tool for tool in self.whole.tools if self._opens(telling, tool)]
-            view = self._views.put(telling, self._catalog(tools))
+            tools = [tool for tool in self.whole.tools if self._opens(known, tool)]
+            view = self._views.put(known, self._catalog(tools))
         return view
 
     def _opens(self, scopes: frozenset[str], tool: Tool) -> bool:
@@ -101,7 +101,7 @@ def draft_of(operation: Operation, binding: Binding) -> ToolDraft:
 
 
 def description_of(operation: Operation) -> str:
-    needs = f"It takes the scope {operation.scope}." if operation.scope else ""
+    needs = f"Required scope: {operation.scope}." if operation.scope else ""
     return " ".join(filter(None, (operation.summary, operation.details, needs)))
 
 

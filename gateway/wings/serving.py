@@ -45,7 +45,7 @@ from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import TextContent, Tool, ToolDraft, ToolResult
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-ABOUT = "A token needs the scope that an operation names."
+ABOUT = "Each operation names the scope that it requires."
 KINDS = {  # of problems, by the fault of a call
     MethodNotFound: (404, "not-found"),
     InvalidParams: (422, "invalid"),
@@ -55,7 +55,7 @@ KINDS = {  # of problems, by the fault of a call
 
 
 def not_open(name: str) -> ProblemDetails:
-    return unavailable(f"The wing {name} is not open; try again later.")
+    return unavailable(f"The wing {name} is unavailable; try again later.")
 
 
 def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
@@ -146,7 +146,7 @@ class WingOperations(OperationUpstream):
         identity = context.identity
         wanted = operation.scope if self._verify_scope and identity.verified else ""
         if wanted and wanted not in identity.scopes:
-            raise Forbidden(f"{tool.name} takes the scope {wanted}")
+            raise Forbidden(f"{tool.name} requires the scope {wanted}")
         return operation
 
 
@@ -190,7 +190,7 @@ class WingApi(OperationApi):
         async def description(_asked: OperationInput) -> Any:
             return described()
 
-        why = "it is about HTTP; lists describe tools"
+        why = "it describes the HTTP API; lists describe tools"
         id_, text, kind = f"{self._wing.name}_openapi", "Describe this API.", dict[str, Any]
         document = Operation(id_, "GET", "/openapi.json", text, "", description, kind, no_tool=why)
         all_ = (*operations, document)

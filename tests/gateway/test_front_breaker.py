@@ -46,7 +46,7 @@ async def test_a_service_that_is_away_is_spared(settings: Settings, service: Rec
             assert "more than 10 levels (limits.json_depth)" in told, path
             assert 200 <= status < 500
         [check] = await to_thread.run_sync(lambda: list(serving(served_at(settings, client.url))))
-        assert check.detail == "pets: it fails, so calls to it are refused"
+        assert check.detail == "pets: its circuit breaker is open, so calls to it are refused"
     assert service.requests == []
 
 

@@ -310,7 +310,7 @@ async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> No
         _, ready, _ = await got(client, "/ready")
         assert (ready["status"], ready["wing toy"]) == ("degraded", "failed")
         status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"})
-        assert (status, problem["detail"]) == (503, "The wing toy is not open; try again later.")
+        assert (status, problem["detail"]) == (503, "The wing toy is unavailable; try again later.")
         assert (await got(client, "/toy-app"))[0] == 503
         LIFE.append("repaired")
         with anyio.fail_after(DEADLINE_S):

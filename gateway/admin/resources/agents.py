@@ -66,7 +66,7 @@ class AgentOperations:
             ),
             Operation("getAgent", "GET", one, "Show an agent.", READ, self.get, AgentView),
             Operation(
-                "putAgent", "PUT", one, "Add an agent, or describe it anew; its skills stay.",
+                "putAgent", "PUT", one, "Add or update an agent; its skills stay.",
                 WRITE, self.put, AgentView, body=AgentRequest, creates=True, match="optional",
             ),
             Operation(
@@ -74,11 +74,11 @@ class AgentOperations:
                 self.delete, status=204, match="optional",
             ),
             Operation(
-                "grantSkills", "POST", f"{one}/skills", "Give an agent skills.", WRITE,
+                "grantSkills", "POST", f"{one}/skills", "Grant skills to an agent.", WRITE,
                 self.grant, AgentView, body=SkillGrant, match="optional", of="getAgent",
             ),
             Operation(
-                "revokeSkills", "DELETE", f"{one}/skills/{{skill}}", "Take a skill from an agent.",
+                "revokeSkills", "DELETE", f"{one}/skills/{{skill}}", "Revoke a skill of an agent.",
                 WRITE, self.revoke, status=204, match="optional", of="getAgent",
             ),
         )  # fmt: skip

@@ -52,21 +52,21 @@ class EmbeddingOperations:
     def operations(self) -> Sequence[Operation]:
         return (
             Operation(
-                "getEmbeddings", "GET", "/embeddings", "Tell how far embeddings are.", READ,
+                "getEmbeddings", "GET", "/embeddings", "Show the state of embeddings.", READ,
                 self.status, EmbeddingStatus,
             ),
             Operation(
                 "refreshEmbeddings", "POST", "/embeddings/refresh",
-                "Make the vectors of some tools anew.", WRITE, self.refresh, Queued, body=Refresh,
+                "Queue tools for new embeddings.", WRITE, self.refresh, Queued, body=Refresh,
                 problems=(404,),
             ),
             Operation(
-                "retryEmbeddings", "POST", "/embeddings/retry", "Try again what has failed.",
+                "retryEmbeddings", "POST", "/embeddings/retry", "Retry failed embeddings.",
                 WRITE, self.retry, Queued, body=Retry, optional_body=True, problems=(404,),
             ),
             Operation(
                 "backfillEmbeddings", "POST", "/embeddings/backfill",
-                "Make the vectors that are missing, of all tenants.", WRITE, self.backfill, Queued,
+                "Create missing embeddings of all tenants.", WRITE, self.backfill, Queued,
                 job=AsJob(always=True, lock="embeddings", once=True),
             ),
         )  # fmt: skip

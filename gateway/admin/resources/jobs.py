@@ -44,23 +44,23 @@ class JobOperations:
         one, views = "/jobs/{job}", self._views
         return (
             Operation(
-                "listJobs", "GET", "/jobs", "List jobs, the newest first.", "", views.list,
+                "listJobs", "GET", "/jobs", "List jobs, newest first.", "", views.list,
                 ListPage[JobView], query=JobFilter,
             ),
             # before those of one job, whose pattern its path fits, too
             Operation(
                 "removeEndedJobs", "POST", "/jobs/removal",
-                "Remove jobs of all tenants that ended long ago (jobs.keep_days).", WRITE,
+                "Remove jobs of all tenants that ended more than jobs.keep_days days ago.", WRITE,
                 self.remove_ended, Removed,
                 job=AsJob(always=True, lock="removal", once=True, schedule=DAILY),
             ),
             Operation(
-                "getJob", "GET", one, "Show a job: its progress, or its result.", "", views.get,
+                "getJob", "GET", one, "Show the progress or the result of a job.", "", views.get,
                 JobView,
             ),
             Operation(
                 "cancelJob", "DELETE", one,
-                "Cancel a job. One that runs ends a moment later; one that has ended stays.", "",
+                "Cancel a job. A running job ends a moment later; an ended job stays.", "",
                 views.cancel, JobView,
             ),
         )  # fmt: skip

@@ -97,12 +97,12 @@ class KeyOperations:
                 query=Paging,
             ),
             Operation(
-                "createKey", "POST", "/keys", "Make a key.", WRITE, self.create, MadeKey, 201,
-                body=NewKey, no_tool="its answer holds a key, which no model is to see",
+                "createKey", "POST", "/keys", "Create an API key.", WRITE, self.create, MadeKey,
+                201, body=NewKey, no_tool="its answer holds a key, which no model is to see",
             ),
             Operation("getKey", "GET", key, "Show a key.", READ, self.get, ApiKey),
             Operation(
-                "revokeKey", "DELETE", key, "Revoke a key, at once and for good.", WRITE,
+                "revokeKey", "DELETE", key, "Revoke an API key permanently.", WRITE,
                 self.revoke, status=204,
             ),
             Operation(
@@ -110,15 +110,16 @@ class KeyOperations:
                 self.revocations, ListPage[Revocation], query=Paging,
             ),
             Operation(
-                "revokeTokens", "POST", "/revocations", "Revoke a token, or all of somebody's.",
-                WRITE, self.revoke_tokens, Revocation, 201, body=NewRevocation,
+                "revokeTokens", "POST", "/revocations",
+                "Revoke a token, or all tokens of a principal.", WRITE, self.revoke_tokens,
+                Revocation, 201, body=NewRevocation,
             ),
             Operation(
                 "getRevocation", "GET", revocation, "Show a revocation.", READ,
                 self.revocation, Revocation,
             ),
             Operation(
-                "deleteRevocation", "DELETE", revocation, "Let the tokens be good again.", WRITE,
+                "deleteRevocation", "DELETE", revocation, "Delete a revocation.", WRITE,
                 self.forget, status=204,
             ),
         )  # fmt: skip
@@ -194,7 +195,7 @@ def check_principal(asked: OperationInput, principal: str | None) -> None:
     Problem."""
     own = asked.principal
     if principal not in (None, own.id) and ALL not in own.scopes:
-        detail = "Only who has admin can make keys of another principal."
+        detail = "Keys of another principal require the scope admin."
         raise ProblemDetails(403, "insufficient-scope", detail)
 
 

@@ -75,15 +75,15 @@ class ManualToolOperations:
         one = "/tools/{tool}"
         return (
             Operation(
-                "createTool", "POST", "/tools", "Make a tool by hand.", WRITE, self.create,
+                "createTool", "POST", "/tools", "Create a manual tool.", WRITE, self.create,
                 ToolView, 201, body=ToolRequest,
             ),
             Operation(
-                "editTool", "PUT", one, "Change what is said of a tool.", WRITE, self.edit,
+                "editTool", "PUT", one, "Change the description of a tool.", WRITE, self.edit,
                 ToolView, body=ToolEdit, match="optional", of="getTool",
             ),
             Operation(
-                "deleteTool", "DELETE", one, "Remove a tool that was made by hand.", WRITE,
+                "deleteTool", "DELETE", one, "Remove a manual tool.", WRITE,
                 self.delete, status=204, match="optional", problems=(422,),
             ),
         )  # fmt: skip

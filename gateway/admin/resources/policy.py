@@ -94,8 +94,8 @@ class PolicyOperations:
             ),
             Operation("getRule", "GET", rule, "Show a rule.", READ, self.get, RuleView),
             Operation(
-                "putRule", "PUT", rule, "Write a rule.", WRITE, self.put, RuleView, body=Rule,
-                match="required", creates=True, problems=(409,),
+                "putRule", "PUT", rule, "Create or replace a rule.", WRITE, self.put, RuleView,
+                body=Rule, match="required", creates=True, problems=(409,),
             ),
             Operation(
                 "deleteRule", "DELETE", rule, "Delete a rule.", WRITE, self.delete, status=204,
@@ -105,7 +105,7 @@ class PolicyOperations:
                 "explain",
                 "POST",
                 "/policy/explanations",
-                "Tell what somebody may do, and why.",
+                "Explain the decision on a call.",
                 READ,
                 self.explain,
                 Explanation,
@@ -113,15 +113,15 @@ class PolicyOperations:
                 problems=(404,),
             ),
             Operation(
-                "listApprovals", "GET", "/approvals", "List the calls that wait.", READ,
+                "listApprovals", "GET", "/approvals", "List calls that wait for approval.", READ,
                 self.waiting, ListPage[Approval], query=Paging,
             ),
             Operation(
-                "getApproval", "GET", approval, "Show a call that waits, or waited.", READ,
-                self.approval, Approval,
+                "getApproval", "GET", approval, "Show a call that waits or waited for approval.",
+                READ, self.approval, Approval,
             ),
             Operation(
-                "decide", "POST", f"{approval}/decision", "Agree to a call, or do not.", WRITE,
+                "decide", "POST", f"{approval}/decision", "Approve or deny a call.", WRITE,
                 self.decide, Approval, body=Decide,
             ),
         )  # fmt: skip

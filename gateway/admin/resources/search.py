@@ -44,8 +44,8 @@ class SearchOperations:
     def operations(self) -> Sequence[Operation]:
         return (
             Operation(
-                "searchTools", "POST", "/search", "Find tools by what they do.", READ, self.search,
-                SearchHits, body=SearchRequest,
+                "searchTools", "POST", "/search", "Search tools by what they do.", READ,
+                self.search, SearchHits, body=SearchRequest,
             ),
         )  # fmt: skip
 

@@ -52,7 +52,7 @@ class SessionOperations:
             ),
             Operation("getSession", "GET", one, "Show a session.", read, self.get, SessionView),
             Operation(
-                "endSession", "DELETE", one, "End a session, at all gateways.", write, self.end,
+                "endSession", "DELETE", one, "End a session at all gateways.", write, self.end,
                 status=204,
             ),
         )  # fmt: skip

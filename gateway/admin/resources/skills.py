@@ -140,25 +140,25 @@ class SkillOperations:
                 self.delete, Freed, match="optional", problems=(422,),
             ),
             Operation(
-                "exportSkill", "GET", f"{one}/export", "Give a skill with its files.", READ,
+                "exportSkill", "GET", f"{one}/export", "Show a skill with its files.", READ,
                 self.export, SkillExport,
             ),
             Operation(
-                "linkTools", "POST", f"{one}/tools", "Give a skill tools.", WRITE, self.link,
+                "linkTools", "POST", f"{one}/tools", "Link tools to a skill.", WRITE, self.link,
                 SkillView, body=ToolLinks, match="optional", of="getSkill",
             ),
             Operation(
-                "unlinkTools", "DELETE", f"{one}/tools/{{tool}}", "Take a tool from a skill.",
+                "unlinkTools", "DELETE", f"{one}/tools/{{tool}}", "Unlink a tool from a skill.",
                 WRITE, self.unlink, status=204, match="optional", of="getSkill",
             ),
             Operation(
                 "dependSkill", "PUT", f"{one}/dependencies/{{dependency}}",
-                "Let a skill depend on another.", WRITE, self.depend, SkillView,
+                "Add a dependency of a skill.", WRITE, self.depend, SkillView,
                 body=DependencyRequest, match="optional", of="getSkill",
             ),
             Operation(
                 "undependSkill", "DELETE", f"{one}/dependencies/{{dependency}}",
-                "Let a skill depend on another no longer.", WRITE, self.undepend, status=204,
+                "Remove a dependency of a skill.", WRITE, self.undepend, status=204,
                 match="optional", of="getSkill",
             ),
             Operation(

@@ -113,7 +113,7 @@ class SourceOperations:
                 page, query=Paging,
             ),
             Operation(
-                "importSource", "POST", "/sources", "Import a source that is new.", WRITE,
+                "importSource", "POST", "/sources", "Import a new source.", WRITE,
                 self.create, ImportResult, 201, body=Import, job=AsJob(lock="source:{body.name}"),
             ),
             Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
@@ -123,9 +123,9 @@ class SourceOperations:
             ),
             Operation(
                 "uploadDocument", "PUT", f"{one}/document",
-                "Import an uploaded source from another description.", WRITE,
+                "Import another description of an uploaded source.", WRITE,
                 self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
-                problems=(409,), no_tool="a whole document is uploaded, not said by a model",
+                problems=(409,), no_tool="models do not upload documents",
                 job=again,
             ),
             Operation(
@@ -133,7 +133,7 @@ class SourceOperations:
                 self.refresh, ImportResult, match="optional", of="getSource", job=again,
             ),
             Operation(
-                "listVersions", "GET", f"{one}/versions", "List what it was imported from.", READ,
+                "listVersions", "GET", f"{one}/versions", "List the versions of a source.", READ,
                 self.versions, ListPage[Version], query=Paging,
             ),
             Operation(

@@ -71,7 +71,7 @@ class StatusOperations:
     def operations(self) -> Sequence[Operation]:
         return (
             Operation(
-                "getStatus", "GET", "/status", "Tell how this gateway is.", READ,
+                "getStatus", "GET", "/status", "Show the status of this gateway.", READ,
                 self.status, GatewayStatus,
             ),
             Operation(

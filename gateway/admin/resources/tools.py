@@ -35,7 +35,7 @@ Description = Annotated[
     Meta(
         pattern=r"^[^\x00]*[^\x00\s][^\x00]*" + END,
         max_length=65536,
-        description="a text that says something, of at most 65536 characters",
+        description="a text that is not blank, of at most 65536 characters",
     ),
 ]
 
@@ -136,30 +136,31 @@ class ToolOperations:
             ),
             Operation("getTool", "GET", one, "Show a tool.", READ, self.get, ToolView),
             Operation(
-                "describeTool", "PUT", f"{one}/description", "Describe a tool by hand.", WRITE,
-                self.describe, ToolView, body=DescribeRequest, match="optional", of="getTool",
+                "describeTool", "PUT", f"{one}/description", "Change the description of a tool.",
+                WRITE, self.describe, ToolView, body=DescribeRequest, match="optional",
+                of="getTool",
             ),
             Operation(
                 "resetDescription", "DELETE", f"{one}/description",
-                "Give a tool the description of its source again.", WRITE, self.reset,
+                "Restore the description of a tool from its source.", WRITE, self.reset,
                 status=204, match="optional", of="getTool", problems=(422,),
             ),
             Operation(
                 "changeMetadata", "PUT", f"{one}/metadata",
-                "Change what is known of a tool besides what it says.", WRITE, self.change,
+                "Change the metadata of a tool.", WRITE, self.change,
                 ToolView, body=Metadata, match="optional", of="getTool",
             ),
             Operation(
-                "disableTool", "POST", f"{one}/disable", "Take a tool out of service.", WRITE,
+                "disableTool", "POST", f"{one}/disable", "Disable a tool.", WRITE,
                 self.disable, ToolView, match="optional", of="getTool",
             ),
             Operation(
-                "enableTool", "POST", f"{one}/enable", "Take a tool into service again.", WRITE,
+                "enableTool", "POST", f"{one}/enable", "Enable a tool.", WRITE,
                 self.enable, ToolView, match="optional", of="getTool",
             ),
             Operation(
                 "approveTool", "POST", f"{one}/approve",
-                "Let a tool be served that waits for approval, as it was looked at.", WRITE,
+                "Approve the reviewed definition of a held tool.", WRITE,
                 self.approve, ToolView, match="required", of="getTool",
             ),
         )  # fmt: skip

@@ -14,23 +14,23 @@ from gateway.cli.common.output import print_json, print_rows, remark, say
 from registry.access.approvals import Approval, Approvals
 
 COMMANDS = {
-    "list": ("gateway.cli.access.approvals:list_", "List the calls that wait."),
+    "list": ("gateway.cli.access.approvals:list_", "List waiting calls."),
     "show": ("gateway.cli.access.approvals:show", "Show a call and its arguments."),
-    "approve": ("gateway.cli.access.approvals:approve", "Agree to a call."),
-    "deny": ("gateway.cli.access.approvals:deny", "Do not agree to a call."),
+    "approve": ("gateway.cli.access.approvals:approve", "Approve a call."),
+    "deny": ("gateway.cli.access.approvals:deny", "Deny a call."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def approvals() -> None:
-    """Look at calls that wait for an approval, and decide."""
+    """List, approve and deny calls that wait for approval."""
 
 
 @click.command(name="list")
 @json_option
 @settings_option
 def list_(settings: Settings, as_json: bool) -> None:
-    """List the calls that wait, the oldest first: id, who, what, arguments."""
+    """List waiting calls, oldest first: id, remaining time, caller, tool, arguments."""
     found = run(_waiting(settings))
     if as_json:
         print_json(found)
@@ -40,7 +40,7 @@ def list_(settings: Settings, as_json: bool) -> None:
     if not found:
         remark("No call waits for an approval.")
     else:
-        remark("To agree to one: toolgate approvals approve ID")
+        remark("To approve one: toolgate approvals approve ID")
 
 
 @click.command()
@@ -48,15 +48,15 @@ def list_(settings: Settings, as_json: bool) -> None:
 @json_option
 @settings_option
 def show(settings: Settings, approval_id: str, as_json: bool) -> None:
-    """Show the call ID: who wants to call what, with which arguments, and by which rule it waits.
+    """Show the call ID: caller, tool, arguments, and the rule that requires approval.
 
-    What a schema marks as secret, or has the name of a secret, is masked.
+    Arguments that are secret, by their schema or their name, are masked.
     """
     found = run(_get(settings, approval_id)) or _missing(approval_id)
     if as_json:
         print_json(found)
         return
-    say(f"{found.principal} calls {found.tool} of {found.source or 'nobody'}")
+    say(f"{found.principal} calls {found.tool} of {found.source or 'no source'}")
     say(f"arguments: {found.arguments}")
     say(f"rule: {found.rule}{f' ({found.reason})' if found.reason else ''}")
     decided = f" by {found.decided_by}" if found.decided_by else ""
@@ -67,9 +67,9 @@ def show(settings: Settings, approval_id: str, as_json: bool) -> None:
 @click.argument("approval_id", metavar="ID")
 @settings_option
 def approve(settings: Settings, approval_id: str) -> None:
-    """Agree to the call ID.
+    """Approve the call ID.
 
-    Its caller may make it once, with these arguments, as long as policy.approval_s says.
+    Its caller may repeat the call once with these arguments, within policy.approval_s seconds.
     """
     found = run(_decide(settings, approval_id, approve=True))
     say(f"Approved: {found.principal} may call {found.tool} once.")
@@ -79,9 +79,9 @@ def approve(settings: Settings, approval_id: str) -> None:
 @click.argument("approval_id", metavar="ID")
 @settings_option
 def deny(settings: Settings, approval_id: str) -> None:
-    """Do not agree to the call ID. Made again, it waits again."""
+    """Deny the call ID. A repeated call waits for approval again."""
     found = run(_decide(settings, approval_id, approve=False))
-    say(f"Denied: {found.principal} may not call {found.tool} like this.")
+    say(f"Denied: {found.principal} may not make this call of {found.tool}.")
 
 
 def _left(one: Approval) -> str:
@@ -90,7 +90,7 @@ def _left(one: Approval) -> str:
 
 
 def _missing(approval_id: str) -> Approval:
-    fail(f"No call waits under {approval_id!r}. `toolgate approvals list` shows those that do.")
+    fail(f"No call waits under {approval_id!r}. `toolgate approvals list` shows the waiting calls.")
 
 
 async def _waiting(settings: Settings) -> list[Approval]:

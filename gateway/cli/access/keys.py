@@ -14,30 +14,29 @@ from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from registry.access.keys import ApiKey, ApiKeys
 
 COMMANDS = {
-    "create": ("gateway.cli.access.keys:create", "Make a key; it is shown once."),
+    "create": ("gateway.cli.access.keys:create", "Create a key; it is shown once."),
     "list": ("gateway.cli.access.keys:list_", "List the keys, without their secrets."),
-    "revoke": ("gateway.cli.access.keys:revoke", "Have a key refused."),
+    "revoke": ("gateway.cli.access.keys:revoke", "Revoke a key."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def keys() -> None:
-    """Make, list and revoke API keys: how machines say who they are.
+    """Create, list and revoke API keys for machines.
 
-    A key is sent as "Authorization: Bearer KEY" or as "X-API-Key: KEY", while auth.mode is jwt or
-    keys. Who has it is the principal key:NAME, unless --principal says otherwise; a key that
-    has the name of a revoked one is somebody else, key:NAME#ID. It may what its scopes and roles
-    open. Who makes a key agrees to no calls that are made with it. The registry has no secret, only
-    what it is compared with.
+    Clients send a key as "Authorization: Bearer KEY" or "X-API-Key: KEY", if auth.mode is jwt or
+    keys. Its principal is key:NAME by default, or key:NAME#ID if the name was used by a revoked
+    key; its scopes and roles set its permissions. The creator of a key cannot approve calls made
+    with it. The registry stores a hash of the key only.
     """
 
 
 @click.command()
 @click.argument("name")
-@click.option("--principal", metavar="ID", help="Who a caller with it is [default: key:NAME].")
-@click.option("--scope", "scopes", metavar="TEXT", multiple=True, help="A scope; again for more.")
-@click.option("--role", "roles", metavar="NAME", multiple=True, help="A role; again for more.")
-@click.option("--expires", type=DURATION, help="After 90d, say [default: never].")
+@click.option("--principal", metavar="ID", help="Principal of its callers [default: key:NAME].")
+@click.option("--scope", "scopes", metavar="TEXT", multiple=True, help="Scope; repeatable.")
+@click.option("--role", "roles", metavar="NAME", multiple=True, help="Role; repeatable.")
+@click.option("--expires", type=DURATION, help="Lifetime, such as 90d [default: unlimited].")
 @tenant_option
 @json_option
 @settings_option
@@ -51,7 +50,7 @@ def create(
     tenant: str | None,
     as_json: bool,
 ) -> None:
-    """Make the key NAME, and print it; nobody can show it again.
+    """Create the key NAME and print it; it cannot be displayed later.
 
     \b
     Examples:
@@ -73,9 +72,9 @@ def create(
         print_json({"secret": text, **_builtins(key)})
         return
     out.print(text, markup=False)
-    remark(f"The key {key.id} of {key.principal}. Keep it: it is not shown again.")
+    remark(f"The key {key.id} of {key.principal}. Store it now: it is not shown again.")
     if settings.auth.mode == "none" or not settings.auth.api_keys:
-        remark("No key is looked at until auth.mode is jwt or keys, and auth.api_keys is on.")
+        remark("Keys are used only if auth.mode is jwt or keys, and auth.api_keys is true.")
 
 
 @click.command(name="list")
@@ -85,7 +84,7 @@ def create(
 def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
     """List the keys.
 
-    In a pipe one line each: id, name, principal, state, last use, scopes and roles.
+    A pipe gets one line for each: id, name, principal, state, last use, scopes and roles.
     """
     found = run(_all(settings, tenant))
     if as_json:
@@ -104,14 +103,14 @@ def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
 @tenant_option
 @settings_option
 def revoke(settings: Settings, key: str, tenant: str | None) -> None:
-    """Have KEY, its id or its name, refused by all gateways.
+    """Revoke KEY, an id or a name, at all gateways.
 
-    Usually at once, and at the latest after auth.revocation_s seconds.
+    Gateways refuse it at once, at the latest after auth.revocation_s seconds.
     """
     usable = [one for one in run(_all(settings, tenant)) if one.revoked is None]
     named = [one for one in usable if key in (one.id, one.name)]
     if not named:
-        fail(f"There is no key {key!r} to revoke. `toolgate keys list` shows what there is.")
+        fail(f"there is no key {key!r} to revoke; `toolgate keys list` lists the keys")
     if len(named) > 1:
         fail(f"{key!r} is the id of one key and the name of another: use the other's id", USAGE)
 
@@ -138,7 +137,7 @@ def state(key: ApiKey) -> str:
     if key.revoked is not None:
         return "revoked"
     if key.expires is None:
-        return "good"
+        return "valid"
     until = key.expires.strftime("%Y-%m-%d")
     return f"expired {until}" if key.expires <= datetime.now(UTC) else f"until {until}"
 

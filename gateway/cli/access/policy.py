@@ -31,14 +31,18 @@ from schemas.jsonrpc import decode_json
 
 
 @click.command(name="explain")
-@click.option("--tool", required=True, metavar="NAME", help="What is to be called.")
-@click.option("--principal", default="anonymous", metavar="ID", help="Who calls (`sub`).")
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="One of theirs.")
-@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="One of theirs.")
-@click.option("--claims", metavar="JSON", help="All else that their token says.")
-@click.option("--token", metavar="TOKEN", help="Instead: the token, or key, that they call with.")
-@click.option("--toolset", metavar="NAME", help="At whose endpoint.")
-@click.option("--arguments", metavar="JSON", help="Of the call; else it is about lists.")
+@click.option("--tool", required=True, metavar="NAME", help="Tool that is called.")
+@click.option("--principal", default="anonymous", metavar="ID", help="Caller (`sub`).")
+@click.option(
+    "--role", "roles", multiple=True, metavar="ROLE", help="Role of the caller; repeatable."
+)
+@click.option(
+    "--scope", "scopes", multiple=True, metavar="SCOPE", help="Scope of the caller; repeatable."
+)
+@click.option("--claims", metavar="JSON", help="Further claims of the token.")
+@click.option("--token", metavar="TOKEN", help="Token or API key of the caller, instead.")
+@click.option("--toolset", metavar="NAME", help="Toolset whose endpoint is called.")
+@click.option("--arguments", metavar="JSON", help="Arguments of the call [default: explain lists].")
 @json_option
 @settings_option
 def explain_(
@@ -53,9 +57,9 @@ def explain_(
     arguments: str | None,
     as_json: bool,
 ) -> None:
-    """Say whether somebody may call a tool, and why.
+    """Explain whether a caller may call a tool.
 
-    What each rule says of it comes in the order in which the rules count.
+    The result of each rule is listed in the order of evaluation.
 
     \b
     Examples:
@@ -79,11 +83,11 @@ def explain_(
     reason = f": {found.reason}" if found.reason else ""
     say(f"{found.effect} ({found.rule}){reason}", "bold")
     if given is None:
-        say(f"It is {'in' if found.visible else 'not in'} their lists.")
+        say(f"It is {'in' if found.visible else 'not in'} the lists of the caller.")
     rows = [(one.rule, one.effect, one.outcome, one.why or "-") for one in found.outcomes]
     print_rows(("rule", "effect", "it is", "why"), rows)
     if given is None and any(one.outcome == "waits" for one in found.outcomes):
-        remark("Rules that wait look at arguments: give some with --arguments.")
+        remark("Rules that wait depend on arguments: add --arguments.")
 
 
 def _json(option: str, text: str | None) -> dict[str, Any] | None:
@@ -92,9 +96,9 @@ def _json(option: str, text: str | None) -> dict[str, Any] | None:
     try:
         value = decode_json(text.encode())
     except ParseError as error:
-        fail(f"{option} is no JSON: {error.message}", USAGE)
+        fail(f"{option} is not JSON: {error.message}", USAGE)
     if not isinstance(value, dict):
-        fail(f"{option} is no JSON object", USAGE)
+        fail(f"{option} is not a JSON object", USAGE)
     return value
 
 
@@ -135,15 +139,15 @@ async def _holder(settings: Settings, registry: Registry, token: str) -> Princip
     scope = {"type": "http", "path": settings.mcp.path, "headers": headers}
     identity = await identities.authenticator.identify(scope)
     if identity.refusal is not None:
-        fail(f"nobody comes in with this token: {identity.refusal.message}")
+        fail(f"--token: the token is refused: {identity.refusal.message}")
     return identity.principal
 
 
 COMMANDS = {
-    "explain": ("gateway.cli.access.policy:explain_", "Say what somebody may do, and why."),
+    "explain": ("gateway.cli.access.policy:explain_", "Explain the decision on a call."),
     "list": ("gateway.cli.access.policy:list_", "List the rules."),
-    "check": ("gateway.cli.access.policy:check", "Find rules that are wrong."),
-    "put": ("gateway.cli.access.policy:put", "Write a rule into the database."),
+    "check": ("gateway.cli.access.policy:check", "Find invalid rules."),
+    "put": ("gateway.cli.access.policy:put", "Store a rule in the database."),
     "remove": ("gateway.cli.access.policy:remove", "Remove a rule from the database."),
 }
 SETTINGS, STORED = "settings", "stored"
@@ -151,10 +155,10 @@ SETTINGS, STORED = "settings", "stored"
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def policy() -> None:
-    """Rules of who may do what, and why they decide as they do.
+    """List, explain and change policy rules.
 
-    Those of the settings (policy.rules) are of one gateway's file; stored ones hold at all gateways
-    of the database, within a moment.
+    Rules of the settings (policy.rules) apply to the gateways with that file; stored rules apply to
+    all gateways of the database at once.
     """
 
 
@@ -164,7 +168,7 @@ def policy() -> None:
 def list_(settings: Settings, as_json: bool) -> None:
     """List the rules.
 
-    They come in the order in which they count: name, effect, where it stands, what it says.
+    They are in the order of evaluation: name, effect, origin, matchers.
     """
     stored = run(_stored(settings))
     found = [
@@ -177,21 +181,21 @@ def list_(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "of": of, **written(rule)} for name, rule, of in found])
         return
-    rows = [(name, rule.effect, of, _said(rule)) for name, rule, of in found]
-    print_rows(("name", "effect", "of", "what it says"), rows)
-    remark(f"What no rule speaks of: {settings.policy.default} (policy.default)")
+    rows = [(name, rule.effect, of, _matchers(rule)) for name, rule, of in found]
+    print_rows(("name", "effect", "origin", "matchers"), rows)
+    remark(f"Calls without a matching rule: {settings.policy.default} (policy.default)")
 
 
 @click.command()
 @json_option
 @settings_option
 def check(settings: Settings, as_json: bool) -> None:
-    """Find stored rules that are wrong, or that rules of the settings stand before. The rules of
-    the settings are checked whenever those are read.
+    """Find stored rules that are invalid, or overridden by rules of the settings. Rules of the
+    settings are checked whenever the settings are read.
 
-    Rules whose patterns match nothing that there is are warned of: they do nothing.
+    Warnings name rules whose patterns match nothing.
     """
-    stored, unused = run(_looked_at(settings))
+    stored, unused = run(_checked(settings))
     found: list[dict[str, Any]] = []
     for one in stored:
         found += [
@@ -199,7 +203,7 @@ def check(settings: Settings, as_json: bool) -> None:
             for member, text in _problems(one.rule, settings)
         ]
         if one.name in settings.policy.rules:
-            text = "a rule of the settings has the same name: that one counts"
+            text = "a rule of the settings has the same name and overrides it"
             found.append({"rule": one.name, "member": "", "problem": text})
     if as_json:
         warnings = [{"rule": one.rule, "member": one.member, "problem": one.text} for one in unused]
@@ -210,9 +214,9 @@ def check(settings: Settings, as_json: bool) -> None:
         member = f".{problem['member']}" if problem["member"] else ""
         say(f"{problem['rule']}{member}: {problem['problem']}")
     if found:
-        fail("there are rules that are wrong")
+        fail("there are invalid rules")
     if not as_json:
-        say(f"{len(stored) + len(settings.policy.rules)} rules, nothing wrong.")
+        say(f"{len(stored) + len(settings.policy.rules)} rules, all valid.")
 
 
 @click.command()
@@ -220,8 +224,8 @@ def check(settings: Settings, as_json: bool) -> None:
 @click.argument("rule", metavar="RULE")
 @settings_option
 def put(settings: Settings, name: str, rule: str) -> None:
-    """Write the rule NAME into the database, where gateways find it at once. RULE is JSON or YAML
-    with the members of an entry of policy.rules; "-" reads it from standard input.
+    """Store the rule NAME in the database; gateways apply it at once. RULE is JSON or YAML with the
+    members of an entry of policy.rules; "-" reads it from standard input.
 
     \b
     Examples:
@@ -233,13 +237,13 @@ def put(settings: Settings, name: str, rule: str) -> None:
     try:
         msgspec.convert(name, RuleName)
     except msgspec.ValidationError:
-        fail(f'{name!r} is no name of a rule: expected a-z, 0-9, "_" and "-"', USAGE)
+        fail(f'{name!r} is not a rule name: expected a-z, 0-9, "_" and "-"', USAGE)
     if name in settings.policy.rules:
-        fail(f"The settings have a rule {name}: that one counts. Take another name.")
+        fail(f"the settings have a rule {name}, which overrides it: choose another name")
     for member, problem in _problems(wanted, settings):
         fail(f"{member}: {problem}", USAGE)
     made = run(_put(settings, name, wanted))
-    say(f"{name}: {wanted.effect}, {_said(wanted)} (version {made.version}).")
+    say(f"{name}: {wanted.effect}, {_matchers(wanted)} (version {made.version}).")
 
 
 @click.command()
@@ -274,7 +278,7 @@ def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
     return list(rule_problems(rule, settings.policy, settings.toolsets))
 
 
-def _said(rule: Rule) -> str:
+def _matchers(rule: Rule) -> str:
     """Matchers of a rule, on one line."""
     said: Mapping[str, Any] = {
         key: value for key, value in written(rule).items() if key not in {"effect", "reason"}
@@ -292,7 +296,7 @@ async def _stored(settings: Settings) -> list[StoredRule]:
         return await Policies(registry.database.pool, registry.host_id).all()
 
 
-async def _looked_at(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
+async def _checked(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
     """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
         stored = await Policies(registry.database.pool, registry.host_id).all()
@@ -315,5 +319,5 @@ async def _remove(settings: Settings, name: str) -> None:
         if await policies.delete(name):
             return
         if name in settings.policy.rules:
-            fail(f"{name} is a rule of the settings: take it out there.")
+            fail(f"{name} is a rule of the settings: remove it there")
         no_such("rule", name, [one.name for one in await policies.all()])

@@ -24,52 +24,55 @@ SECRET_OF = {"username": "password", "client_id": "client_secret"}
 
 COMMANDS = {
     "set": ("gateway.cli.access.secrets:set_", "Store a secret of a source."),
-    "list": ("gateway.cli.access.secrets:list_", "List which there are, not what they say."),
-    "remove": ("gateway.cli.access.secrets:remove", "Remove one."),
-    "rotate": ("gateway.cli.access.secrets:rotate", "Encrypt all with the key of today."),
+    "list": ("gateway.cli.access.secrets:list_", "List secrets without their values."),
+    "remove": ("gateway.cli.access.secrets:remove", "Remove a secret."),
+    "rotate": ("gateway.cli.access.secrets:rotate", "Encrypt all secrets with the current key."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def secrets() -> None:
-    """Store secrets of sources in the database, encrypted.
+    """Store encrypted credentials of sources in the database.
 
-    They are what `sources.NAME.credentials` of the settings would be, for schemes of which the
-    settings say nothing. The key to them comes from TOOLGATE_SECRETS__KEY, or from secrets.key as
-    ${file:PATH}. A running gateway uses them at once. Nothing ever shows one again.
+    They complement `sources.NAME.credentials` of the settings, which take precedence. The
+    encryption key is TOOLGATE_SECRETS__KEY, or secrets.key as ${file:PATH}. A running gateway uses
+    them at once. Stored values cannot be displayed.
     """
 
 
 @click.command(name="set")
 @click.argument("source")
 @click.argument("scheme")
-@click.option("--value", metavar="TEXT", help="A key, or a whole header; - reads it [default: -].")
-@click.option("--token", metavar="TEXT", help="A bearer token; - reads it.")
-@click.option("--username", metavar="TEXT", help="Of a user with a password, which is read.")
-@click.option("--client-id", metavar="TEXT", help="Of an OAuth client with a secret, to be read.")
-@click.option("--token-url", metavar="URL", help="Where that client gets its tokens.")
-@click.option("--scope", "scopes", metavar="NAME", multiple=True, help="That they must have.")
+@click.option(
+    "--value", metavar="TEXT", help="API key or header value; - reads standard input [default: -]."
+)
+@click.option("--token", metavar="TEXT", help="Bearer token; - reads standard input.")
+@click.option("--username", metavar="TEXT", help="User name; the password is read.")
+@click.option("--client-id", metavar="TEXT", help="OAuth client; its secret is read.")
+@click.option("--token-url", metavar="URL", help="Token endpoint of the OAuth client.")
+@click.option(
+    "--scope", "scopes", metavar="NAME", multiple=True, help="Scope of the tokens; repeatable."
+)
 @click.option(
     "--client-auth",
     type=click.Choice(["header", "body"]),
     default="header",
     show_default=True,
-    help="Where the client's secret stands.",
+    help="Place of the client secret in token requests.",
 )
-@click.option("--force", is_flag=True, help="Also where nothing asks for it yet.")
+@click.option("--force", is_flag=True, help="Store it even if no tool requires it yet.")
 @settings_option
 def set_(
     settings: Settings, source: str, scheme: str, force: bool, **given: str | tuple[str, ...] | None
 ) -> None:
-    """Store what satisfies the security scheme SCHEME of SOURCE, in the place of what was there. Of
-    a source without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is the name
-    of a header.
+    """Store or replace the credential for the security scheme SCHEME of SOURCE. For a source
+    without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is a header name.
 
-    Secrets are read from standard input, or asked for at a terminal. Given as arguments, others on
-    this machine can see them.
+    Secrets are read from standard input, or from a prompt at a terminal. Arguments are visible to
+    other users of this machine.
 
-    SOURCE is in the settings or imported, and SCHEME one of those that its tools ask for; --force
-    stores others, as for an MCP server that is imported with them.
+    SOURCE is in the settings or imported, and its tools require SCHEME; --force stores other
+    credentials, for example before the import of an MCP server that needs them.
 
     \b
     Examples:
@@ -93,7 +96,7 @@ def set_(
 @json_option
 @settings_option
 def list_(settings: Settings, as_json: bool) -> None:
-    """List which secrets there are; not what they say."""
+    """List secrets without their values."""
 
     async def work() -> list[StoredSecret]:
         async with _opened(settings) as stored:
@@ -114,7 +117,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 @yes_option
 @settings_option
 def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
-    """Remove what is stored for SCHEME of SOURCE."""
+    """Remove the credential for SCHEME of SOURCE."""
     if not yes:
         ask("remove", f"the secret {scheme} of {source}")
 
@@ -130,8 +133,8 @@ def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
 @click.command()
 @settings_option
 def rotate(settings: Settings) -> None:
-    """Encrypt all secrets with secrets.key. Keys of before stand in secrets.old_keys until then,
-    at every gateway."""
+    """Encrypt all secrets with secrets.key. Keep earlier keys in secrets.old_keys of every gateway
+    until then."""
 
     async def work() -> int:
         async with _opened(settings, Act("rotateSecrets", "")) as stored:
@@ -194,4 +197,4 @@ async def _check(settings: Settings, registry: Registry, source: str, scheme: st
             scheme=scheme,
         )
     except UnusedSecret as error:
-        fail(f"{error} To store its secret nevertheless, add --force.")
+        fail(f"{error} To store it nevertheless, add --force.")

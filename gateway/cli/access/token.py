@@ -33,16 +33,16 @@ from registry.access.revocations import Revocation, Revocations, Revoked, revoke
 
 @click.command()
 @click.argument("token", required=False)
-@click.option("--jti", metavar="TEXT", help="The token with this `jti`.")
-@click.option("--sub", metavar="NAME", help="All tokens of this principal made until now.")
-@click.option("--reason", default="", metavar="TEXT", help="For those who look at it later.")
+@click.option("--jti", metavar="TEXT", help="Revoke the token with this `jti`.")
+@click.option("--sub", metavar="NAME", help="Revoke all tokens of this principal issued so far.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, for the audit log.")
 @click.option(
     "--for",
     "lasts",
     type=DURATION,
     default="30d",
     show_default=True,
-    help="How long it is remembered; no less than tokens last.",
+    help="Lifetime of the revocation; at least that of tokens.",
 )
 @tenant_option
 @settings_option
@@ -55,10 +55,10 @@ def revoke(
     lasts: timedelta,
     tenant: str | None,
 ) -> None:
-    """Have TOKEN, or what the options name, refused by all gateways.
+    """Revoke TOKEN, or the tokens that the options name, at all gateways.
 
-    Usually at once, and at the latest after auth.revocation_s seconds. "-" reads TOKEN from
-    standard input. A name is that of a principal, as the log has it.
+    Gateways refuse them at once, at the latest after auth.revocation_s seconds. "-" reads TOKEN
+    from standard input. NAME is a principal as in the log.
     """
     if sum(one is not None for one in (token, jti, sub)) != 1:
         fail("expected one of TOKEN, --jti and --sub", USAGE)
@@ -84,13 +84,13 @@ def _jti(token: str) -> str:
     _, claims = read_token(sent(token))
     jti = claims.get("jti")
     if not isinstance(jti, str):
-        fail("this token has no `jti` to tell it by; revoke all of its subject with --sub", USAGE)
+        fail("this token has no `jti`; revoke all tokens of its subject with --sub", USAGE)
     return jti
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVerdict:
-    good: bool | None  # None: undecided
+    valid: bool | None  # None: undecided
     reason: str = ""
     principal: Principal | None = None
     looked_up: bool = False  # whether revocations were checked
@@ -98,8 +98,8 @@ class TokenVerdict:
 
 @click.command()
 @click.argument("token")
-@click.option("--endpoint", metavar="PATH", help="Where it is to be used [default: mcp.path].")
-@click.option("--registry", is_flag=True, help="Look up whether it was revoked.")
+@click.option("--endpoint", metavar="PATH", help="Path of the endpoint [default: mcp.path].")
+@click.option("--registry", is_flag=True, help="Check revocations in the registry.")
 @click.option("--fetch", is_flag=True, help="Fetch keys from auth.jwks_url.")
 @json_option
 @settings_option
@@ -111,11 +111,11 @@ def show(
     fetch: bool,
     as_json: bool,
 ) -> None:
-    """Show what TOKEN says, and whether this gateway would take it.
+    """Show the claims of TOKEN, and whether this gateway accepts it.
 
-    "-" reads it from standard input, which keeps it out of lists of processes. Nothing is asked
-    over the network without --fetch, and whether it was revoked is looked up with --registry only.
-    The exit code is 1 unless it is good.
+    "-" reads it from standard input, which keeps it out of process lists. Keys are fetched with
+    --fetch only, and revocations are checked with --registry only. The exit code is 1 unless the
+    token is valid.
     """
     token = sent(token)
     header, claims = read_token(token)
@@ -126,8 +126,8 @@ def show(
     else:
         print_members("header", header)
         print_members("claims", claims)
-        _tell(verdict)
-    if not verdict.good:
+        _print_verdict(verdict)
+    if not verdict.valid:
         click.get_current_context().exit(FAILED)
 
 
@@ -137,7 +137,7 @@ async def _judge(
     """The verdict; `gone`: revoked tokens; None where that was not looked up."""
     auth = settings.auth
     if auth.mode != "jwt":
-        return TokenVerdict(False, f"auth.mode is {auth.mode}: no token is looked at")
+        return TokenVerdict(False, f"auth.mode is {auth.mode}: tokens are not used")
     issuers = issuers_of(auth, settings.tenant.host_id, settings.server.public_url)
     for issuer in issuers:
         if fetch and isinstance(issuer.keys, RemoteKeys):
@@ -150,13 +150,13 @@ async def _judge(
     try:
         read = await tokens.read(token.encode(), path)
     except KeysMissing:
-        hint = "they cannot be fetched" if fetch else "--fetch has them fetched"
+        hint = "they cannot be fetched" if fetch else "--fetch fetches them"
         return TokenVerdict(None, f"the keys of its issuer are not known; {hint}")
     except (PyJWTError, ValueError, TypeError) as error:
         return TokenVerdict(False, str(error))
     if read.principal is None:
         return TokenVerdict(
-            False, "it names nobody: `sub` or another name that can be used is missing"
+            False, "expected a principal: `sub` or the configured claim is missing or unusable"
         )
     return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
 
@@ -173,61 +173,67 @@ def _as_it_is(issuer: Issuer) -> Issuer:
     return replace(issuer, keys=LocalKeys(ring, lambda: KeyRing((), named=True)))
 
 
-def _tell(verdict: TokenVerdict) -> None:
+def _print_verdict(verdict: TokenVerdict) -> None:
     who = verdict.principal
     if who is None:
-        outcome = "not known" if verdict.good is None else "refused"
+        outcome = "not known" if verdict.valid is None else "refused"
         say(f"{outcome}: {verdict.reason}")
         return
-    say(f"good: {who.id} of tenant {who.tenant}")
+    say(f"valid: {who.id} of tenant {who.tenant}")
     say(f"  scopes: {' '.join(sorted(who.scopes)) or '-'}")
     say(f"  roles: {' '.join(sorted(who.roles)) or '-'}")
     if not verdict.looked_up:
-        say("  whether it was revoked was not looked up: --registry does")
+        say("  revocations were not checked: add --registry")
 
 
 def _builtins(verdict: TokenVerdict) -> dict[str, Any]:
     who = verdict.principal
-    told: dict[str, Any] = {"good": verdict.good, "reason": verdict.reason}
+    facts: dict[str, Any] = {"valid": verdict.valid, "reason": verdict.reason}
     if who is not None:
         named = {"id": who.id, "tenant": who.tenant}
-        told["principal"] = named | {"scopes": sorted(who.scopes), "roles": sorted(who.roles)}
-    return told
+        facts["principal"] = named | {"scopes": sorted(who.scopes), "roles": sorted(who.roles)}
+    return facts
 
 
 COMMANDS = {
-    "mint": ("gateway.cli.access.token:mint", "Make a token for development."),
-    "show": ("gateway.cli.access.token:show", "Show a token, and whether it is good here."),
-    "revoke": ("gateway.cli.access.token:revoke", "Have tokens refused before they end."),
+    "mint": ("gateway.cli.access.token:mint", "Create a token for development."),
+    "show": ("gateway.cli.access.token:show", "Show and verify a token."),
+    "revoke": ("gateway.cli.access.token:revoke", "Revoke tokens before they expire."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def token() -> None:
-    """Make tokens for development, look into tokens, and revoke them.
+    """Create tokens for development; show and revoke tokens.
 
     \b
-    A gateway to develop with, on loopback, in toolgate.yaml:
+    Settings of a development gateway on loopback, in toolgate.yaml:
       auth:
         mode: jwt
         development_secret: ${DEVELOPMENT_SECRET}    32 characters or more
     \b
-    and a call with a token of it:
+    A request with a token:
       curl -H "Authorization: Bearer $(toolgate token mint --sub ada)" URL
     """
 
 
 @click.command()
-@click.option("--sub", metavar="NAME", required=True, help="Who it is of.")
-@click.option("--scope", "scopes", metavar="TEXT", multiple=True, help="Scopes; blanks between.")
-@click.option("--role", "roles", metavar="NAME", multiple=True, help="A role (auth.roles_claim).")
-@click.option("--tenant", metavar="TEXT", help="What auth.tenant_claim says.")
+@click.option("--sub", metavar="NAME", required=True, help="Principal of the token.")
 @click.option(
-    "--ttl", type=DURATION, default="1h", show_default=True, help="How long it is good: 90s, 8h."
+    "--scope", "scopes", metavar="TEXT", multiple=True, help="Scopes, separated by blanks."
 )
-@click.option("--audience", metavar="TEXT", help="Its `aud` [default: what the settings demand].")
-@click.option("--endpoint", metavar="PATH", help="For auth.bind_audience: endpoint [mcp.path].")
-@click.option("--claim", "more", metavar="NAME=TEXT", multiple=True, help="A further claim.")
+@click.option(
+    "--role", "roles", metavar="NAME", multiple=True, help="Role (auth.roles_claim); repeatable."
+)
+@click.option("--tenant", metavar="TEXT", help="Tenant, the value of auth.tenant_claim.")
+@click.option("--ttl", type=DURATION, default="1h", show_default=True, help="Lifetime: 90s, 8h.")
+@click.option("--audience", metavar="TEXT", help="Audience (`aud`) [default: from the settings].")
+@click.option(
+    "--endpoint", metavar="PATH", help="Path for auth.bind_audience: endpoint [default: mcp.path]."
+)
+@click.option(
+    "--claim", "more", metavar="NAME=TEXT", multiple=True, help="Further claim; repeatable."
+)
 @json_option
 @settings_option
 def mint(
@@ -242,7 +248,7 @@ def mint(
     more: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make a token that this gateway takes, signed with auth.development_secret.
+    """Create a token for this gateway, signed with auth.development_secret.
 
     \b
     Examples:
@@ -252,8 +258,8 @@ def mint(
     auth = settings.auth
     if not auth.development_secret:
         fail(
-            "there is nothing to sign tokens with: set auth.development_secret to 32 random "
-            "characters or more (it is for loopback alone), or have your issuer make the token",
+            "no key to sign tokens: set auth.development_secret to 32 random characters or more "
+            "(for loopback only), or get a token from your issuer",
             USAGE,
         )
     now = int(time.time())
@@ -279,7 +285,7 @@ def mint(
         return
     out.print(text, markup=False)
     if auth.mode != "jwt":
-        remark(f"auth.mode is {auth.mode}: nobody looks at tokens until it is jwt.")
+        remark(f"auth.mode is {auth.mode}: tokens are used only if it is jwt.")
 
 
 def _audience(settings: Settings, endpoint: str | None) -> str:
@@ -291,14 +297,14 @@ def _audience(settings: Settings, endpoint: str | None) -> str:
 
 def _roles(settings: Settings, roles: tuple[str, ...]) -> dict[str, Any]:
     if roles and not settings.auth.roles_claim:
-        fail("--role: auth.roles_claim is empty, so that tokens say nothing of roles", USAGE)
+        fail("--role: auth.roles_claim is empty, so tokens have no roles", USAGE)
     return {settings.auth.roles_claim: list(roles)} if roles else {}
 
 
 def _tenant(settings: Settings, tenant: str | None) -> dict[str, Any]:
     auth = settings.auth
     if tenant is not None and not auth.tenant_claim:
-        fail("--tenant: auth.tenant_claim is empty, so that all tokens are of one tenant", USAGE)
+        fail("--tenant: auth.tenant_claim is empty, so all tokens belong to one tenant", USAGE)
     if tenant is None and auth.tenant_claim:
         fail(f"auth.tenant_claim is {auth.tenant_claim}: add --tenant TEXT", USAGE)
     if tenant is not None and auth.tenants and tenant not in auth.tenants:
@@ -327,8 +333,8 @@ def read_token(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         found = jwt.decode_complete(text, options={"verify_signature": False})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         if text.startswith(PREFIX):
-            fail("this is an API key and no token: toolgate keys list shows what it may", USAGE)
-        fail("this is no JWT: expected three parts in base64url with dots between them", USAGE)
+            fail("this is an API key, not a token: see toolgate keys list", USAGE)
+        fail("this is not a JWT: expected three base64url parts separated by dots", USAGE)
     return found["header"], found["payload"]
 
 

@@ -35,5 +35,5 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     """Fail because no `kind` ("tool", "source") has this name; suggests similar names."""
-    hint = did_you_mean(name, known) or f"`toolgate {kind}s list` shows what there is."
+    hint = did_you_mean(name, known) or f"`toolgate {kind}s list` lists the {kind}s."
     fail(f"There is no {kind} {name!r}. {hint}")

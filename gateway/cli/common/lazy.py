@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-NOTHING_MEANT: Mapping[str, str] = {}
+NO_ALIASES: Mapping[str, str] = {}
 Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 
@@ -15,11 +15,11 @@ class LazyGroup(click.Group):
     """Lazy imports: help and completion import no command's module, a command only its own."""
 
     def __init__(
-        self, *args: Any, lazy: Commands, meant: Mapping[str, str] = NOTHING_MEANT, **kwargs: Any
+        self, *args: Any, lazy: Commands, aliases: Mapping[str, str] = NO_ALIASES, **kwargs: Any
     ) -> None:
-        """`meant`: aliases from other programs, mapped to the command to suggest."""
+        """`aliases`: aliases from other programs, mapped to the command to suggest."""
         super().__init__(*args, **kwargs)
-        self._meant = meant
+        self._aliases = aliases
         self._targets = {name: target for name, (target, _) in lazy.items()}
         for name, (_, summary) in lazy.items():
             self.add_command(click.Command(name, short_help=summary))
@@ -35,14 +35,14 @@ class LazyGroup(click.Group):
             return args[0], self.load(args[0]), args[1:]
         if not args[0].startswith("-") and not ctx.resilient_parsing:
             if args[0] == "help":
-                return self._helped(ctx, args[1:])
-            known = self._meant.get(args[0].lower())
+                return self._help(ctx, args[1:])
+            known = self._aliases.get(args[0].lower())
             near = [known] if known else get_close_matches(args[0].lower(), self._targets, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def _helped(
+    def _help(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Handles `help` and `help COMMAND`."""

@@ -56,7 +56,7 @@ class Number(click.FloatRange):
     ) -> float:
         number = super().convert(value, param, context)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, context)
+            self.fail(f"{value} is not a finite number.", param, context)
         return float(number)
 
 
@@ -81,18 +81,18 @@ def tenant_option(command: F) -> F:
         metavar="ID",
         type=click.UUID,
         callback=lambda _context, _option, value: str(value) if value else None,
-        help="Another tenant than that of the settings.",
+        help="Tenant [default: tenant.host_id].",
     )(command)
 
 
 def yes_option(command: F) -> F:
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def ask(verb: str, what: str) -> None:
     """Confirm `verb` ("remove") of `what`; fails on refusal, and without a terminal."""
     if not sys.stdin.isatty():
-        fail(f"To {verb} {what} without being asked, add --yes.", USAGE)
+        fail(f"no terminal to confirm: add --yes to {verb} {what}", USAGE)
     if not click.confirm(f"{verb.capitalize()} {what}?"):
         fail(f"nothing was {verb}d")
 
@@ -104,11 +104,17 @@ def json_option(command: F) -> F:
 
 
 _FINDING = (
-    click.option("--keyword", "keywords", metavar="WORD", multiple=True, help="To find it by."),
+    click.option(
+        "--keyword",
+        "keywords",
+        metavar="WORD",
+        multiple=True,
+        help="Keyword for the search; repeatable.",
+    ),
     click.option("--domain", metavar="TEXT", help="Routing domain."),
     click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
     click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
-    click.option("--weight", type=Number(0, 100, min_open=True), help="In search."),
+    click.option("--weight", type=Number(0, 100, min_open=True), help="Weight in search."),
 )
 
 

@@ -62,7 +62,7 @@ def sealing(state: StateSettings) -> Iterator[Check]:
     """Whether others may read the key that encrypts client-held state."""
     if state.backend != "memory" and not state.secret:
         text = (
-            f"what clients carry is sealed with a key that lies in the {state.backend} backend; "
+            f"state that clients hold is encrypted with a key in the {state.backend} backend; "
             "set state.secret, as ${NAME} or ${file:PATH}"
         )
         yield Check("sealing", "warning", text)
@@ -84,11 +84,11 @@ def shadows() -> Iterator[Check]:
         yield Check(
             "shadowing",
             "warning",
-            f"{origin} has the name of a package of ours. This command uses its own; "
-            "a program of yours that imports both may get the wrong one",
+            f"{origin} has the name of a package of Toolgate. This command is not affected; "
+            "a program that imports both may get the wrong one",
         )
     if not found:
-        yield Check("shadowing", "ok", f"packages at {home}; nothing else has their names")
+        yield Check("shadowing", "ok", f"packages at {home}; no other module has their names")
 
 
 def _namesakes(home: Path) -> Iterator[str]:
@@ -177,10 +177,14 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
         yield check
     if auth.mode == "none":
         if is_loopback(settings.server.host):
-            yield Check("auth", "ok", "nobody has to say who they are, so only loopback is served")
+            yield Check(
+                "auth",
+                "ok",
+                "auth.mode is none: callers are anonymous, and only loopback is served",
+            )
         return
     if auth.mode == "keys":
-        yield Check("auth", "ok", "every call needs a key: toolgate keys create")
+        yield Check("auth", "ok", "calls require an API key: toolgate keys create")
         return
     try:
         issuers = issuers_of(auth, settings.tenant.host_id, settings.server.public_url)
@@ -189,7 +193,7 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
         return
     if auth.development_secret:
         hint = "for development, and on loopback only"
-        yield Check("auth", "warning", f"tokens of auth.development_secret are good; {hint}")
+        yield Check("auth", "warning", f"tokens of auth.development_secret are accepted; {hint}")
     if takes_any_audience(auth):
         yield Check("auth", "warning", ANY_AUDIENCE)
     for issuer in issuers:
@@ -208,23 +212,23 @@ def _exposed(settings: Settings) -> Iterator[Check]:
         hint = "set auth.mode to jwt or keys, or server.host to 127.0.0.1"
         yield Check("auth", "failed", f"auth.mode is none, so {host} is refused: {hint}")
     elif auth.development_secret:
-        hint = "take it out, or set server.host to 127.0.0.1"
+        hint = "remove it, or set server.host to 127.0.0.1"
         yield Check(
             "auth", "failed", f"auth.development_secret is set, so {host} is refused: {hint}"
         )
     if not settings.server.allowed_hosts:
-        hint = "name what clients call this gateway, as in [gateway.example.com]"
+        hint = "add the host names of this gateway, as in [gateway.example.com]"
         yield Check("hosts", "warning", f"server.allowed_hosts is empty: {hint}")
 
 
 async def _fetched(issuer: Issuer, keys: RemoteKeys) -> Check:
     reason = await keys.check()
     if reason is not None:
-        late = "calls with its tokens get 503 until it can"
+        late = "calls with its tokens get 503 until the keys can be fetched"
         return Check("auth", "failed", f"{keys.url}: {reason}; {late}")
     count = len(keys.ring.keys) if keys.ring else 0
-    told = "1 key" if count == 1 else f"{count} keys"
-    return Check("auth", "ok", f"tokens{_of(issuer)} are checked with {told} of {keys.url}")
+    keys_text = "1 key" if count == 1 else f"{count} keys"
+    return Check("auth", "ok", f"tokens{_of(issuer)} are checked with {keys_text} of {keys.url}")
 
 
 def _of(issuer: Issuer) -> str:
@@ -239,7 +243,7 @@ def functions(targets: Mapping[str, str]) -> Iterator[Check]:
         except ToolgateError as error:
             yield Check("function", "failed", f"{name}: {error}")
             continue
-        takes = "" if function.schema else "; its annotations do not say what it takes"
+        takes = "" if function.schema else "; it has no annotations for an input schema"
         yield Check("function", "ok", f"{name}: {target}{takes}")
 
 
@@ -247,8 +251,8 @@ def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
     """Tools that are hidden because scripts are switched off."""
     count = sum(tool.binding.language is not None for tool in tools)
     if count and not settings.enabled:
-        some = "1 script tool" if count == 1 else f"{count} script tools"
-        yield Check("scripts", "warning", f"{some}, scripts are off (scripts.enabled)")
+        tools_text = "1 script tool" if count == 1 else f"{count} script tools"
+        yield Check("scripts", "warning", f"{tools_text}, but scripts are off (scripts.enabled)")
 
 
 async def scripts(settings: Scripts) -> list[Check]:

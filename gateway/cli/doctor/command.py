@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import click
+import psycopg
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +43,7 @@ from gateway.cli.tools.costs import check as costs
 from gateway.components import components_of, has_jobs
 from gateway.wings.table import wing_components
 from registry.database.migrate import status
-from registry.database.postgres import Database
+from registry.database.postgres import Database, failure
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
 from schemas.errors import ToolgateError
@@ -79,7 +80,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
         yield from (Check("settings", "failed", str(problem)) for problem in error.problems)
         return
     file = settings_file(config_file, os.environ)
-    yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
+    yield Check("settings", "ok", str(file) if file else "defaults, without a settings file")
     yield port(settings.server)
     yield from sealing(settings.state)
     yield from workers(settings)
@@ -122,6 +123,8 @@ async def _registry(settings: Settings) -> list[Check]:
                 checks.append(await jobs(registry.database, settings.jobs))
     except ToolgateError as error:
         checks.append(Check("database", "failed", str(error)))
+    except psycopg.Error as error:
+        checks.append(Check("database", "failed", failure(error)))
     return checks
 
 
@@ -134,8 +137,8 @@ async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIt
         confirmed = adjusted.base_url if adjusted else None
         url = confirmed or source.base_url
         if url and not confirmed and not source.base_url_trusted and is_private(url):
-            refused = f"calls are refused: {url} is private, and only the description names it"
-            hint = f"if it is right, set sources.{source.name}.base_url"
+            refused = f"calls are refused: {url} is a private address of the description"
+            hint = f"to allow it, set sources.{source.name}.base_url"
             yield Check("source", "warning", f"{source.name}: {refused}; {hint}")
         else:
             yield reachable(source.name, source.tool_count, url)

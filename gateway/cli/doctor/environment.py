@@ -108,7 +108,7 @@ async def _reason(key: str, url: str, settings: Settings) -> str | None:
 
 
 async def _redis(state: StateSettings) -> Check:
-    hint = "sessions, streams and limits of gateways that share it wait for it"
+    hint = "sessions, streams and limits that gateways share need it"
     try:
         redis = connect(state.redis_url, min(state.timeout_s, TIMEOUT_S), 1)
         try:
@@ -197,7 +197,7 @@ def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
             if not spec.facts.loaded:
                 how += f", or now: toolgate sources refresh {name}"
             yield Check(
-                "source", "warning", f"{name}: the settings name it, not imported yet; {how}"
+                "source", "warning", f"{name}: in the settings, but not imported yet; {how}"
             )
         elif name not in known:
             yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
@@ -206,12 +206,12 @@ def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
 
 
 ADJUSTS_NOTHING = (
-    "the settings adjust it, but there is no such source: import it, or say what it is with "
-    "openapi, graphql, hybrid, python, mcp or command"
+    "the settings adjust it, but it does not exist: import it, or add one of openapi, graphql, "
+    "hybrid, python, mcp and command to its settings"
 )
 LEFT_OVER = (
-    "left over: the settings do not name it any more, so it is served without the headers and "
-    "credentials that stood there; to remove it: toolgate sources prune"
+    "left over: the settings have it no longer, so it is served without headers and credentials of "
+    "the settings; to remove it: toolgate sources prune"
 )
 
 

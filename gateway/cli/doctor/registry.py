@@ -44,7 +44,7 @@ def _of_purpose(found: EmbeddingStatus, purpose: str, settings: EmbeddingSetting
     except EmbeddingFailed as error:
         return Check(NAME, "failed", str(error))
     if embedder is None:
-        return Check(NAME, "ok", f"disabled; {purpose} are found by their words")
+        return Check(NAME, "ok", f"disabled; the search for {purpose} is lexical")
     return _of_texts(found, purpose, embedder.model, settings)
 
 
@@ -63,9 +63,9 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     if asked and target == wanted:
         return None  # a normal migration from one model to the other
     other = target if serving in (None, wanted) else serving
-    how = "the old vectors serve" if asked else "words alone find tools"
-    until = f"{_who(settings)} or `toolgate embed backfill` has embedded all"
-    return f"the settings name {wanted}, the database {other}: {how} until {until}"
+    how = "the old vectors serve" if asked else "the search is lexical"
+    until = f"{_worker(settings)} or `toolgate embed backfill` has created all embeddings"
+    return f"the settings have {wanted}, the database {other}: {how} until {until}"
 
 
 def _made(settings: EmbeddingSettings) -> Embedder | None:
@@ -91,13 +91,13 @@ def _of_texts(
     own = [one for one in counts if one.model == model]
     if failed := sum(one.failed for one in own):
         why = "".join(one.error for one in found.failed[:1]).rstrip(".")
-        hint = "`toolgate embed retry` tries again"
-        said = _counted(failed, "has failed", "have failed")
-        return Check(NAME, "warning", f"{said}: {why}. {hint}")
+        hint = "`toolgate embed retry` retries"
+        texts = _counted(failed, "has failed", "have failed")
+        return Check(NAME, "warning", f"{texts}: {why}. {hint}")
     if text := mismatch(settings, found.models[purpose]):
         return Check(NAME, "warning", text)
     if waiting := sum(one.total - one.ready - one.blank for one in own or counts):
-        hint = f"{_who(settings)} embeds them, or `toolgate embed backfill` now"
+        hint = f"{_worker(settings)} embeds them, or `toolgate embed backfill` now"
         return Check(NAME, "ok", f"{_counted(waiting, 'waits', 'wait')} for {model}; {hint}")
     ready = sum(one.ready for one in own)
     return Check(NAME, "ok", f"{_counted(ready, 'has a vector', 'have vectors')} of {model}")
@@ -107,7 +107,7 @@ def _counted(count: int, has: str, have: str) -> str:
     return f"1 text {has}" if count == 1 else f"{count} texts {have}"
 
 
-def _who(settings: EmbeddingSettings) -> str:
+def _worker(settings: EmbeddingSettings) -> str:
     """The process that works on the embedding queue."""
     return "`toolgate serve`" if settings.workers else "`toolgate worker`"
 
@@ -168,12 +168,12 @@ async def jobs(database: Database, settings: JobsSettings) -> Check:
         found = await health(connection, settings.stalled_s)
     if found.waiting and not found.workers:
         hint = "start a gateway with jobs.concurrency above 0, or `toolgate worker`"
-        return Check("jobs", "warning", f"{found.waiting} wait and no worker runs; {hint}")
+        return Check("jobs", "warning", f"{found.waiting} wait, but no worker runs; {hint}")
     if found.stalled:
         hint = (
             "the next worker takes them over" if not found.workers else "they are taken over soon"
         )
-        return Check("jobs", "warning", f"{found.stalled} without a sign of life; {hint}")
+        return Check("jobs", "warning", f"{found.stalled} stalled (no heartbeat); {hint}")
     return Check("jobs", "ok", f"{found.waiting} wait, {found.running} run")
 
 
@@ -189,8 +189,12 @@ def serving(settings: Settings) -> Iterator[Check]:
             text = f"worker {worker} of the running gateway is {reported}"
             yield Check("workers", "warning", text)
     for source, circuit in sorted(_strings(state.get("breakers")).items()):
-        spared = "refused" if circuit == "open" else "tried one by one"
-        yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")
+        handling = "refused" if circuit == "open" else "tried one at a time"
+        yield Check(
+            "source",
+            "warning",
+            f"{source}: its circuit breaker is {circuit}, so calls to it are {handling}",
+        )
 
 
 def _state(server: ServerSettings, token: str) -> dict[str, Any]:

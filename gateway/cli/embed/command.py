@@ -25,21 +25,20 @@ from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
 
 COMMANDS = {
-    "status": ("gateway.cli.embed.command:status_", "Show how many texts have vectors."),
-    "backfill": ("gateway.cli.embed.command:backfill", "Make the vectors that are missing."),
-    "refresh": ("gateway.cli.embed.command:refresh", "Make the vectors of some tools anew."),
-    "retry": ("gateway.cli.embed.command:retry", "Try again what has failed."),
+    "status": ("gateway.cli.embed.command:status_", "Show the state of embeddings."),
+    "backfill": ("gateway.cli.embed.command:backfill", "Create missing embeddings."),
+    "refresh": ("gateway.cli.embed.command:refresh", "Queue tools for new embeddings."),
+    "retry": ("gateway.cli.embed.command:retry", "Retry failed embeddings."),
 }
 EVERY_S = 0.2  # polling interval of the queue, for the progress bar
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def embed() -> None:
-    """Look after the vectors by which tools and skills are found.
+    """Show and repair the embeddings of tools and skills.
 
-    They are made behind the back of whoever writes a tool, by `toolgate serve` or `toolgate
-    worker`; these commands are for looking at it and for repairs. Which model makes them stands in
-    the settings, under `embedding`.
+    `toolgate serve` and `toolgate worker` create embeddings in the background. The settings under
+    `embedding` choose the model.
     """
 
 
@@ -47,14 +46,14 @@ def embed() -> None:
 @json_option
 @settings_option
 def status_(settings: Settings, as_json: bool) -> None:
-    """Show how many tools and skills have vectors, and why others have none.
+    """Show how many tools and skills have embeddings, and the errors of failed ones.
 
     \b
-    ready     found by meaning
+    ready     has a vector and is found by meaning
     pending   waits for a worker; it is found by its words
-    failed    was given up; `toolgate embed retry` tries again
+    failed    has failed for good; `toolgate embed retry` retries
     disabled  embeddings are switched off
-    blank     there is nothing to embed
+    blank     has no text to embed
     """
     found = run(_status(settings))
     if as_json:
@@ -64,15 +63,14 @@ def status_(settings: Settings, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--no-wait", is_flag=True, help="Only queue; leave the work to the gateways.")
+@click.option("--no-wait", is_flag=True, help="Only queue; workers create the embeddings.")
 @json_option
 @settings_option
 def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
-    """Make the vectors that are missing, and those of older texts.
+    """Create missing and outdated embeddings.
 
-    It queues them and works until the queue is empty, also on what others have queued. It may be
-    stopped with Ctrl-C and begun again at any time: what is done stays, and what is not stays in
-    the queue. Several may run at once, also beside gateways.
+    The command queues the texts and works until the queue is empty. Ctrl-C stops it; a later run
+    continues with the rest of the queue. Several can run at once, and beside gateways.
     """
     queued, done = run(_backfill(settings, no_wait))
     found = run(_status(settings))
@@ -83,31 +81,31 @@ def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
         _print(found, settings.embedding)
     failed = sum(one.failed for one in found.counts)
     if failed and not no_wait:
-        fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again.")
+        fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--force", is_flag=True, help="Also those that are ready.")
+@click.option("--force", is_flag=True, help="Queue tools that are ready, too.")
 @settings_option
 def refresh(settings: Settings, names: tuple[str, ...], force: bool) -> None:
-    """Queue tools again, if they are not ready.
+    """Queue tools for new embeddings, if they are not ready.
 
-    Until a worker has come to them they are found by their words.
+    Until then they are found by their words.
     """
     count = run(_refresh(settings, names, force))
     say(f"Queued {count} of {len(set(names))}.")
     if not force and count < len(set(names)):
-        remark("The others are ready, or out of service; --force queues those that are ready.")
+        remark("The others are ready or disabled; --force queues the ready ones.")
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @settings_option
 def retry(settings: Settings, names: tuple[str, ...]) -> None:
-    """Try again at once what has failed.
+    """Retry failed embeddings at once.
 
-    With names only these tools; else all that has failed, or waits for its next attempt.
+    The default is all texts that have failed, or wait for their next attempt.
     """
     say(f"Queued {run(_retry(settings, names))} again.")
 
@@ -141,7 +139,7 @@ def _of_models(purpose: str, models: Models, settings: EmbeddingSettings) -> str
     if models.target is None:
         return _why_none(purpose, settings)
     if models.serving != models.target:
-        return f"{models.target} takes over when none of its texts is pending."
+        return f"{models.target} takes over once none of its texts is pending."
     return None
 
 
@@ -150,7 +148,9 @@ def _why_none(purpose: str, settings: EmbeddingSettings) -> str:
     if settings.provider == "disabled":
         where = "provider" if purpose == TOOLS else "purposes"
         return f"Embeddings are disabled: see embedding.{where}."
-    return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
+    return (
+        "There are no embeddings yet: `toolgate serve` or `toolgate embed backfill` creates them."
+    )
 
 
 def _model(one: EmbeddingCounts) -> str:
@@ -192,8 +192,8 @@ async def _register(registry: Registry, embedder: Embedder, purpose: str) -> Non
         before = (await models(connection, purpose)).target
     if await register(pool, embedder, purpose) and before:
         _warn(
-            f"Texts go to {embedder.model} from now on, no longer to {before}: gateways that are "
-            f"set to {before} embed nothing until they are started again."
+            f"The model is now {embedder.model} instead of {before}: gateways with {before} in "
+            "their settings create no embeddings until they are restarted."
         )
 
 
@@ -205,8 +205,8 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
         crew.stop()
     if crew.displaced:
         fail(
-            "another gateway has registered another model meanwhile; do they all have "
-            "the same settings under `embedding`?"
+            "another gateway has registered another model: expected the same settings under "
+            "`embedding` at all gateways"
         )
     async with borrowed(registry.database.pool) as connection:
         await settle(connection, crew.purpose, crew.kinds)
@@ -216,11 +216,11 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
 async def _watch(registry: Registry, crew: Crew) -> None:
     """Wait until the queue is empty or the crew displaced; shows a progress bar at a terminal."""
     columns = (
-        TextColumn("EmbeddingSettings"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        total, told = 0, False
+        total, warned = 0, False
         while not crew.displaced:
             counts = await tasks(registry.database.pool, crew.kinds)
             left = counts["pending"] + counts["running"]
@@ -228,9 +228,9 @@ async def _watch(registry: Registry, crew: Crew) -> None:
             bar.update(task, completed=total - left, total=total)
             if not left:
                 return
-            if not told and await crew.elsewhere() == left:
-                _warn(f"Texts that are being embedded elsewhere: {left}; waiting for them.")
-                told = True
+            if not warned and await crew.elsewhere() == left:
+                _warn(f"Waiting for texts that other workers embed: {left}.")
+                warned = True
             await anyio.sleep(EVERY_S)
 
 

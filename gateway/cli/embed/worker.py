@@ -41,20 +41,20 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Workers in this process [default: embedding.workers, at least 1].",
+    help="Embedding workers [default: embedding.workers, at least 1].",
 )
 @settings_option
 def worker(settings: Settings, workers: int | None) -> None:
-    """Make vectors for the texts in the queue and run jobs, until Ctrl-C.
+    """Run a worker process for embeddings and jobs, until Ctrl-C.
 
-    Gateways do that too, with `embedding.workers` workers and `jobs.concurrency` jobs each. Set
-    them to 0 there where they should not take their processor, and start as many of these as you
-    like, on any machine that reaches the database.
+    Gateways run `embedding.workers` workers and `jobs.concurrency` jobs themselves. To take that
+    load from them, set both to 0 there and start any number of worker processes, on any machine
+    with access to the database.
 
     \b
-    SIGTERM, Ctrl-C  finish the texts in hand (server.drain_s) and the jobs
-                     (jobs.grace_s; what is left waits for another worker),
-                     then stop; Ctrl-C again stops at once
+    SIGTERM, Ctrl-C  finish current texts (server.drain_s) and jobs
+                     (jobs.grace_s; other workers take the rest), then stop;
+                     a second Ctrl-C stops at once
     """
     configure(settings.logging)
     run(_work(settings, workers))

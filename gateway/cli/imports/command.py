@@ -17,10 +17,10 @@ from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
     exclude_option,
-    import_and_tell,
+    import_and_report,
     include_option,
     name_option,
-    refresh_and_tell,
+    refresh_and_report,
 )
 from registry.sources.source_reader import ImportSpec
 from schemas.hybrid import Side
@@ -29,7 +29,7 @@ from schemas.source import HybridOptions, OpenAPIOptions
 
 @click.group(name="import")
 def import_() -> None:
-    """Turn the description of a service, or what another MCP server has, into tools."""
+    """Import tools from the description of a service or from an MCP server."""
 
 
 @import_.command(cls=Reporting, short_help="Import an OpenAPI or Swagger description.")
@@ -39,24 +39,22 @@ def import_() -> None:
     "--base-url",
     metavar="URL",
     type=SettingType("url", HttpUrl),
-    help="Where calls go [default: the description's first server].",
+    help="Base URL of calls [default: the description's first server].",
 )
 @click.option(
     "--entry",
     metavar="FILE",
     type=SettingType("file", EntryName),
-    help="The file to begin with, in a directory or an archive.",
+    help="Root file in a directory or an archive.",
 )
-@click.option(
-    "--overlay", metavar="FILE", help="A file that says what x-toolgate says, for SOURCE."
-)
-@click.option("--only-marked", is_flag=True, help="Import only what is marked as enabled.")
+@click.option("--overlay", metavar="FILE", help="File with x-toolgate metadata for SOURCE.")
+@click.option("--only-marked", is_flag=True, help="Import only operations marked as enabled.")
 @click.option(
     "--media-type",
     "media_types",
     multiple=True,
     metavar="TYPE",
-    help="Prefer this type of request bodies.",
+    help="Preferred type of request bodies; repeatable.",
 )
 @include_option
 @exclude_option
@@ -78,17 +76,17 @@ def openapi(
     telling: ReportOptions,
 ) -> None:
     """Import the description SOURCE: OpenAPI 3.0 to 3.2 or Swagger 2.0, JSON or YAML, a path or a
-    URL. Files that it refers to are read too; of a directory or a zip archive, openapi.yaml or the
-    like is the one to begin with, unless --entry names another.
+    URL. Referenced files are read, too. The root file of a directory or a zip archive is
+    openapi.yaml or the like, unless --entry names another.
 
-    Importing again updates: tools keep their identity, and those whose operation is gone from
-    the description go too. It is all or nothing; a running gateway notices by itself.
+    A repeated import updates the source: tools keep their ids, and tools of removed operations are
+    removed. An import is atomic; running gateways serve the result at once.
 
-    A PATTERN is a glob over the operation's id, its tool's name or its request line, as in
-    'GET /path/{id}'; 'tag:NAME' matches a tag. Both options can be given several times.
+    A PATTERN is a glob for the operation id, the tool name or the request line, as in
+    'GET /path/{id}'; 'tag:NAME' matches a tag. Both options are repeatable.
 
-    A description can say about its operations, under `x-toolgate`, whether they are enabled, and
-    how they are named, described and grouped; --overlay FILE says the same beside it.
+    The extension `x-toolgate` of an operation sets whether it is enabled, its name, description
+    and group; --overlay FILE has the same metadata in a file of its own.
 
     \b
     Examples:
@@ -112,7 +110,7 @@ def openapi(
         kind="openapi",
         options=options,
     )
-    import_and_tell(settings, spec, dry_run, telling)
+    import_and_report(settings, spec, dry_run, telling)
 
 
 @import_.command(cls=Reporting, short_help="Import a hybrid service's spec.yaml or schema.json.")
@@ -123,26 +121,26 @@ def openapi(
     required=True,
     metavar="URL",
     type=SettingType("url", HttpUrl),
-    help="Where the service is; a SPEC does not say.",
+    help="Base URL of the service.",
 )
 @click.option(
     "--side",
     type=click.Choice(["query", "command"]),
-    help="Which portal path its actions answer on [default: both].",
+    help="Portal path of its actions [default: both].",
 )
 @click.option(
     "--dialect",
     type=click.Choice(["jsonrpc", "legacy"]),
     default="jsonrpc",
     show_default=True,
-    help="What its calls go out as.",
+    help="Format of its calls.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Most calls that travel in one JSON-RPC batch.",
+    help="Most calls in one JSON-RPC batch.",
 )
 @include_option
 @exclude_option
@@ -165,18 +163,17 @@ def hybrid(
     """Import the actions of a hybrid service (light-hybrid-4j) from SPEC: a path or a URL of its
     spec.yaml, or of the older schema.json.
 
-    Each action becomes a tool, rule_deleteRule for lightapi.net/rule/deleteRule/0.1.0, and can
-    still be called by its id. Its schema, scope and skipAuth hold here as they do there. Importing
-    again updates: tools keep their identity, and those whose action is gone go too.
+    Each action becomes a tool, such as rule_deleteRule for lightapi.net/rule/deleteRule/0.1.0; its
+    id calls the tool, too. The schema, scope and skipAuth of an action apply. A repeated import
+    updates the source: tools keep their ids, and tools of removed actions are removed.
 
-    Calls go to /portal/query or /portal/command below the base URL, by --side, and to
-    /portal/command where that is not said. A base URL with a path of its own is the whole address.
+    Calls are sent to /portal/query or /portal/command below the base URL, as --side selects;
+    /portal/command is the default. A base URL with a path is the whole address.
 
-    --side query also says that the actions change nothing. --batch is for services that understand
-    JSON-RPC batches; light-hybrid-4j itself does not.
+    --side query also marks the actions as read-only. --batch is for services that support JSON-RPC
+    batches; light-hybrid-4j itself does not.
 
-    A PATTERN is a glob over an action's id or its tool's name. Both options can be given several
-    times.
+    A PATTERN is a glob for the action id or the tool name. Both options are repeatable.
 
     \b
     Examples:
@@ -188,7 +185,7 @@ def hybrid(
           --base-url http://localhost:8439/api/json --include '*/delete*'
     """
     if dialect == "legacy" and batch > 1:
-        fail(f"--batch {batch}: --dialect legacy has no batches; leave one of them out", USAGE)
+        fail(f"--batch {batch}: --dialect legacy has no batches; remove one of the options", USAGE)
     options = HybridOptions(side, dialect, batch)
     spec = ImportSpec(
         name,
@@ -199,7 +196,7 @@ def hybrid(
         kind="hybrid",
         options=options,
     )
-    import_and_tell(settings, spec, dry_run, telling)
+    import_and_report(settings, spec, dry_run, telling)
 
 
 @click.command(cls=Reporting, short_help="Import a source again.")
@@ -207,12 +204,11 @@ def hybrid(
 @settings_option
 @telling_options
 def refresh(settings: Settings, name: str, telling: ReportOptions) -> None:
-    """Import the source NAME again, from where and as it was imported before.
+    """Import the source NAME again, from its location and with its options.
 
-    What the settings say about NAME comes first; so this also imports, without waiting for
-    `toolgate serve`, what only the settings know yet.
+    The settings of NAME take precedence; a source that only the settings have is imported, too.
     """
-    refresh_and_tell(settings, name, telling)
+    refresh_and_report(settings, name, telling)
 
 
 import_.add_command(graphql)

@@ -13,7 +13,7 @@ from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
     exclude_option,
-    import_and_tell,
+    import_and_report,
     include_option,
     name_option,
 )
@@ -30,24 +30,24 @@ _USUAL = GraphQLOptions()
     "--base-url",
     metavar="URL",
     type=SettingType("url", HttpUrl),
-    help="Where calls go [default: SOURCE, if that is an endpoint].",
+    help="Endpoint of calls [default: SOURCE, if it is an endpoint].",
 )
 @click.option(
     "--depth",
     type=click.IntRange(1, 10),
     default=_USUAL.depth,
     show_default=True,
-    help="Levels of objects that a tool asks for.",
+    help="Levels of objects in a selection.",
 )
 @click.option(
     "--cost",
     type=click.IntRange(min=1),
     default=_USUAL.cost,
     show_default=True,
-    help="Most fields that a tool asks for; one in a list counts fourfold.",
+    help="Most fields in a selection; a field in a list counts fourfold.",
 )
-@click.option("--overlay", metavar="FILE", help="A file that says more about single fields.")
-@click.option("--only-marked", is_flag=True, help="Import only what FILE marks as enabled.")
+@click.option("--overlay", metavar="FILE", help="File with metadata of single fields.")
+@click.option("--only-marked", is_flag=True, help="Import only fields that FILE marks as enabled.")
 @include_option
 @exclude_option
 @dry_run_option
@@ -67,23 +67,23 @@ def graphql(
     dry_run: bool,
     telling: ReportOptions,
 ) -> None:
-    """Import the queries and mutations of a GraphQL service. SOURCE is its endpoint, which is asked
-    for its schema; or the schema, as a path or a URL that ends in .graphql, .graphqls, .gql, .sdl,
-    .json or .txt: SDL, or the JSON answer of an introspection.
+    """Import the queries and mutations of a GraphQL service. SOURCE is its endpoint, which is
+    introspected; or its schema, a path or a URL that ends in .graphql, .graphqls, .gql, .sdl, .json
+    or .txt: SDL, or the JSON result of an introspection.
 
-    Each field of Query and Mutation becomes a tool. What it asks for is chosen: names and plain
-    values first, then objects, within --depth and --cost. A caller changes that for one call with
-    the argument _fields, as in ["id", "owner.login"]; --overlay FILE changes it for a tool:
+    Each field of Query and Mutation becomes a tool. Its selection has scalar fields first, then
+    objects, within --depth and --cost. The argument _fields of a call replaces the selection, as in
+    ["id", "owner.login"]; --overlay FILE replaces it for a tool:
 
     \b
       operations:
         Query.pets: {name: listPets, selection: "{ id name owner { login } }"}
         Mutation.deletePet: {enabled: false}
 
-    Credentials go into the settings, as sources.NAME.headers; the endpoint is asked with them, too.
+    Credentials belong in the settings, in sources.NAME.headers; introspection uses them, too.
 
-    A PATTERN is a glob over fields, as in pets or 'Query.*', or over the names of tools;
-    'tag:mutation' matches all mutations. Both options can be given several times.
+    A PATTERN is a glob for fields, as in pets or 'Query.*', or for tool names; 'tag:mutation'
+    matches all mutations. Both options are repeatable.
 
     \b
     Examples:
@@ -103,4 +103,4 @@ def graphql(
         kind="graphql",
         options=options,
     )
-    import_and_tell(settings, spec, dry_run, telling)
+    import_and_report(settings, spec, dry_run, telling)

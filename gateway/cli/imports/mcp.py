@@ -15,7 +15,7 @@ from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
     exclude_option,
-    import_and_tell,
+    import_and_report,
     include_option,
     name_option,
 )
@@ -40,23 +40,29 @@ class WithCommand(Reporting):
 @click.command(cls=WithCommand, short_help="Import the tools of another MCP server.")
 @click.argument("url", required=False, type=SettingType("url", HttpUrl))
 @name_option
-@click.option("--stdio", "line", metavar="COMMAND", help="Start this command, and speak to it.")
+@click.option(
+    "--stdio", "line", metavar="COMMAND", help="Command of a server on standard input and output."
+)
 @click.option(
     "--prefix",
     type=click.Choice(["conditional", "always", "never"]),
     default="conditional",
     show_default=True,
-    help="When names carry the source's name in front.",
+    help="When names are prefixed with the source's name.",
 )
 @click.option(
     "--era",
     type=click.Choice(["auto", "handshake", "stateless"]),
     default="auto",
     show_default=True,
-    help="Which revisions to speak; auto finds out.",
+    help="Protocol revisions to use; auto detects them.",
 )
-@click.option("--own-sessions", is_flag=True, help="Give each client's session one of its own.")
-@click.option("--pin", is_flag=True, help="Hold back what is new or changed until it is approved.")
+@click.option(
+    "--own-sessions", is_flag=True, help="Open an upstream session for each client session."
+)
+@click.option(
+    "--pin", is_flag=True, help="Hold back new and changed tools until they are approved."
+)
 @include_option
 @exclude_option
 @dry_run_option
@@ -76,20 +82,20 @@ def mcp(
     dry_run: bool,
     telling: ReportOptions,
 ) -> None:
-    """Import the tools, prompts and resources of another MCP server: of the one at URL, whatever
-    revision it speaks, or of a command that speaks over its standard input and output.
+    """Import the tools, prompts and resources of another MCP server: at a URL, with any protocol
+    revision, or of a command on its standard input and output.
 
-    Importing again updates. A running gateway does that by itself: it hears, or asks now and then,
-    what the server has. While the server is away its tools stay listed, and calling them fails.
+    A repeated import updates the source. A running gateway updates it by itself, on notifications
+    of the server and at intervals. Tools of an unreachable server stay listed; calls of them fail.
 
-    With --prefix conditional a name that another source has already gets the source's name in
-    front; with always every name does; with never what would need it is left out. A resource gets
-    toolgate://NAME/ in front of its URI.
+    --prefix conditional prefixes a name that another source has with the source's name; always
+    prefixes every name; never leaves conflicting names out. URIs of resources are prefixed with
+    toolgate://NAME/.
 
-    Credentials go into the settings, as sources.NAME.headers, or sources.NAME.env of a command.
+    Credentials belong in the settings, in sources.NAME.headers, or in sources.NAME.env for a
+    command.
 
-    A PATTERN is a glob over the names of tools, as here or at the server. Both options can be given
-    several times.
+    A PATTERN is a glob for tool names, here or at the server. Both options are repeatable.
 
     \b
     Examples:
@@ -102,28 +108,28 @@ def mcp(
     command = _command(line, click.get_current_context().meta.get(COMMAND))
     location = _location(url, command)
     if command and not settings.upstream.stdio:
-        fail("commands are not started here: upstream.stdio is false", USAGE)
+        fail("commands are not allowed: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
     spec = ImportSpec(
         name, location, base_url=None, include=include, exclude=exclude, kind="mcp", options=options
     )
-    import_and_tell(settings, spec, dry_run, telling)
+    import_and_report(settings, spec, dry_run, telling)
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:
     """The server's command line, from --stdio or after `--`; empty without either."""
     if words is not None:
         if line is not None:
-            fail("expected a command once: by --stdio, or behind --", USAGE)
+            fail("expected one command: --stdio COMMAND, or -- COMMAND", USAGE)
         if not words:
-            fail("expected a command behind --", USAGE)
+            fail("expected a command after --", USAGE)
         return tuple(words)
     if line is None:
         return ()
     try:
         command = tuple(shlex.split(line))
     except ValueError as error:
-        fail(f"--stdio: {line!r} is no command: {error}".lower(), USAGE)
+        fail(f"--stdio: {line!r} is not a command: {error}".lower(), USAGE)
     if not command:
         fail("--stdio: expected a command, found nothing", USAGE)
     return command

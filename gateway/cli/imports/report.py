@@ -65,8 +65,8 @@ def print_fate(report: ImportReport) -> None:
 
 def _print_rolled_back(name: str, version: int, held: int | None) -> None:
     say(
-        f"Nothing was written: {name} is rolled back to version {version}, and this is what it was "
-        f"rolled back from.\nTo take it after all: toolgate sources rollback {name} --to {held}",
+        f"Nothing was written: {name} is rolled back to version {version}, and this description "
+        f"was rolled back.\nTo serve it again: toolgate sources rollback {name} --to {held}",
         "yellow",
     )
 
@@ -104,7 +104,7 @@ def counted(thing: str, count: int) -> str:
 def spoken(facts: ServerFacts) -> str:
     """Revisions that a server agreed to, newest first."""
     revisions = [one for one in (facts.stateless, facts.handshake) if one]
-    return " and ".join(revisions) or "no revision that is known here"
+    return " and ".join(revisions) or "no known revision"
 
 
 def _changes(saved: SavedTools) -> str:
@@ -118,14 +118,14 @@ def _changes(saved: SavedTools) -> str:
 
 
 def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
-    told = [one for one in outcomes if one.status in {"skipped", "held"}]
+    problems = [one for one in outcomes if one.status in {"skipped", "held"}]
     degraded = [one for one in outcomes if one.status == "degraded"]
     shown = degraded[:SHOWN] if out.is_terminal else degraded
-    for outcome in [*told, *shown]:
+    for outcome in [*problems, *shown]:
         status = Text(f"{outcome.status:9} ", STYLES[outcome.status])
         out.print(status.append(harmless(f"{outcome.operation}: {outcome.reason}"), "default"))
     if len(shown) < len(degraded):
-        say(f"… and {len(degraded) - len(shown)} more degraded; --report names all")
+        say(f"… and {len(degraded) - len(shown)} more degraded; --report lists all")
 
 
 def _print_address(report: ImportReport) -> None:
@@ -134,11 +134,11 @@ def _print_address(report: ImportReport) -> None:
     if options.command:
         say(f"Calls go to a process: {shlex.join(options.command)}")
     elif base_url is None:
-        say("No address to call: the description names none. Give --base-url URL.", "yellow")
+        say("The description has no server URL: add --base-url URL.", "yellow")
     elif not report.source.base_url_trusted and is_private(base_url):
         say(
-            f"Calls are refused: {base_url} is private, and only the description names it. "
-            f"If it is right, confirm it with --base-url {base_url}",
+            f"Calls are refused: {base_url} is a private address of the description. "
+            f"To allow it, add --base-url {base_url}",
             "yellow",
         )
     else:
@@ -383,7 +383,7 @@ def report_option(command: F) -> F:
         OPTION,
         "report",
         type=click.Choice(FORMATS),
-        help="All in one report; a table, if no format is given.",
+        help="Print a full report [default format: table].",
     )(command)
 
 
@@ -392,7 +392,7 @@ def unwanted_option(*unwanted: str, usual: str) -> Callable[[F], F]:
     return click.option(
         "--fail-on",
         type=click.Choice([*unwanted, "never"]),
-        help=f"Exit with {UNWANTED} if there is any [default: {usual}].",
+        help=f"Exit with {UNWANTED} if there are such outcomes [default: {usual}].",
     )
 
 
@@ -400,19 +400,19 @@ def telling_options(command: F) -> F:
     """--json, --report and --fail-on; the command receives them as `telling`."""
 
     @wraps(command)
-    def told(
+    def wrapped(
         *args: Any, report: Format | None, as_json: bool, fail_on: str | None, **others: Any
     ) -> Any:
         if report and as_json:
-            fail("--json is the same as --report json; leave one of them out", USAGE)
+            fail("--json is the same as --report json; remove one of them", USAGE)
         usual = "skipped" if report else "never"
         telling = ReportOptions("json" if as_json else report, fail_on or usual)
         return command(*args, telling=telling, **others)
 
     usual_help = "skipped with --report, else never"
-    found: Any = unwanted_option("skipped", "degraded", usual=usual_help)(told)
+    found: Any = unwanted_option("skipped", "degraded", usual=usual_help)(wrapped)
     found = report_option(found)
-    json_help = "The same report as --report json; no reason to fail by itself."
+    json_help = "Print JSON, like --report json, without failing by default."
     found = click.option("--json", "as_json", is_flag=True, help=json_help)(found)
     return cast("F", found)
 

@@ -76,33 +76,38 @@ name_option = click.option(
     "--name",
     required=True,
     type=SettingType("name", SourceName),
-    help="Name of the source: lower case, digits, _ and -.",
+    help="Name of the source: lower-case letters, digits, _ and -.",
 )
 include_option = click.option(
-    "--include", multiple=True, metavar="PATTERN", help="Import only what matches."
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="Import only matching operations; repeatable.",
 )
 exclude_option = click.option(
-    "--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches."
+    "--exclude", multiple=True, metavar="PATTERN", help="Skip matching operations; repeatable."
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would be imported; needs no database."
+    "--dry-run", is_flag=True, help="Print the outcome; needs no database."
 )
 
 
-def import_and_tell(
+def import_and_report(
     settings: Settings, spec: ImportSpec, dry_run: bool, telling: ReportOptions
 ) -> None:
     report, stored = run((_preview if dry_run else _import)(settings, spec))
-    tell(report, telling, settings, stored)
+    report_import(report, telling, settings, stored)
 
 
-def refresh_and_tell(settings: Settings, name: str, telling: ReportOptions) -> None:
+def refresh_and_report(settings: Settings, name: str, telling: ReportOptions) -> None:
     """Import the source again; its settings take precedence."""
     report, stored = run(_refresh(settings, name))
-    tell(report, telling, settings, stored)
+    report_import(report, telling, settings, stored)
 
 
-def tell(report: ImportReport, telling: ReportOptions, settings: Settings, stored: Stored) -> None:
+def report_import(
+    report: ImportReport, telling: ReportOptions, settings: Settings, stored: Stored
+) -> None:
     wants = missing(report, settings, stored)
     notes = (*report.notes, *_homeless(report, settings), *wants)
     report = replace(report, notes=notes, source=_adjusted(report.source, settings))
@@ -127,7 +132,7 @@ def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
     for name, count in unknown(names, settings.toolsets).items():
         yield (
             f"{counted('tool', count)} would be in the toolset {name}, which the settings do not "
-            f"have: add toolsets: {{{name}: {{}}}}, or more of it"
+            f"have: add toolsets: {{{name}: {{}}}}"
         )
 
 
@@ -143,10 +148,10 @@ def _advising(kind: str, name: str) -> Iterator[None]:
 
 def _advice(reason: str, name: str) -> str:
     if NOT_STARTED in reason:
-        return "\nGive the whole path of the command, or put its folder into PATH."
+        return "\nUse the whole path of the command, or add its folder to PATH."
     if "HTTP 401" in reason or "HTTP 403" in reason:
         return (
-            f"\nIt wants credentials: put them into the settings, as in\n"
+            f"\nThe server requires credentials: add them to the settings, as in\n"
             f'  sources: {{{name}: {{headers: {{Authorization: "Bearer ${{TOKEN}}"}}}}}}'
         )
     if "HTTP 4" in reason or "HTTP 5" in reason or "as an MCP server" in reason:

@@ -18,8 +18,8 @@ from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.fusion import enough
 
 COMMANDS = {
-    "eval": ("gateway.cli.search.eval:eval_", "Measure how well tools are found."),
-    "try": ("gateway.cli.search.command:try_", "Show what a query finds, and why."),
+    "eval": ("gateway.cli.search.eval:eval_", "Measure the quality of the search."),
+    "try": ("gateway.cli.search.command:try_", "Show the hits of a query and their scores."),
 }
 
 
@@ -49,8 +49,16 @@ class ScoreParts:
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="hybrid", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
 @source_option
-@click.option("--domain", "domains", metavar="TEXT", multiple=True, help="Only of this domain.")
-@click.option("--tier", "tiers", metavar="TEXT", multiple=True, help="Only of this tier.")
+@click.option(
+    "--domain",
+    "domains",
+    metavar="TEXT",
+    multiple=True,
+    help="Only tools of this domain; repeatable.",
+)
+@click.option(
+    "--tier", "tiers", metavar="TEXT", multiple=True, help="Only tools of this tier; repeatable."
+)
 @json_option
 @settings_option
 def try_(
@@ -63,15 +71,15 @@ def try_(
     tiers: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show what QUERY finds, and why.
+    """Show the hits of QUERY and their scores.
 
-    The score of a tool is what meaning and words give it, times its weight (tool metadata, and
-    less where it is deprecated). Meaning is its cosine; words its BM25 relative to the best one's,
-    or to that of a good match where the best one is none; each times its share
-    (search.semantic_share). Where the model gives no vectors, it is done as in the gateway: by
-    words, with a note, unless disclosure.when_down is fail_closed; --mode dense fails.
+    The score of a tool is the sum of a semantic and a lexical part, times the weight of the tool
+    (its metadata; less if it is deprecated). The semantic part is the cosine similarity; the
+    lexical part is BM25 relative to the best hit, or to a typical good match if the best hit is
+    weak. search.semantic_share weighs the two. Without vectors the search is lexical, with a note,
+    as in the gateway, unless disclosure.when_down is fail_closed; --mode dense fails.
 
-    Several --domain, or --tier, mean any of them.
+    Several --domain or --tier options match any of them.
 
     \b
     Examples:

@@ -61,16 +61,18 @@ def _thresholds(
 
 @click.command(name="eval")
 @click.argument("queries", nargs=-1, required=True, type=FILE)
-@click.option("--catalog", type=FILE, metavar="TOOLS", help="Tools to search instead of ours.")
+@click.option(
+    "--catalog", type=FILE, metavar="TOOLS", help="File of tools to search [default: the registry]."
+)
 @click.option("--modes", default=",".join(MODES), callback=_modes, show_default=True,
-              metavar="LIST", help="Ways to search, separated by commas.")  # fmt: skip
+              metavar="LIST", help="Search modes, separated by commas.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N",
-              help="At most N requests of a set, the same ones in each run.")  # fmt: skip
+              help="Sample of at most N requests of a set; the same in each run.")  # fmt: skip
 @click.option("--baseline", is_flag=True,
-              help="Compare with plain BM25 and vectors, ranks fused.")  # fmt: skip
+              help="Compare with reciprocal rank fusion of BM25 and vectors.")  # fmt: skip
 @click.option("--fail-under", "thresholds", multiple=True, callback=_thresholds,
               metavar="MEASURE=PERCENT",
-              help=f"Exit with {UNWANTED} if it is less, as in ndcg@10=60 or "
+              help=f"Exit with {UNWANTED} if a measure is lower, as in ndcg@10=60 or "
                    "dense:recall@5=50.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="Print JSON, for machines.")
 @click.option("--md", "form", flag_value="md", help="Print Markdown tables.")
@@ -85,23 +87,22 @@ def eval_(
     thresholds: list[Threshold],
     form: Format | None,
 ) -> None:
-    """Measure how well the tools of QUERIES are found.
+    """Measure the quality of the search with the requests of QUERIES.
 
-    QUERIES has a line {"query": "will it rain?", "gold": ["forecast"]} for each request; gold are
-    the ids or names of the tools that it needs. Where several would do: "gold_slots": [["this",
-    "or this"], ["and this"]]. It may be a directory with queries.jsonl and tools.jsonl, and there
-    may be several of them.
+    QUERIES is a file with a line {"query": "will it rain?", "gold": ["forecast"]} for each request;
+    gold has the ids or names of the tools that the request needs. Alternatives are written as
+    "gold_slots": [["this", "or this"], ["and this"]]. QUERIES can also be a directory with
+    queries.jsonl and tools.jsonl; several can be given.
 
-    They are searched for among the tools of the registry, or among those of --catalog: lines
-    {"name", "description", "parameters" or "inputSchema", "id", "server", "category", "tags"}, or
-    the answer of an MCP server to tools/list. A catalog is loaded into a database of its own, which
-    is thrown away.
+    The search runs over the tools of the registry, or over those of --catalog: lines with {"name",
+    "description", "parameters" or "inputSchema", "id", "server", "category", "tags"}, or an MCP
+    server's response to tools/list. A catalog is loaded into a temporary database.
 
-    Recall, NDCG and completeness (all tools of a request among the first ten) are per cent. The
-    tables have a 95 % interval of NDCG, --json those of all measures. A difference between two
-    modes is certain when its interval has a sign; fewer than 30 requests are too few to say.
+    Recall, NDCG and completeness (all tools of a request among the first ten) are in per cent. The
+    tables have a 95 % confidence interval of NDCG, --json those of all measures. A difference of
+    two modes is significant if its interval excludes zero; fewer than 30 requests are too few.
 
-    Without vectors dense is left out, and hybrid is what the gateway does then: by words, unless
+    Without vectors the mode dense is left out, and hybrid is lexical as in the gateway, unless
     disclosure.when_down is fail_closed.
 
     \b
@@ -114,7 +115,7 @@ def eval_(
         if one.mode not in {None, *modes}:
             fail(f"--fail-under: {one.mode} is not among --modes {','.join(modes)}", USAGE)
     results = run(_evaluate(settings, queries, catalog, modes, limit, baseline))
-    _tell(results, form or "table")
+    _print_results(results, form or "table")
     qualities = [one.quality for one in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
     for one in thresholds:
@@ -172,7 +173,7 @@ async def _corpus(
     serving = await stack.enter_async_context(open_serving(settings, registry))
     corpus = await of_registry(registry.database, settings, serving)
     if not corpus.tools:
-        fail("The registry has no tools. Import some, or give --catalog TOOLS.")
+        fail("the registry has no tools: import some, or add --catalog TOOLS")
     return corpus
 
 
@@ -191,7 +192,7 @@ def _progress() -> Iterator[Callable[[str], Heard]]:
         yield of
 
 
-def _tell(results: Sequence[SetResult], form: Format) -> None:
+def _print_results(results: Sequence[SetResult], form: Format) -> None:
     if form == "json":
         print_json(report.as_json(results))
         return

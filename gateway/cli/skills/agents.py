@@ -17,9 +17,9 @@ from registry.skills.agents import AgentDraft, AgentStore, Granted
 COMMANDS = {
     "list": ("gateway.cli.skills.agents:list_", "List the agents."),
     "show": ("gateway.cli.skills.agents:show", "Show an agent and its skills."),
-    "add": ("gateway.cli.skills.agents:add", "Add an agent, or describe it anew."),
-    "grant": ("gateway.cli.skills.agents:grant", "Give an agent skills."),
-    "revoke": ("gateway.cli.skills.agents:revoke", "Take skills from an agent."),
+    "add": ("gateway.cli.skills.agents:add", "Add or update an agent."),
+    "grant": ("gateway.cli.skills.agents:grant", "Grant skills to an agent."),
+    "revoke": ("gateway.cli.skills.agents:revoke", "Revoke skills of an agent."),
     "remove": ("gateway.cli.skills.agents:remove", "Remove an agent."),
 }
 
@@ -28,11 +28,11 @@ Described = tuple[AgentDraft, list[Granted]]
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def agents() -> None:
-    """List, show, add and remove agents, and say which skills they have.
+    """List, show, add and remove agents, and grant skills to them.
 
-    A client is an agent by the claim of its token that skills.agent_claim names, else by
-    ?agent=NAME in the address. It sees the skills that it has, the most important first; who is no
-    agent sees all skills.
+    The token's claim skills.agent_claim names the agent of a client; else ?agent=NAME in its URL
+    does. An agent sees the skills granted to it, most important first; other clients see all
+    skills.
     """
 
 
@@ -42,14 +42,14 @@ def agents() -> None:
 def list_(settings: Settings, as_json: bool) -> None:
     """List the agents.
 
-    In a pipe one line each: name, number of skills, what it is for.
+    A pipe gets one line for each: name, number of skills, description.
     """
     found = run(_agents(settings))
     if as_json:
         print_json([_builtins(*one) for one in found])
         return
     print_rows(
-        ("name", "skills", "what it is for"),
+        ("name", "skills", "description"),
         [(agent.name, str(len(has)), first_line(agent.description)) for agent, has in found],
     )
     if not found:
@@ -61,7 +61,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 @json_option
 @settings_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
-    """Show the agent NAME and its skills, the most important first."""
+    """Show the agent NAME and its skills, most important first."""
     found = {agent.name: (agent, has) for agent, has in run(_agents(settings))}
     if name not in found:
         no_such("agent", name, found)
@@ -77,17 +77,20 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         [(f"  {one.skill}", str(one.priority), str(one.sequence)) for one in has],
     )
     if not has:
-        remark(f"It has no skills. Give it some: toolgate agents grant {name} SKILL")
+        remark(f"It has no skills. Grant some: toolgate agents grant {name} SKILL")
 
 
 @click.command()
 @click.argument("name")
-@click.option("--description", default="", metavar="TEXT", help="What the agent is for.")
-@click.option("--model", metavar="NAME", help="The model that it runs on, for people to know.")
-@click.option("--provider", metavar="NAME", help="Whose model that is.")
-@click.option("--temperature", metavar="NUMBER", help="Of the model, from 0 to 2.")
+@click.option("--description", default="", metavar="TEXT", help="Description of the agent.")
+@click.option("--model", metavar="NAME", help="Model of the agent, for information.")
+@click.option("--provider", metavar="NAME", help="Provider of the model.")
+@click.option("--temperature", metavar="NUMBER", help="Temperature of the model, from 0 to 2.")
 @click.option(
-    "--max-tokens", type=click.IntRange(1), metavar="N", help="Of an answer of the model."
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most tokens of a response of the model.",
 )
 @settings_option
 def add(
@@ -99,10 +102,7 @@ def add(
     temperature: str | None,
     max_tokens: int | None,
 ) -> None:
-    """Add the agent NAME.
-
-    If it is there already, describe it anew; its skills stay.
-    """
+    """Add or update the agent NAME. Its skills stay."""
     draft = AgentDraft(name, description, provider, model, _temperature(temperature), max_tokens)
 
     async def work() -> bool:
@@ -110,23 +110,29 @@ def add(
             return await AgentStore(registry.database.pool).add(registry.host_id, draft)
 
     say(f"{'Added' if run(work()) else 'Changed'} {name}.")
-    remark(f"Give it skills: toolgate agents grant {name} SKILL")
+    remark(f"Grant it skills: toolgate agents grant {name} SKILL")
 
 
 @click.command()
 @click.argument("name")
 @click.argument("skills", nargs=-1, required=True, metavar="SKILL...")
-@click.option("--priority", type=int, default=0, show_default=True, help="Greater is listed first.")
 @click.option(
-    "--sequence", type=int, metavar="N", help="Place among equal ones [default: behind the others]."
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Priority; the highest is listed first.",
+)
+@click.option(
+    "--sequence", type=int, metavar="N", help="Order among equal priorities [default: last]."
 )
 @settings_option
 def grant(
     settings: Settings, name: str, skills: tuple[str, ...], priority: int, sequence: int | None
 ) -> None:
-    """Give the agent NAME one or more skills.
+    """Grant one or more skills to the agent NAME.
 
-    With each it has all that stand below it.
+    A grant includes all skills below the skill.
     """
 
     async def work() -> None:
@@ -145,7 +151,7 @@ def grant(
 @click.argument("skills", nargs=-1, required=True, metavar="SKILL...")
 @settings_option
 def revoke(settings: Settings, name: str, skills: tuple[str, ...]) -> None:
-    """Take one or more skills from the agent NAME."""
+    """Revoke one or more skills of the agent NAME."""
 
     async def work() -> None:
         async with open_registry(settings, Act("revokeSkills", name)) as registry:
@@ -153,7 +159,7 @@ def revoke(settings: Settings, name: str, skills: tuple[str, ...]) -> None:
             await store.revoke(registry.host_id, name, list(skills))
 
     run(work())
-    say(f"{name} has no longer: {', '.join(skills)}")
+    say(f"Revoked from {name}: {', '.join(skills)}")
 
 
 @click.command()
@@ -161,7 +167,7 @@ def revoke(settings: Settings, name: str, skills: tuple[str, ...]) -> None:
 @yes_option
 @settings_option
 def remove(settings: Settings, name: str, yes: bool) -> None:
-    """Remove the agent NAME. Clients that are it are then refused; its skills stay."""
+    """Remove the agent NAME. Its clients are then refused; its skills stay."""
     if not yes:
         ask("remove", name)
 
@@ -181,7 +187,7 @@ def _temperature(text: str | None) -> Decimal | None:
     except InvalidOperation:
         number = Decimal(-1)
     if not 0 <= number <= 2:
-        fail(f"--temperature: {text!r} is no number from 0 to 2", USAGE)
+        fail(f"--temperature: {text!r} is not a number from 0 to 2", USAGE)
     return number
 
 

@@ -24,11 +24,11 @@ COMMANDS = {
     "list": ("gateway.cli.skills.command:list_", "List the skills."),
     "show": ("gateway.cli.skills.command:show", "Show a skill, its tools and its versions."),
     "import": ("gateway.cli.skills.edits:import_", "Import directories with a SKILL.md."),
-    "generate": ("gateway.cli.skills.edits:generate", "Make skills of the tags of a source."),
+    "generate": ("gateway.cli.skills.edits:generate", "Generate skills from the tags of a source."),
     "export": ("gateway.cli.skills.edits:export", "Write skills as directories with a SKILL.md."),
-    "link": ("gateway.cli.skills.edits:link", "Give a skill tools."),
-    "unlink": ("gateway.cli.skills.edits:unlink", "Take tools from a skill."),
-    "depend": ("gateway.cli.skills.edits:depend", "Let a skill depend on another."),
+    "link": ("gateway.cli.skills.edits:link", "Link tools to a skill."),
+    "unlink": ("gateway.cli.skills.edits:unlink", "Unlink tools from a skill."),
+    "depend": ("gateway.cli.skills.edits:depend", "Make a skill depend on another."),
     "rollback": ("gateway.cli.skills.edits:rollback", "Serve an older version again."),
     "remove": ("gateway.cli.skills.edits:remove", "Remove a skill."),
 }
@@ -36,15 +36,15 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def skills() -> None:
-    """Import, make, list, show, link, export and remove skills.
+    """Import, generate, list, show, link, export and remove skills.
 
-    A skill is a directory as agentskills.io has it: SKILL.md, whose front matter has a name and a
-    description, and files beside it. `allowed-tools` names the tools here that it works with.
+    A skill is a directory in the format of agentskills.io: SKILL.md, whose front matter has a name
+    and a description, and other files. `allowed-tools` names the tools of the skill.
 
     \b
-    In its `metadata` may stand:
+    Toolgate reads these members of its `metadata`:
       toolgate-requires    names of skills that are loaded before it
-      toolgate-suggests    names of skills that it only names
+      toolgate-suggests    names of skills that it mentions
       toolgate-parent      the skill that it is listed below
       toolgate-access      TOOL=read, TOOL=write or TOOL=execute
     """
@@ -77,7 +77,7 @@ async def open_skills(settings: Settings, act: Act | None = None) -> AsyncIterat
 def list_(settings: Settings, as_json: bool) -> None:
     """List the skills, each below its parent.
 
-    In a pipe one line each: name, version, number of tools, what it is for.
+    A pipe gets one line for each: name, version, number of tools, description.
     """
     found = run(_list(settings))
     if as_json:
@@ -92,23 +92,24 @@ def list_(settings: Settings, as_json: bool) -> None:
         )
         for skill in found.values()
     ]
-    print_rows(("name", "version", "tools", "what it is for"), rows)
+    print_rows(("name", "version", "tools", "description"), rows)
     if found:
-        remark(f"{len(found)} skills. About one of them: toolgate skills show NAME")
+        remark(f"{len(found)} skills. Details of one: toolgate skills show NAME")
     else:
         remark("No skills yet. Try: toolgate skills import DIRECTORY")
 
 
 @click.command()
 @click.argument("name")
-@click.option("--version", "number", type=int, metavar="N", help="The text of version number N.")
+@click.option(
+    "--version", "number", type=int, metavar="N", help="Show the SKILL.md of version number N."
+)
 @json_option
 @settings_option
 def show(settings: Settings, name: str, number: int | None, as_json: bool) -> None:
-    """Show the skill NAME: what it is for, its tools, what it needs, its versions; and with
-    --version N the SKILL.md of a version.
+    """Show the skill NAME: its description, tools, required skills and versions.
 
-    With --json all of it.
+    The option --json prints all details.
     """
     if number is not None:
         text = run(_text(settings, name, number))

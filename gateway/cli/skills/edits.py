@@ -19,17 +19,17 @@ from registry.skills.store import Freed, SavedSkill
 
 @click.command(name="import")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--strict", is_flag=True, help="Import nothing if a tool that is named is not here.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would become of the skills.")
+@click.option("--strict", is_flag=True, help="Import nothing if a named tool does not exist.")
+@click.option("--dry-run", is_flag=True, help="Print the outcome for each skill; import nothing.")
 @json_option
 @settings_option
 def import_(
     settings: Settings, directory: Path, strict: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Import the skill that DIRECTORY is, or all skills in it: all of them, or none.
+    """Import the skill in DIRECTORY, or all skills below it: all of them or none.
 
-    What has other contents than before is a new version; the older ones are kept. Tools that
-    `allowed-tools` names are linked with the access level that they need.
+    Changed contents make a new version; older versions are kept. The tools of `allowed-tools` are
+    linked with the access level that they need.
 
     \b
     Examples:
@@ -49,13 +49,13 @@ def import_(
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--force", is_flag=True, help="Replace directories that are there already.")
+@click.option("--force", is_flag=True, help="Replace existing directories.")
 @settings_option
 def export(settings: Settings, directory: Path, names: tuple[str, ...], force: bool) -> None:
     """Write skills as directories below DIRECTORY.
 
-    All of them, or those named; each as it was imported, byte by byte. What was linked by command
-    is not in there.
+    The default is all skills. The files have the imported bytes; tools that were linked by command
+    are not part of them.
     """
     for place in run(_export(settings, directory, names, force)):
         say(str(place))
@@ -72,14 +72,14 @@ def print_saved(saved: list[SavedSkill], as_json: bool, *, dry_run: bool = False
         say(f"{one.name}: {outcome}, version {one.version}, {tools}")
         if one.missing:
             named = ", ".join(one.missing)
-            say(f"  no such tools here (the client may have them): {named}", "yellow")
+            say(f"  unknown tools (the client may have them): {named}", "yellow")
 
 
 def _print_inner(folder: SkillFolder, place: Path) -> None:
     name = folder.document.name
     for path in folder.inner:
         inner = Path(path).parent
-        say(f"{name}: {path} is a file of it and no skill", "yellow")
+        say(f"{name}: {path} is a file of this skill, not a skill", "yellow")
         say(f"  to import it as one, place {inner.name} beside {place.name}", "yellow")
 
 
@@ -100,7 +100,7 @@ async def _export(
         found = (await opened.read()).of(None)
         wanted = [await opened.named(name) for name in dict.fromkeys(names)] or [*found.values()]
         if not wanted:
-            fail("There are no skills to export.")
+            fail("there are no skills to export")
         return [
             write_folder(
                 directory,
@@ -117,19 +117,19 @@ _LEVELS = "; ".join(f"{level}: {meaning}" for level, meaning in MEANING.items())
 
 
 @click.command()
-@click.option("--source", required=True, metavar="NAME", help="The source whose tools they are of.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Of this tag only; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Print what would be made, and make nothing.")
+@click.option("--source", required=True, metavar="NAME", help="Source of the tools.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only this tag; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print the skills; save nothing.")
 @json_option
 @settings_option
 def generate(
     settings: Settings, source: str, tags: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
-    """Make a skill of each tag of a source.
+    """Generate a skill from each tag of a source.
 
-    Tags are those that its description gives its operations. The instructions list the tools of the
-    tag: what reads first, what destroys last. Made again it is a new version; what was linked by
-    command stays.
+    Tags come from the operations of its description. The instructions list the tools of the tag:
+    tools that read first, destructive tools last. A repetition makes a new version; tools that
+    were linked by command stay.
     """
     folders, saved = run(_generate(settings, source, tags, dry_run))
     if dry_run and not as_json:
@@ -145,18 +145,17 @@ def generate(
 @click.option(
     "--access",
     type=click.Choice(LEVELS),
-    help=f"How far it may use them ({_LEVELS}) [default: as far as each tool needs].",
+    help=f"Access level ({_LEVELS}) [default: the level that each tool needs].",
 )
 @json_option
 @settings_option
 def link(
     settings: Settings, skill: str, tools: tuple[str, ...], access: Access | None, as_json: bool
 ) -> None:
-    """Give SKILL one or more tools.
+    """Link one or more tools to SKILL.
 
-    A level is held against what a tool says of itself, when it is linked and whenever it is
-    called: a tool that says later that it destroys things is withheld from a skill that may only
-    write.
+    The access level is compared with the annotations of a tool when it is linked and at each call:
+    a tool that becomes destructive is withheld from a skill that may only write.
     """
 
     async def work() -> dict[str, Access]:
@@ -176,28 +175,28 @@ def link(
 @click.argument("tools", nargs=-1, required=True, metavar="TOOL...")
 @settings_option
 def unlink(settings: Settings, skill: str, tools: tuple[str, ...]) -> None:
-    """Take one or more tools from SKILL.
+    """Unlink one or more tools from SKILL.
 
-    One that its SKILL.md names comes back with the next import; take it out there.
+    A tool that its SKILL.md names is linked again by the next import; remove it there.
     """
 
     async def work() -> list[str]:
         async with open_skills(settings, Act("unlinkTools", skill)) as opened:
             return await opened.store.unlink(opened.host_id, skill, tools)
 
-    say(f"{skill} has no longer: {', '.join(run(work()))}")
+    say(f"Unlinked from {skill}: {', '.join(run(work()))}")
 
 
 @click.command()
 @click.argument("skill")
 @click.argument("on")
-@click.option("--optional", is_flag=True, help="Only name it; do not load it as well.")
-@click.option("--remove", is_flag=True, help="Let it depend on it no longer.")
+@click.option("--optional", is_flag=True, help="Only mention the skill; do not load it.")
+@click.option("--remove", is_flag=True, help="Remove the dependency.")
 @settings_option
 def depend(settings: Settings, skill: str, on: str, optional: bool, remove: bool) -> None:
-    """Let SKILL depend on the skill ON, which is then loaded before it.
+    """Make SKILL depend on the skill ON, which is then loaded before it.
 
-    Refused where that would go in a circle; the message names its chain.
+    A cycle is refused; the message names its chain.
     """
     if optional and remove:
         fail("--optional and --remove exclude each other", USAGE)
@@ -220,7 +219,7 @@ def depend(settings: Settings, skill: str, on: str, optional: bool, remove: bool
 @json_option
 @settings_option
 def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None:
-    """Serve version NUMBER of SKILL again; `toolgate skills show SKILL` tells the numbers.
+    """Serve version NUMBER of SKILL again; `toolgate skills show SKILL` lists the numbers.
 
     Its tools are those that this version names, and those linked by command. The next import of
     other contents makes a new version.
@@ -239,9 +238,9 @@ def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None
 @yes_option
 @settings_option
 def remove(settings: Settings, skill: str, yes: bool) -> None:
-    """Remove SKILL with all its versions. Refused while other skills require it.
+    """Remove SKILL with all its versions.
 
-    Those listed below it are then at the top.
+    The command is refused while other skills require SKILL. Skills below it move to the top level.
     """
     if not yes:
         ask("remove", f"{skill} and its versions")
@@ -253,9 +252,9 @@ def remove(settings: Settings, skill: str, yes: bool) -> None:
     freed = run(work())
     say(f"Removed {skill}.")
     if freed.below:
-        say(f"  at the top now, no longer below it: {', '.join(freed.below)}")
+        say(f"  now at the top level: {', '.join(freed.below)}")
     if freed.naming:
-        say(f"  suggest it no longer: {', '.join(freed.naming)}")
+        say(f"  no longer suggest it: {', '.join(freed.naming)}")
 
 
 async def _generate(
@@ -273,8 +272,8 @@ async def _generate(
     folders = generated(source, tools, tagged, about, wanted=tags)
     if not folders:
         fail(
-            f"No tool of {source} has {'one of these tags' if tags else 'a tag'}; "
-            "tags come from the `tags` of operations."
+            f"no tool of {source} has {'one of these tags' if tags else 'a tag'}; "
+            "tags come from the `tags` of operations"
         )
     act = None if dry_run else Act("generateSkills", source)
     async with open_skills(settings, act) as opened:
@@ -282,5 +281,5 @@ async def _generate(
             opened.host_id, folders, f"generated:{source}", dry_run=dry_run
         )
     if not dry_run:
-        remark("To change what they say: toolgate skills export, edit, toolgate skills import.")
+        remark("To change them: toolgate skills export, edit the files, toolgate skills import.")
     return folders, saved

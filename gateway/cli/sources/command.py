@@ -31,31 +31,31 @@ COMMANDS = {
     "list": ("gateway.cli.sources.command:list_", "List the sources."),
     "show": ("gateway.cli.sources.command:show", "Show a source."),
     "versions": ("gateway.cli.sources.versions:versions", "List the versions of a source."),
-    "diff": ("gateway.cli.sources.versions:diff", "Tell what another description would change."),
+    "diff": ("gateway.cli.sources.versions:diff", "Compare a source with another description."),
     "rollback": (
         "gateway.cli.sources.versions:rollback",
         "Serve an older version of a source again.",
     ),
     "refresh": ("gateway.cli.imports.command:refresh", "Import a source again."),
-    "prune": ("gateway.cli.sources.command:prune", "Remove what was taken out of the settings."),
+    "prune": ("gateway.cli.sources.command:prune", "Remove sources that left the settings."),
     "remove": ("gateway.cli.sources.command:remove", "Remove a source and its tools."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def sources() -> None:
-    """List, show, compare, roll back, refresh and remove what was imported."""
+    """List, show, compare, roll back, refresh and remove sources."""
 
 
 @click.command(name="list")
 @settings_option
 @json_option
 def list_(settings: Settings, as_json: bool) -> None:
-    """List the sources: where they came from and where their calls go.
+    """List the sources: location of the description and target of calls.
 
-    In a pipe one line each: name, number of tools, address, location of the description, kind, and
-    who had it imported: settings, example, cli, admin or -. "left over" says that the settings
-    named it once, and do not any more.
+    A pipe gets one line for each: name, number of tools, base URL, location of the description,
+    kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
+    that were in the settings once and are no longer.
     """
     found = [_adjusted(one, settings) for one in run(_list(settings))]
     stale = removed_from_settings(found, settings.sources)
@@ -86,10 +86,10 @@ def list_(settings: Settings, as_json: bool) -> None:
 @settings_option
 @json_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
-    """Show the source NAME: where it came from, where its calls go, and of an MCP server what it
-    said of itself.
+    """Show the source NAME: its description, the target of its calls, and the facts that an MCP
+    server announced.
 
-    With --json all of it.
+    The option --json prints all details.
     """
     source, items, held, tools, stored = run(_detail(settings, name))
     bindings = (tool.binding for tool in tools)
@@ -124,9 +124,9 @@ def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
     yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
     yield f"names prefix {source.options.prefix}"
     if source.options.own_sessions:
-        yield "calls each session of a client has one of its own there"
+        yield "calls each client session has its own session at the server"
     if source.options.pin:
-        yield "pins  what is new or changed waits for approval"
+        yield "pins  new and changed tools wait for approval"
 
 
 def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
@@ -173,18 +173,18 @@ def _print_source(source: Source, stale: bool) -> None:
         )
     if stale:
         say(
-            "  is left over: the settings do not name it any more, so none of their headers and "
-            "credentials go with its calls; to remove it: toolgate sources prune",
+            "  left over: the settings have it no longer, so its calls are sent without headers "
+            "and credentials of the settings; to remove it: toolgate sources prune",
             "yellow",
         )
 
 
 def _where(source: Source) -> str:
     if source.facts.loaded:
-        return "what is written in it, in the gateway"
+        return "Python code in the gateway"
     if source.options.command:
         return f"a process: {shlex.join(source.options.command)}"
-    return source.base_url or "nothing: it has no address; set its base_url"
+    return source.base_url or "no address: set its base_url"
 
 
 @click.command()
@@ -194,7 +194,7 @@ def _where(source: Source) -> str:
 def remove(settings: Settings, name: str, yes: bool) -> None:
     """Remove the source NAME and its tools.
 
-    Imported again, its tools are new ones. `toolgate sources refresh` updates instead.
+    Its tools get new ids if it is imported again. `toolgate sources refresh` updates a source.
     """
     if not yes:
         source = run(_named(settings, name))
@@ -207,20 +207,20 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @yes_option
 @settings_option
 def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
-    """Remove the sources that were taken out of the settings, and their tools.
+    """Remove the sources that left the settings, and their tools.
 
-    Those are the sources that a settings file had imported and that the settings of now do not
-    name. What was imported by command or by the admin API stays. A source to keep is imported by
-    command, under its name, before this.
+    These sources were imported from a settings file, and the current settings do not have them.
+    Sources that a command or the admin API imported stay. To keep a source, import it by command
+    under its name first.
     """
     found = run(_list(settings))
     stale = removed_from_settings(found, settings.sources)
     if not stale:
-        say("Nothing is left over from other settings.")
+        say("No source is left over from earlier settings.")
         return
     count = sum(one.tool_count for one in found if one.name in stale)
     what = f"{', '.join(stale)} and {counted('tool', count)}"

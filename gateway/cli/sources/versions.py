@@ -45,20 +45,20 @@ DIGEST = 12  # characters that are shown
 @json_option
 @settings_option
 def versions(settings: Settings, name: str, as_json: bool) -> None:
-    """List the versions of the source NAME, the newest first.
+    """List the versions of the source NAME, newest first.
 
-    Each line is one description that it was imported from, and how many operations that gave. An
-    asterisk marks the one that is served.
+    Each version is a description that was imported, with its counts of operations. An asterisk
+    marks the version in service.
 
-    `toolgate sources rollback NAME --to NUMBER` serves another one. Of older ones than the last
-    imports.versions_kept the description is gone; their digests are in brackets.
+    `toolgate sources rollback NAME --to NUMBER` serves another version. The descriptions of the
+    last imports.versions_kept versions are stored; digests of older versions are in brackets.
     """
     found = run(_versions(settings, name))
     if as_json:
         print_json([_as_json(one) for one in found])
         return
     print_rows(COLUMNS, [_row(one) for one in found])
-    remark("Serve another one: toolgate sources rollback NAME --to NUMBER")
+    remark("To serve another version: toolgate sources rollback NAME --to NUMBER")
 
 
 def _row(version: Version) -> Sequence[str]:
@@ -103,16 +103,16 @@ def diff(
     as_json: bool,
     fail_on: str | None,
 ) -> None:
-    """Tell what the description NEW, a path or a URL, would add, change and remove in the source
-    NAME; without NEW the one at the place where NAME comes from. Nothing is written.
+    """Compare the source NAME with the description NEW, a path or a URL. Without NEW the current
+    description at the location of NAME is used. Nothing is written.
 
-    A change is breaking when calls that worked may not any more, or answers lack what they had: a
-    tool or an argument is gone, more is required, less is accepted, other credentials are needed.
-    Not breaking is what is new, or said otherwise, or only travels otherwise; nor is another name:
-    the old one still calls the tool.
+    A change is breaking if calls that worked may fail, or results may lack members: a tool or an
+    argument is removed, more is required, less is accepted, other credentials are needed.
+    Additions, other texts and another encoding of requests are not breaking; a renamed tool is not
+    either, because its former name still calls it.
 
     \b
-    Exit codes: 0; with --fail-on 4 if there is a breaking change, or any.
+    Exit codes: 0; with --fail-on 4 if there is a breaking change, or any change.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def diff(
       toolgate sources diff pets petshop-2.yaml --report md > review.md
     """
     if report and as_json:
-        fail("--json is the same as --report json; leave one of them out", USAGE)
+        fail("--json is the same as --report json; remove one of them", USAGE)
     found = run(_difference(settings, name, new))
     printers = {"table": print_difference, "json": _print_json, "md": _print_markdown}
     printers["json" if as_json else report or "table"](found)
@@ -138,22 +138,21 @@ def diff(
 def rollback(settings: Settings, name: str, to: int | None, as_json: bool) -> None:
     """Serve an older version of the source NAME again.
 
-    It is the one before, or the one that --to says; `toolgate sources versions NAME` lists them.
+    The default is the previous version; `toolgate sources versions NAME` lists the versions.
 
-    Its tools are made of the description of then, with the options of then, and keep their
-    identity. That lasts: the description that was rolled back is not imported again, neither by
-    `toolgate serve` nor by `toolgate import`. Another description ends it, and so does
-    `toolgate sources refresh NAME`.
+    The tools are made from the description and the import options of that version, and keep their
+    ids. The description that was rolled back is not imported again, neither by `toolgate serve`
+    nor by `toolgate import`, until the description changes or `toolgate sources refresh NAME` runs.
     """
     done = run(_roll_back(settings, name, to))
     if as_json:
-        print_json({"version": _as_json(done.version), **_told(done.difference)})
+        print_json({"version": _as_json(done.version), **_summary_json(done.difference)})
         return
     print_difference(done.difference)
     if done.report.saved:
         print_saved(name, done.report.saved)
     say(f"{name} is version {done.version.number} again.")
-    remark(f"To end that: toolgate sources refresh {name}")
+    remark(f"To end the rollback: toolgate sources refresh {name}")
 
 
 def print_difference(found: Difference) -> None:
@@ -199,7 +198,7 @@ def _summary(found: Difference) -> str:
     return f"{found.source}: {told}, {found.unchanged} unchanged; {breaking} breaking."
 
 
-def _told(found: Difference) -> dict[str, object]:
+def _summary_json(found: Difference) -> dict[str, object]:
     return {
         "source": found.source,
         "breaking": found.breaking,
@@ -209,7 +208,7 @@ def _told(found: Difference) -> dict[str, object]:
 
 
 def _print_json(found: Difference) -> None:
-    print_json(_told(found))
+    print_json(_summary_json(found))
 
 
 def _print_markdown(found: Difference) -> None:

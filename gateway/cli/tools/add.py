@@ -38,25 +38,43 @@ from schemas.jsonrpc import decode_strict
 FILE_BYTES = 10 * 2**20
 
 _OPTIONS = [
-    click.option("--description", metavar="TEXT", default="", help="What it does, for the model."),
-    click.option("--title", metavar="TEXT", help="Its name for people."),
-    click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of its arguments."),
-    click.option("--rest", metavar="REQUEST", help='As in "GET https://example.com/pets/{id}".'),
-    click.option("--graphql", metavar="DOCUMENT", help="One operation with one field."),
-    click.option("--hybrid", metavar="ID", help="An action: host/service/action/version."),
-    click.option("--mcp", metavar="TOOL", help="A tool of the MCP server --source."),
-    click.option("--function", metavar="NAME", help="One of `functions` in the settings."),
-    click.option("--script", metavar="FILE", help="Source code that defines main(arguments)."),
-    click.option("--language", type=click.Choice(get_args(Language)), help="Of the script."),
-    click.option("--url", metavar="URL", help="Where calls of --graphql and --hybrid go."),
-    click.option("--source", metavar="NAME", help="The source through which its calls go."),
-    click.option("--scope", metavar="SCOPES", help="Of a hybrid action: one of them is needed."),
-    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Several times, if need be."),
-    click.option("--toolset", "toolsets", metavar="NAME", multiple=True, help="That it is in."),
+    click.option("--description", metavar="TEXT", default="", help="Description for the model."),
+    click.option("--title", metavar="TEXT", help="Name for people."),
+    click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of the arguments."),
+    click.option(
+        "--rest", metavar="REQUEST", help='HTTP request, as "GET https://example.com/pets/{id}".'
+    ),
+    click.option("--graphql", metavar="DOCUMENT", help="GraphQL operation with one field."),
+    click.option(
+        "--hybrid", metavar="ID", help="Action of a hybrid service: host/service/action/version."
+    ),
+    click.option("--mcp", metavar="TOOL", help="Tool of the MCP server --source."),
+    click.option("--function", metavar="NAME", help="Function of `functions` in the settings."),
+    click.option(
+        "--script", metavar="FILE", help="File with source code that defines main(arguments)."
+    ),
+    click.option("--language", type=click.Choice(get_args(Language)), help="Language of --script."),
+    click.option("--url", metavar="URL", help="Target of --graphql and --hybrid."),
+    click.option(
+        "--source", metavar="NAME", help="Source whose base URL and credentials are used."
+    ),
+    click.option(
+        "--scope", metavar="SCOPES", help="Scopes of a hybrid action; one of them is required."
+    ),
+    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Tag; repeatable."),
+    click.option(
+        "--toolset",
+        "toolsets",
+        metavar="NAME",
+        multiple=True,
+        help="Toolset of the tool; repeatable.",
+    ),
     finding_options,
-    click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="[default: active]"),
-    click.option("--personas", metavar="TEXT", help="Whom it is for."),
-    click.option("--cost", type=click.Choice(get_args(Cost)), help="Of a call, as you judge it."),
+    click.option(
+        "--lifecycle", type=click.Choice(get_args(Lifecycle)), help="Lifecycle [default: active]."
+    ),
+    click.option("--personas", metavar="TEXT", help="Target personas."),
+    click.option("--cost", type=click.Choice(get_args(Cost)), help="Cost of a call."),
 ]
 
 
@@ -69,8 +87,8 @@ def described_by(command: Any) -> Any:
 @click.command()
 @click.argument("name", required=False)
 @described_by
-@click.option("--from", "file", metavar="FILE", help="YAML or JSON with one tool or several.")
-@click.option("--dry-run", is_flag=True, help="Say what it would be; write nothing.")
+@click.option("--from", "file", metavar="FILE", help="YAML or JSON file with one tool or several.")
+@click.option("--dry-run", is_flag=True, help="Print the tool; write nothing.")
 @json_option
 @settings_option
 def add(
@@ -81,23 +99,22 @@ def add(
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Make the tool NAME by hand.
+    """Add the manual tool NAME.
 
-    Exactly one of --rest, --graphql, --hybrid, --mcp, --function and --script says what a call of
-    it does.
+    Exactly one of --rest, --graphql, --hybrid, --mcp, --function and --script defines its call.
 
-    Arguments of --rest go where the request has their names in braces; the others go into the
-    query, or with POST, PUT and PATCH into a JSON body. Its calls go to the host of the request;
-    with a path, as in "GET /pets/{id}", to --source NAME, with the base URL, the headers and the
-    credentials of that. What has an address of its own makes a source of it, by the name of the
-    host or by --source; headers for it stand in the settings as sources.NAME.headers.
+    Arguments of --rest replace their names in braces; the others are sent in the query, or for
+    POST, PUT and PATCH in a JSON body. A request with a path only, as "GET /pets/{id}", is sent to
+    --source NAME with its base URL, headers and credentials. A request with a whole URL makes a
+    source, named by its host or by --source; its headers are sources.NAME.headers in the settings.
 
-    A function gets the arguments by name: its parameters and their annotations are the input
-    schema, unless one is given; a parameter annotated as gateway.hybrid.Call gets who calls.
+    A function gets the arguments by name: its parameters and annotations are the input schema,
+    unless --input-schema is given; a parameter with the annotation gateway.hybrid.Call gets the
+    caller.
 
-    A FILE has `tools`: a list of objects with the names of these options, in snake_case
-    (input_schema, tags), and also output_schema, annotations, examples, and `code`, source code
-    without a file. All of them are made or none.
+    A FILE has `tools`: a list of objects with the names of these options in snake_case
+    (input_schema, tags), and also output_schema, annotations, examples, and `code`, the source
+    code of a script. Either all tools are added or none.
 
     \b
     Examples:
@@ -114,13 +131,13 @@ def add(
     folder = Path(file).parent if file else Path()
     objects = _objects(file) if file else [_object(name, said)]
     if file and any(value for value in said.values()):
-        fail("--from FILE says it all: it goes with --dry-run and --json only", USAGE)
+        fail("--from FILE takes no other options than --dry-run and --json", USAGE)
     wanted = [_coded(one, folder, settings) for one in _read(objects, file or "the options")]
     for one in wanted:
         check_tier(one.tier, settings.policy.tiers)
     made = run(_add(settings, wanted, dry_run))
     if as_json:
-        print_json([_told(new) for new in made])
+        print_json([_as_json(new) for new in made])
     for new in made if not as_json else ():
         where = f", through the source {new.address.name}" if new.address else ""
         say(f"{'Would add' if dry_run else 'Added'} {new.draft.name}{where}.")
@@ -192,7 +209,7 @@ def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest
     except OSError as error:
         fail(f"{wanted.script}: {(error.strerror or str(error)).lower()}")
     except UnicodeDecodeError:
-        fail(f"{wanted.script} is no text in UTF-8")
+        fail(f"{wanted.script} is not UTF-8 text")
     return replace(wanted, script=None, code=code)
 
 
@@ -215,7 +232,7 @@ async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool)
     return made
 
 
-def _told(new: NewTool) -> dict[str, Any]:
+def _as_json(new: NewTool) -> dict[str, Any]:
     draft = new.draft
     return {
         "name": draft.name,
@@ -232,9 +249,9 @@ def _warnings(settings: Settings, made: Sequence[NewTool]) -> Iterator[str]:
     bindings = [new.draft.binding for new in made]
     languages = {one.language for one in bindings if one.language is not None}
     if languages and not settings.scripts.enabled:
-        yield f"{OFF}: nobody can call them until they are switched on"
+        yield f"{OFF}: script tools cannot be called until scripts.enabled is true"
     for language in sorted(languages if settings.scripts.enabled else ()):
         if reason := asyncio.run(Sandbox(lambda: settings.scripts).missing(language)):
             yield f"{language} {reason}"
     if any(one.facts.loaded for one in bindings):
-        yield "a gateway that runs needs the function in its settings (SIGHUP reads them again)"
+        yield "a running gateway needs the function in its settings (SIGHUP reloads them)"

@@ -20,9 +20,9 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--source", metavar="NAME", help="All that wait, of this source.")
-@click.option("--all", "everything", is_flag=True, help="All that wait.")
-@click.option("--diff", is_flag=True, help="Show what changed first, and ask.")
+@click.option("--source", metavar="NAME", help="Approve all held tools of this source.")
+@click.option("--all", "everything", is_flag=True, help="Approve all held tools.")
+@click.option("--diff", is_flag=True, help="Show the changes first, and ask for confirmation.")
 @yes_option
 @settings_option
 def approve(
@@ -33,10 +33,10 @@ def approve(
     diff: bool,
     yes: bool,
 ) -> None:
-    """Approve tools that were held back. They are of a source that is pinned, and are new or say
-    something else of themselves than before. A running gateway serves them at once.
+    """Approve tools that were held back. They belong to a pinned source, and are new or have a
+    changed definition. A running gateway serves them at once.
 
-    What a tool says of itself the model reads as if it came from you: look at it with --diff.
+    Models trust the description of a tool like your own instructions: review it with --diff.
 
     \b
     Examples:

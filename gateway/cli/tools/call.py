@@ -25,7 +25,9 @@ from schemas.tool import Tool
 @click.command()
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--args", "args_json", metavar="JSON", help="Arguments as one object; - reads stdin.")
+@click.option(
+    "--args", "args_json", metavar="JSON", help="Arguments as one object; - reads standard input."
+)
 @json_option
 @settings_option
 def call(
@@ -35,10 +37,10 @@ def call(
     args_json: str | None,
     as_json: bool,
 ) -> None:
-    """Call the tool NAME and print its answer. Exit code 1 when the tool reports an error. The id
-    of a hybrid action, host/service/action/version, names its tool too.
+    """Call the tool NAME and print its result. Exit code 1 if the tool reports an error. NAME can
+    also be the id of a hybrid action, host/service/action/version.
 
-    A VALUE is read as JSON where it is JSON, unless the tool wants the text itself.
+    A VALUE that is JSON is parsed, unless the input schema of the tool expects text.
 
     \b
     Examples:
@@ -127,7 +129,7 @@ def _check_loaded(tool: Tool, gateway: Gateway) -> None:
     """Python tools run only where the settings name their code."""
     if tool.source and tool.binding.facts.loaded and tool.source not in gateway.upstreams.services:
         fail(
-            f"{tool.name} is written in Python, and these settings do not name its source "
-            f"{tool.source}: give the settings file that does, as in "
+            f"{tool.name} is a Python tool, and these settings do not have its source "
+            f"{tool.source}: use the settings file that has it, as in "
             f"toolgate -c FILE tools call {tool.name}"
         )

@@ -25,16 +25,16 @@ from schemas.tool import Tool
 
 COMMANDS = {
     "list": ("gateway.cli.tools.command:list_", "List the tools."),
-    "search": ("gateway.cli.tools.command:search_", "Find tools by what they do."),
+    "search": ("gateway.cli.tools.command:search_", "Search tools by what they do."),
     "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
-    "approve": ("gateway.cli.tools.approve:approve", "Let tools be served that are held back."),
-    "call": ("gateway.cli.tools.call:call", "Call a tool and print its answer."),
-    "add": ("gateway.cli.tools.add:add", "Make a tool by hand."),
-    "edit": ("gateway.cli.tools.edit:edit", "Change what is said of a tool."),
-    "reset-description": ("gateway.cli.tools.edit:reset", "Give back the imported description."),
-    "disable": ("gateway.cli.tools.edit:disable", "Take tools out of service."),
-    "enable": ("gateway.cli.tools.edit:enable", "Take disabled tools into service again."),
-    "remove": ("gateway.cli.tools.edit:remove", "Remove a tool that was made by hand."),
+    "approve": ("gateway.cli.tools.approve:approve", "Approve tools that were held back."),
+    "call": ("gateway.cli.tools.call:call", "Call a tool and print its result."),
+    "add": ("gateway.cli.tools.add:add", "Add a tool manually."),
+    "edit": ("gateway.cli.tools.edit:edit", "Change the description and metadata of a tool."),
+    "reset-description": ("gateway.cli.tools.edit:reset", "Restore the imported description."),
+    "disable": ("gateway.cli.tools.edit:disable", "Disable tools."),
+    "enable": ("gateway.cli.tools.edit:enable", "Enable disabled tools."),
+    "remove": ("gateway.cli.tools.edit:remove", "Remove a manual tool."),
 }
 COLUMNS = ("name", "source", "what it does")
 TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
@@ -44,14 +44,14 @@ NONE_HELD: Mapping[str, str] = {}
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def tools() -> None:
-    """List, show, search, approve and call tools, and make and change them by hand."""
+    """List, show, search, approve, call, add and change tools."""
 
 
 @click.command(name="list")
 @source_option
-@click.option("--tokens", is_flag=True, help="With what each costs a model, the most first.")
-@click.option("--profile", metavar="NAME", help="The same, as clients of this profile see them.")
-@click.option("--disabled", is_flag=True, help="Those instead that were taken out of service.")
+@click.option("--tokens", is_flag=True, help="Show the tokens of each tool, most expensive first.")
+@click.option("--profile", metavar="NAME", help="Show the tokens for clients of this profile.")
+@click.option("--disabled", is_flag=True, help="List the disabled tools instead.")
 @json_option
 @settings_option
 def list_(
@@ -64,9 +64,9 @@ def list_(
 ) -> None:
     """List the tools by name.
 
-    In a pipe one line each: name, source, what it does. Of one that is held back until it is
-    approved the line says so instead. With --tokens the tokens (characters / 4) that its entry in
-    a list has stand in front; * marks those that are shortened there.
+    A pipe gets one line for each: name, source, description (or the reason why the tool is held
+    back). --tokens adds the tokens (characters / 4) of its entry in a list; * marks shortened
+    entries.
     """
     if disabled:
         _print_disabled(run(_disabled(settings, source)), as_json)
@@ -80,7 +80,7 @@ def list_(
         return
     _print_tools(found, held)
     if found:
-        remark(f"{len(found)} tools. About one of them: toolgate tools show NAME")
+        remark(f"{len(found)} tools. Details of one: toolgate tools show NAME")
     else:
         remark(how_to_get_tools(settings))
     if held:
@@ -89,13 +89,17 @@ def list_(
 
 @click.command(name="search")
 @click.argument("query", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True)
-@click.option("--words", is_flag=True, help="By words alone, the last of which may be half typed.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="Most hits."
+)
+@click.option("--words", is_flag=True, help="Search by words only; the last one may be a prefix.")
 @source_option
-@click.option("--domain", metavar="NAME", help="Only of this domain.")
-@click.option("--namespace", metavar="NAME", help="Only of this namespace.")
-@click.option("--tier", metavar="NAME", help="Only of this tier.")
-@click.option("--protocol", type=click.Choice(get_args(Protocol)), help="Only called by this.")
+@click.option("--domain", metavar="NAME", help="Only tools of this domain.")
+@click.option("--namespace", metavar="NAME", help="Only tools of this namespace.")
+@click.option("--tier", metavar="NAME", help="Only tools of this tier.")
+@click.option(
+    "--protocol", type=click.Choice(get_args(Protocol)), help="Only tools called by this protocol."
+)
 @json_option
 @settings_option
 def search_(
@@ -106,10 +110,10 @@ def search_(
     as_json: bool,
     **among: str | None,
 ) -> None:
-    """Find tools by the meaning and the words of QUERY, best first.
+    """Search tools by the meaning and the words of QUERY, best first.
 
-    It is the search of search_tools. Where vectors are missing, or the model is away, a line on
-    standard error says so.
+    Clients get the same search by the tool search_tools. Standard error has a note if vectors are
+    missing or the model is unavailable.
 
     \b
     Examples:
@@ -147,7 +151,7 @@ def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HEL
 
 def how_to_get_tools(settings: Settings) -> str:
     if any(configured(name, one) for name, one in settings.sources.items()):
-        return "Nothing is imported yet; `toolgate serve` imports what the settings name."
+        return "Nothing is imported yet; `toolgate serve` imports the sources of the settings."
     return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
 
@@ -157,7 +161,7 @@ def _print_disabled(found: Sequence[CatalogRow], as_json: bool) -> None:
         return
     print_rows(("name", "source"), [(one.name, one.source or BY_HAND) for one in found])
     if found:
-        remark("To take one into service again: toolgate tools enable NAME")
+        remark("To enable one: toolgate tools enable NAME")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
     large = made.tokens > LARGE
     if large:
         detail += (
-            "; that is more than most models can read: serve parts of it as `toolsets`, or take "
+            "; that is more than most models can read: serve parts of it as `toolsets`, or import "
             "less with `include` and `exclude` of sources"
         )
     over = bool(most) and made.level > 0

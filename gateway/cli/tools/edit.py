@@ -24,24 +24,40 @@ T = TypeVar("T")
 
 @click.command()
 @click.argument("name")
-@click.option("--description", metavar="TEXT", help="What it does, for the model.")
-@click.option("--title", metavar="TEXT", help="Its name for people.")
-@click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of its arguments.")
-@click.option("--example", "examples", metavar="JSON", multiple=True, help="Arguments of a call.")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Instead of those it has.")
+@click.option("--description", metavar="TEXT", help="Description for the model.")
+@click.option("--title", metavar="TEXT", help="Name for people.")
+@click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of the arguments.")
+@click.option(
+    "--example",
+    "examples",
+    metavar="JSON",
+    multiple=True,
+    help="Arguments of an example call; repeatable.",
+)
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    help="Tag, which replaces the present tags; repeatable.",
+)
 @finding_options
-@click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="Retired: not found.")
-@click.option("--personas", metavar="TEXT", help="Whom it is for.")
-@click.option("--cost", type=click.Choice(["", *COST_TIERS]), help="Of a call, as you judge it.")
+@click.option(
+    "--lifecycle",
+    type=click.Choice(get_args(Lifecycle)),
+    help="Lifecycle; retired tools are not found.",
+)
+@click.option("--personas", metavar="TEXT", help="Target personas.")
+@click.option("--cost", type=click.Choice(["", *COST_TIERS]), help="Cost of a call.")
 @settings_option
 def edit(settings: Settings, name: str, **said: Any) -> None:
-    """Change what is said of the tool NAME.
+    """Change the description and metadata of the tool NAME.
 
-    "" takes a text away, but no description: by it models choose a tool.
+    An empty value "" removes a text, except the description, which models need to choose a tool.
 
-    Of an imported tool the description, which imports leave alone from then on (tools
-    reset-description ends that), and what no description says: --domain, --namespace, --tier,
-    --weight, --lifecycle, --personas, --cost, --keyword. Of a tool made by hand all of it.
+    Imported tools take --description, --domain, --namespace, --tier, --weight, --lifecycle,
+    --personas, --cost and --keyword. Later imports keep a changed description until `toolgate
+    tools reset-description`. Manual tools take all options.
 
     \b
     Examples:
@@ -50,10 +66,10 @@ def edit(settings: Settings, name: str, **said: Any) -> None:
     """
     given = {key: value for key, value in said.items() if value not in (None, ())}
     if not given:
-        fail("expected something to change; `toolgate tools edit --help` says what", USAGE)
+        fail("expected an option that changes the tool; see `toolgate tools edit --help`", USAGE)
     description = given.get("description")
     if description is not None and not description.strip():
-        fail("a description has to say something: by it models choose a tool", USAGE)
+        fail("expected a description that is not empty: models choose a tool by it", USAGE)
     check_tier(given.get("tier"), settings.policy.tiers)
     change, user = _change(given), getpass.getuser()
     run(_with(settings, Act("editTool", name), lambda tools: tools.edit(name, change, user)))
@@ -64,24 +80,24 @@ def edit(settings: Settings, name: str, **said: Any) -> None:
 @click.argument("name")
 @settings_option
 def reset(settings: Settings, name: str) -> None:
-    """Give the tool NAME the description of its source again.
+    """Restore the description of the tool NAME from its source.
 
-    Imports then keep it up to date.
+    Later imports update it again.
     """
     text = run(
         _with(settings, Act("resetDescription", name), lambda tools: tools.reset_description(name))
     )
-    say(f"{name} has the description of its source again:\n{text}")
+    say(f"{name} has the description of its source:\n{text}")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @settings_option
 def disable(settings: Settings, names: tuple[str, ...]) -> None:
-    """Take tools out of service.
+    """Disable tools.
 
-    Clients neither see nor call them, whatever is imported, until `toolgate tools enable`.
-    `toolgate tools list --disabled` shows them.
+    Clients neither see nor call them, also after imports, until `toolgate tools enable`.
+    `toolgate tools list --disabled` lists them.
     """
     done = run(
         _with(settings, Act("disableTool", ", ".join(names)), lambda tools: tools.disable(names))
@@ -94,7 +110,7 @@ def disable(settings: Settings, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @settings_option
 def enable(settings: Settings, names: tuple[str, ...]) -> None:
-    """Take disabled tools into service again."""
+    """Enable disabled tools."""
     done = run(
         _with(settings, Act("enableTool", ", ".join(names)), lambda tools: tools.enable(names))
     )
@@ -107,10 +123,10 @@ def enable(settings: Settings, names: tuple[str, ...]) -> None:
 @yes_option
 @settings_option
 def remove(settings: Settings, name: str, yes: bool) -> None:
-    """Remove the tool NAME, which was made by hand.
+    """Remove the manual tool NAME.
 
-    With it goes the source that was made for it alone.
-    A tool that was imported is taken out of service with `toolgate tools disable`.
+    A source that was made for this tool only is removed, too. To hide an imported tool, use
+    `toolgate tools disable`.
     """
     if not yes:
         ask("remove", name)

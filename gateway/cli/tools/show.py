@@ -36,11 +36,10 @@ _DETAILS = {
 @json_option
 @settings_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
-    """Show the tool NAME: what it does, its arguments, where its calls go, and how it is found. The
-    id of a hybrid action, host/service/action/version, names its tool too, and so does a name that
-    it had before.
+    """Show the tool NAME: its description, arguments, target of calls, and embedding. NAME can also
+    be the id of a hybrid action, host/service/action/version, or a former name of the tool.
 
-    With --json all of it, the input schema as models see it included.
+    The option --json prints all details, with the input schema that models see.
     """
     tool, address, held, standing, embedding = run(_tool(settings, name))
     if as_json:
@@ -52,10 +51,10 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         )
         return
     arguments = arguments_of(msgspec.json.decode(tool.input_schema))
-    of = f"of {tool.source}" if tool.source else "made by hand"
+    of = f"of {tool.source}" if tool.source else "manual"
     out.print(Text(tool.name, "bold").append(f"  {of}", "not bold"))
     if tool.aliases:
-        say(f"It was {', '.join(tool.aliases)}; that still calls it.")
+        say(f"Former names that still call it: {', '.join(tool.aliases)}")
     say(tool.description)
     say(f"\n{tool.binding.target(address)}\n{cost_of(settings, tool)}")
     for line in (*_standing(standing), _embedding(embedding)):
@@ -93,20 +92,22 @@ def _standing(standing: CatalogRow) -> Iterator[str]:
     """The origin of its description, and its manual metadata."""
     if standing.overridden:
         since = f" since {standing.override_ts:%Y-%m-%d %H:%M}" if standing.override_ts else ""
-        yield f"described by hand{since}, by {standing.override_user}; imports leave that alone"
+        yield f"description edited{since} by {standing.override_user}; imports keep it"
     elif standing.manual and standing.source:
-        yield f"made by hand; its calls go through the source {standing.source}"
-    told = [f"{name} {said}" for key, name in _DETAILS.items() if (said := getattr(standing, key))]
+        yield f"manual tool; its calls use the source {standing.source}"
+    details = [
+        f"{name} {value}" for key, name in _DETAILS.items() if (value := getattr(standing, key))
+    ]
     if standing.lifecycle_status != "active":
-        told.append(standing.lifecycle_status)
+        details.append(standing.lifecycle_status)
     if standing.semantic_weight != 1:
-        told.append(f"weight {standing.semantic_weight:g}")
+        details.append(f"weight {standing.semantic_weight:g}")
     if standing.keywords:
-        told.append(f"keywords {', '.join(map(str, standing.keywords))}")
+        details.append(f"keywords {', '.join(map(str, standing.keywords))}")
     if standing.tags:
-        told.append(f"tags {', '.join(standing.tags)}")
-    if told:
-        yield "; ".join(told)
+        details.append(f"tags {', '.join(standing.tags)}")
+    if details:
+        yield "; ".join(details)
 
 
 def _embedding(embedding: EntityEmbedding) -> str:
@@ -158,7 +159,7 @@ async def _tool(
         if name not in found:
             disabled = {one.name for one in await by_hand.disabled()}
             if name in disabled:
-                fail(f"{name} is disabled. To take it into service: toolgate tools enable {name}")
+                fail(f"{name} is disabled; to enable it: toolgate tools enable {name}")
             no_such("tool", name, [*found, *disabled])
         tool = found[name]
         source = await registry.store.source(registry.host_id, tool.source)

@@ -55,7 +55,7 @@ def test_a_sealing_key_beside_what_it_seals_is_told(tmp_path: Path) -> None:
     assert list(checkup.sealing(load(None, {}).state)) == []  # nobody reads the memory
     [check] = checkup.sealing(replace(given, secret=""))
     assert (check.name, check.status) == ("sealing", "warning")
-    assert "lies in the redis backend" in check.detail
+    assert "with a key in the redis backend" in check.detail
 
 
 def test_an_address_that_calls_are_refused_to_is_no_healthy_one(
@@ -66,7 +66,7 @@ def test_an_address_that_calls_are_refused_to_is_no_healthy_one(
     assert toolgate("import", "openapi", "pets.json", "--name", "pets").code == 0
     [check] = [one for one in toolgate("doctor", "--json").json if one["name"] == "source"]
     assert check["status"] == "warning"
-    assert "calls are refused: http://127.0.0.1:9 is private" in check["detail"]
+    assert "calls are refused: http://127.0.0.1:9 is a private address" in check["detail"]
     assert "set sources.pets.base_url" in check["detail"]
 
 
@@ -177,6 +177,17 @@ def test_an_unreachable_database_is_a_failed_check(bare: Toolgate, folder: Path)
     assert "hidden" not in ran.out
 
 
+def test_a_statement_that_fails_is_a_failed_check(
+    with_pets: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    with psycopg.connect(database_settings.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE tool_t CASCADE")
+    ran = with_pets("doctor", "--json")
+    failed = [check for check in ran.json if check["status"] == "failed"]
+    assert (ran.code, [check["name"] for check in failed]) == (1, ["database"])
+    assert "tool_t" in failed[0]["detail"]
+
+
 def test_at_a_terminal_it_sums_up(bare: Toolgate, folder: Path) -> None:
     ran = bare("doctor", TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:9/x", FORCE_COLOR="1")
     assert "✗" in ran.out
@@ -200,7 +211,7 @@ def test_migrations_are_pending_until_migrate_applies_them(
     ran = bare("migrate", **settings)
     assert ran.code == 0
     assert "Applied now: registry/0001_tenants_and_sources, " in ran.out
-    assert "Applied now: nothing, all was there." in bare("migrate", **settings).out
+    assert "Applied now: nothing, the database is up to date." in bare("migrate", **settings).out
 
 
 @pytest.mark.parametrize(
@@ -242,9 +253,11 @@ def test_scripts_that_are_off_are_counted(toolgate: Toolgate, folder: Path) -> N
     (folder / "one.py").write_text("def main(arguments): return 1\n")
     script = ("--description", "One", "--script", "one.py", "--language", "python")
     assert toolgate("tools", "add", "one", *script).code == 0
-    assert scripts_of(toolgate) == [("warning", "1 script tool, scripts are off (scripts.enabled)")]
+    assert scripts_of(toolgate) == [
+        ("warning", "1 script tool, but scripts are off (scripts.enabled)")
+    ]
     assert toolgate("tools", "add", "two", *script).code == 0
-    assert scripts_of(toolgate)[0][1].startswith("2 script tools, scripts are off")
+    assert scripts_of(toolgate)[0][1].startswith("2 script tools, but scripts are off")
     (folder / "toolgate.yaml").write_text("scripts: {enabled: true, time_s: 60}\n")
     assert not any("scripts are off" in detail for _, detail in scripts_of(toolgate))
 

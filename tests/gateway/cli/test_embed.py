@@ -27,11 +27,11 @@ def counts(toolgate: Toolgate) -> dict[str, int]:
 def test_before_any_gateway_has_run_all_waits_for_one(with_pets: Toolgate) -> None:
     assert counts(with_pets) == {"total": 5, "pending": 5}
     shown = with_pets("embed", "status", FORCE_COLOR="1").out
-    assert "Nothing has embedded yet" in shown
+    assert "There are no embeddings yet" in shown
     assert "toolgate embed backfill" in shown
     ran = with_pets("embed", "refresh", "getPet")
     assert (ran.code, ran.out) == (2, "")
-    assert "nothing has embedded yet" in ran.err
+    assert "there are no embeddings yet" in ran.err
 
 
 def test_switched_off_texts_are_disabled(with_pets: Toolgate) -> None:
@@ -84,7 +84,7 @@ def test_a_provider_that_is_not_there_fails_the_texts_and_says_why(
     (folder / "toolgate.yaml").write_text(json.dumps({"embedding": settings}))
     ran = with_pets("embed", "backfill", "--json")
     assert ran.code == 1
-    hint = "toolgate: texts that failed: 5; `toolgate embed retry` queues them again.\n"
+    hint = "toolgate: texts that failed: 5; `toolgate embed retry` queues them again\n"
     assert ran.err.endswith(hint)
     assert counts(with_pets) == {"total": 5, "failed": 5}
     shown = with_pets("embed", "status").out
@@ -159,8 +159,9 @@ def test_vectors_that_the_settings_cannot_search_are_told(with_pets: Toolgate) -
             "5 texts have vectors of local-http/theirs",
         )
     told = (
-        "the settings name bundled/toolgate-minilm-1, the database local-http/theirs: words alone "
-        "find tools until `toolgate serve` or `toolgate embed backfill` has embedded all"
+        "the settings have bundled/toolgate-minilm-1, the database local-http/theirs: "
+        "the search is lexical until `toolgate serve` or `toolgate embed backfill` has created all "
+        "embeddings"
     )
     assert of_embeddings(with_pets) == ("warning", told)
     assert f"T{told[1:]}." in with_pets("embed", "status", FORCE_COLOR="1").out
@@ -174,8 +175,9 @@ def test_vectors_that_serve_until_others_are_there_are_told(with_pets: Toolgate)
     assert with_pets("embed", "backfill").code == 0
     theirs = {**OF_A_SERVICE, "TOOLGATE_EMBEDDING__URL": "http://127.0.0.1:9/embed"}
     told = (
-        "the settings name local-http/theirs, the database bundled/toolgate-minilm-1: the old "
-        "vectors serve until `toolgate worker` or `toolgate embed backfill` has embedded all"
+        "the settings have local-http/theirs, the database bundled/toolgate-minilm-1: the old "
+        "vectors serve until `toolgate worker` or `toolgate embed backfill` has created all "
+        "embeddings"
     )
     without = {**theirs, "TOOLGATE_EMBEDDING__WORKERS": "0"}
     assert of_embeddings(with_pets, **without) == ("warning", told)
@@ -234,7 +236,7 @@ async def backfilling(database: DatabaseSettings, **settings: str) -> AsyncItera
 async def until_waiting(backfill: Served) -> None:
     assert backfill.process.stderr is not None
     said = await backfill.process.stderr.readline()
-    assert said == b"Texts that are being embedded elsewhere: 1; waiting for them.\n"
+    assert said == b"Waiting for texts that other workers embed: 1.\n"
 
 
 POLLING = {"TOOLGATE_EMBEDDING__POLL_S": "0.1"}
@@ -308,6 +310,6 @@ async def test_a_backfill_that_is_stopped_closes_its_connections(
 def test_a_backfill_that_displaces_a_model_names_both(with_pets: Toolgate) -> None:
     with_pets("embed", "backfill", "--no-wait", **of_a_remote(9))
     ran = with_pets("embed", "backfill", "--no-wait")
-    said = "Texts go to bundled/toolgate-minilm-1 from now on, no longer to openai-compatible/m: "
+    said = "The model is now bundled/toolgate-minilm-1 instead of openai-compatible/m: "
     assert said in ran.err
     assert with_pets("embed", "backfill", "--no-wait").err == ""

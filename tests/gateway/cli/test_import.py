@@ -124,7 +124,7 @@ def test_a_description_without_an_address_asks_for_one(
 ) -> None:
     ran = toolgate(*IMPORT)
     assert ran.code == 0
-    assert "No address to call: the description names none. Give --base-url URL." in ran.out
+    assert "The description has no server URL: add --base-url URL." in ran.out
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8766/v1", "http://localhost:8766"])
@@ -133,8 +133,8 @@ def test_a_private_address_that_only_the_description_names_is_pointed_out_at_onc
 ) -> None:
     (folder / "pets.json").write_text(json.dumps(pets() | {"servers": [{"url": url}]}))
     ran = toolgate(*IMPORT)
-    assert f"Calls are refused: {url} is private" in ran.out
-    assert f"confirm it with --base-url {url}" in ran.out
+    assert f"Calls are refused: {url} is a private address" in ran.out
+    assert f"To allow it, add --base-url {url}" in ran.out
     assert f"Calls go to {url}\n" in toolgate(*IMPORT, "--base-url", url).out
     other = "http://127.0.0.1:8767"
     (folder / "toolgate.yaml").write_text(f"sources: {{pets: {{base_url: '{other}'}}}}")
@@ -242,7 +242,9 @@ def test_a_person_learns_which_sources_are_still_to_be_imported(
 def test_removing_takes_the_tools_too_and_asks_first(with_pets: Toolgate, folder: Path) -> None:
     ran = with_pets("sources", "remove", "pets")
     assert ran.code == 2
-    assert ran.err == ("toolgate: To remove pets and its 5 tools without being asked, add --yes.\n")
+    assert ran.err == (
+        "toolgate: no terminal to confirm: add --yes to remove pets and its 5 tools\n"
+    )
     (folder / "toolgate.yaml").write_text("sources: {pets: {openapi: pets.json}}")
     ran = with_pets("sources", "remove", "pets", "--yes")
     assert ran.code == 0

@@ -94,7 +94,7 @@ def test_an_endpoint_that_refuses_is_told_with_what_to_do(bare: Toolgate) -> Non
 
 def test_a_schema_without_an_address_says_how_to_give_one(bare: Toolgate, described: Path) -> None:
     ran = bare(*IMPORT, "--dry-run")
-    assert "No address to call: the description names none. Give --base-url URL." in ran.out
+    assert "The description has no server URL: add --base-url URL." in ran.out
 
 
 def test_depth_cost_and_overlay_are_kept(toolgate: Toolgate, described: Path, folder: Path) -> None:

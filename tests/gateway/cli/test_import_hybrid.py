@@ -257,7 +257,7 @@ def test_a_service_in_python_is_called_with_the_settings_that_name_it(
     for name in ("b_c", "a/b/c/1"):
         ran = toolgate("tools", "call", name)
         assert ran.code == 1
-        assert "b_c is written in Python, and these settings do not name its source own" in ran.err
+        assert "b_c is a Python tool, and these settings do not have its source own" in ran.err
         assert "toolgate -c FILE tools call b_c" in ran.err
         assert toolgate("-c", "own.yaml", "tools", "call", name).out == "OK\n"
 

@@ -125,7 +125,7 @@ def test_sources_are_shown_with_what_their_servers_say(toolgate: Toolgate, lists
         "  has   1 prompt, 2 resources, 1 template",
         "  is    lists 1.5",
         "  names prefix conditional",
-        "  pins  what is new or changed waits for approval",
+        "  pins  new and changed tools wait for approval",
     ]
     report = toolgate("sources", "show", "fs", "--json").json
     assert (report["prompt"], report["resource"], report["held"]) == (1, 2, [])
@@ -182,7 +182,7 @@ def test_what_changed_is_shown_before_anything_is_approved(held: Toolgate) -> No
     ran = held("tools", "approve", "echo", "--diff")
     assert (ran.code, ran.err) == (
         2,
-        "toolgate: To approve echo without being asked, add --yes.\n",
+        "toolgate: no terminal to confirm: add --yes to approve echo\n",
     )
     assert '-  "description": "Old.",' in ran.out
     assert '+  "description": "New.",' in ran.out
@@ -234,9 +234,9 @@ def test_where_nothing_waits_there_is_nothing_to_approve(held: Toolgate) -> None
     [
         ([], "expected the URL of an MCP server, or a command: --stdio COMMAND"),
         (["http://x/mcp", "--stdio", "a"], "expected a URL or a command, found both"),
-        (["--stdio", "a", "--", "b"], "expected a command once"),
-        (["--"], "expected a command behind --"),
-        (["--stdio", 'a "b'], "--stdio: 'a \"b' is no command: no closing quotation"),
+        (["--stdio", "a", "--", "b"], "expected one command"),
+        (["--"], "expected a command after --"),
+        (["--stdio", 'a "b'], "--stdio: 'a \"b' is not a command: no closing quotation"),
         (["--stdio", " "], "--stdio: expected a command, found nothing"),
         (["x/mcp"], "expected an http:// or https:// URL"),
         (["http://me:hidden@x/mcp"], "(credentials go into `headers`)"),
@@ -256,7 +256,7 @@ def test_commands_are_not_started_where_the_settings_forbid_it(bare: Toolgate) -
     ran = bare(*IMPORT, TOOLGATE_UPSTREAM__STDIO="false")
     assert (ran.code, ran.err) == (
         2,
-        "toolgate: commands are not started here: upstream.stdio is false\n",
+        "toolgate: commands are not allowed: upstream.stdio is false\n",
     )
 
 

@@ -73,9 +73,9 @@ async def test_the_doctor_sees_jobs_that_no_worker_runs(
     assert await jobs(database, settings.jobs) == Check("jobs", "ok", "0 wait, 0 run")
     job = await JobQueue(database.pool, 9).put(JobDraft(HOST, "work", "ada", b"{}", b"{}"))
     check = await jobs(database, settings.jobs)
-    assert (check.status, "1 wait and no worker runs" in check.detail) == ("warning", True)
+    assert (check.status, "1 wait, but no worker runs" in check.detail) == ("warning", True)
     assert await JobStore(database.pool).claim(job) is not None
     async with database.connect() as connection:
         await connection.execute("UPDATE job_t SET beat_ts = beat_ts - interval '1 hour'")
     check = await jobs(database, settings.jobs)
-    assert (check.status, "1 without a sign of life" in check.detail) == ("warning", True)
+    assert (check.status, "1 stalled (no heartbeat)" in check.detail) == ("warning", True)

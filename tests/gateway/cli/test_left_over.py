@@ -28,7 +28,7 @@ def test_lists_say_where_a_source_came_from_and_that_it_is_left_over(left: Toolg
     told = {one["name"]: (one["origin"], one["left_over"]) for one in source_list(left)}
     assert told == {"kept": ("cli", False), "pets": ("settings", True)}
     said = left("sources", "show", "pets", FORCE_COLOR="1").out
-    assert "is left over: the settings do not name it any more" in said
+    assert "left over: the settings have it no longer" in said
     assert "toolgate sources prune" in said
 
 
@@ -47,23 +47,25 @@ def test_prune_removes_it_and_nothing_else(left: Toolgate) -> None:
     assert left("sources", "prune", "--dry-run").out == "Would remove pets and 5 tools.\n"
     asked = left("sources", "prune")
     assert asked.code == 2
-    assert "To remove pets and 5 tools without being asked, add --yes." in asked.err
+    assert "no terminal to confirm: add --yes to remove pets and 5 tools" in asked.err
     assert len(source_list(left)) == 2
     assert left("sources", "prune", "--yes").out == "Removed pets and its 5 tools.\n"
     assert [one["name"] for one in source_list(left)] == ["kept"]
-    assert left("sources", "prune").out == "Nothing is left over from other settings.\n"
+    assert left("sources", "prune").out == "No source is left over from earlier settings.\n"
 
 
 def test_what_is_imported_by_command_afterwards_is_kept(left: Toolgate) -> None:
     left("import", "openapi", "pets.json", "--name", "pets", "--base-url", AT)
-    assert left("sources", "prune", "--yes").out == "Nothing is left over from other settings.\n"
+    assert (
+        left("sources", "prune", "--yes").out == "No source is left over from earlier settings.\n"
+    )
 
 
 def test_a_source_that_the_settings_still_adjust_is_not_left_over(
     left: Toolgate, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(f"sources: {{pets: {{base_url: '{AT}'}}}}")
-    assert left("sources", "prune").out == "Nothing is left over from other settings.\n"
+    assert left("sources", "prune").out == "No source is left over from earlier settings.\n"
 
 
 def test_an_example_is_told_apart(toolgate: Toolgate, description: Path, folder: Path) -> None:
@@ -93,9 +95,9 @@ def test_doctor_tells_what_the_settings_name_and_nobody_has_imported(
         f"sources: {{pets: {{openapi: pets.json, base_url: '{AT}'}}, gone: {{headers: {{a: b}}}}}}"
     )
     told = [one["detail"] for one in toolgate("doctor", "--json").json if one["name"] == "source"]
-    waiting, gone = (one for one in told if one.startswith(("pets: the", "gone")))
+    waiting, gone = (one for one in told if one.startswith(("pets: in", "gone")))
     assert waiting == (
-        "pets: the settings name it, not imported yet; `toolgate serve` imports it, or now: "
+        "pets: in the settings, but not imported yet; `toolgate serve` imports it, or now: "
         "toolgate sources refresh pets"
     )
-    assert gone.startswith("gone: the settings adjust it, but there is no such source")
+    assert gone.startswith("gone: the settings adjust it, but it does not exist")

@@ -102,7 +102,7 @@ def test_a_command_that_is_not_there_is_told_once(bare: Toolgate) -> None:
     assert ran.code == 1
     [line] = [one for one in ran.err.splitlines() if "could not be started" in one]
     assert line.endswith("its command was not found or cannot be run")
-    assert "Give the whole path of the command" in ran.err
+    assert "Use the whole path of the command" in ran.err
     assert "whole URL of an MCP endpoint" not in ran.err
 
 

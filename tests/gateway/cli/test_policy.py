@@ -52,7 +52,7 @@ def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
     text = ruled(*asked[:-1], "--tool", "deletePet").out
     assert text.splitlines()[:2] == [
         "deny (no-deletes): they learn",
-        "It is not in their lists.",
+        "It is not in the lists of the caller.",
     ]
 
 
@@ -73,7 +73,7 @@ def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
     assert ruled(*asked, other, **DEVELOPMENT).json["effect"] == "allow"
     bad = ruled(*asked, minted[:-4], **DEVELOPMENT)
     assert bad.code == 1
-    assert "nobody comes in with this token" in bad.err
+    assert "the token is refused" in bad.err
     assert minted[:20] not in bad.err
 
 
@@ -81,8 +81,8 @@ def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
     ("options", "code", "told"),
     [
         (("--tool", "deletePets"), 1, "There is no tool 'deletePets'. Did you mean deletePet"),
-        (("--tool", "getPet", "--arguments", "{"), 2, "--arguments is no JSON"),
-        (("--tool", "getPet", "--arguments", "[]"), 2, "--arguments is no JSON object"),
+        (("--tool", "getPet", "--arguments", "{"), 2, "--arguments is not JSON"),
+        (("--tool", "getPet", "--arguments", "[]"), 2, "--arguments is not a JSON object"),
         (("--tool", "getPet", "--toolset", "x"), 1, "There is no toolset 'x'"),
     ],
     ids=["tool", "json", "object", "toolset"],
@@ -104,12 +104,12 @@ def test_rules_are_written_listed_checked_and_removed(ruled: Toolgate) -> None:
         ("no-eve", "stored"),
         ("sums", "settings"),
     ]
-    assert ruled("policy", "check").out == "3 rules, nothing wrong.\n"
+    assert ruled("policy", "check").out == "3 rules, all valid.\n"
     told = ruled("policy", "explain", "--principal", "eve", "--tool", "getPet", "--json").json
     assert (told["effect"], told["rule"]) == ("deny", "no-eve")
     assert ruled("policy", "remove", "no-eve", "--yes").out == "Removed no-eve.\n"
     assert ruled("policy", "remove", "no-eve", "--yes").code == 1
-    assert "take it out there" in ruled("policy", "remove", "sums", "--yes").err
+    assert "remove it there" in ruled("policy", "remove", "sums", "--yes").err
 
 
 def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolgate) -> None:
@@ -145,8 +145,8 @@ def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolga
             "when: expected a CEL expression: it may take too long",
         ),
         ("x", '{"effect": "deny", "tiers": ["top"]}', "tiers: expected one of policy.tiers"),
-        ("No Name", '{"effect": "deny"}', "is no name of a rule"),
-        ("sums", '{"effect": "deny"}', "The settings have a rule sums"),
+        ("No Name", '{"effect": "deny"}', "is not a rule name"),
+        ("sums", '{"effect": "deny"}', "the settings have a rule sums"),
     ],
     ids=["json", "none", "effect", "member", "when", "long", "tier", "name", "settings"],
 )

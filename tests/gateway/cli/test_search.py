@@ -116,7 +116,7 @@ def test_a_gate_fails_with_a_code_of_its_own(
         (("empty.jsonl",), 1, "empty.jsonl is empty; expected lines such as"),
         (("bad.jsonl",), 1, "bad.jsonl:2: gold names no tool"),
         (("requests.jsonl", "--catalog", "bad.jsonl"), 1, "bad.jsonl:1: name is missing"),
-        (("requests.jsonl",), 1, "The registry has no tools"),
+        (("requests.jsonl",), 1, "the registry has no tools"),
         (("both", "--modes", "psychic"), 2, "'psychic' is none of hybrid, dense, lexical"),
         (("both", "--fail-under", "speed=1"), 2, "'speed' is no measure; there are recall@1"),
         (("both", "--modes", "lexical", "--fail-under", "dense:mrr@10=1"), 2, "not among --modes"),

@@ -72,7 +72,7 @@ def test_what_is_not_here_is_named_and_strict_refuses(with_pets: Toolgate, folde
     assert with_pets("skills", "list").out == ""
     ran = with_pets("skills", "import", "skills")
     assert ran.code == 0
-    assert "no such tools here (the client may have them): Read, Bash(git:*)" in ran.out
+    assert "unknown tools (the client may have them): Read, Bash(git:*)" in ran.out
 
 
 def test_a_dry_run_writes_nothing(with_pets: Toolgate, folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_below_their_parents(toolgate: Toolgate, folder: Path) -> None:
     lines = toolgate("skills", "list").out.splitlines()
     assert [line.split("  ")[0] or line.split()[0] for line in lines] == ["all", "a-part"]
     ran = toolgate("skills", "remove", "all", "--yes")
-    assert ran.out == "Removed all.\n  at the top now, no longer below it: a-part\n"
+    assert ran.out == "Removed all.\n  now at the top level: a-part\n"
 
 
 def test_a_skill_within_a_skill_is_told_to_be_none(toolgate: Toolgate, folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_skill_within_a_skill_is_told_to_be_none(toolgate: Toolgate, folder: P
     ran = toolgate("skills", "import", "skills", "--dry-run")
     assert ran.out == (
         "par: would be added, version 1.0.0, 0 tools\n"
-        "par: chi/SKILL.md is a file of it and no skill\n"
+        "par: chi/SKILL.md is a file of this skill, not a skill\n"
         "  to import it as one, place chi beside par\n"
     )
     assert len(toolgate("skills", "import", "skills", "--json").json) == 1

@@ -145,7 +145,7 @@ def test_a_tool_without_arguments_says_so(with_pets: Toolgate) -> None:
     [
         ("list_pets", "Did you mean listPets?"),
         ("getPett", "Did you mean getPet?"),
-        ("zebra", "`toolgate tools list` shows what there is."),
+        ("zebra", "`toolgate tools list` lists the tools."),
     ],
 )
 def test_a_tool_that_does_not_exist_is_refused_with_those_that_come_close(

@@ -64,7 +64,7 @@ def test_a_request_becomes_a_tool_that_can_be_called(toolgate: Toolgate, echo: s
     assert told["asked"] == "GET /v1/S%C3%A3o%20Paulo/now?q=a%20b&units=metric"
     shown = toolgate("tools", "show", "weather").out
     assert f"GET {echo}/v1/{{city}}/now" in shown
-    assert f"made by hand; its calls go through the source {source}" in shown
+    assert f"manual tool; its calls use the source {source}" in shown
     assert "tags sky" in shown
     assert "embedding disabled" in shown or "embedding pending" in shown
 
@@ -125,7 +125,7 @@ def test_several_are_made_of_a_file(toolgate: Toolgate, folder: Path) -> None:
         "Added one, through the source api-example-com.",
         "Added two.",
     ]
-    assert "scripts are switched off (scripts.enabled): nobody can call them" in ran.err
+    assert "scripts are switched off (scripts.enabled): script tools cannot be called" in ran.err
     assert [one["name"] for one in toolgate("tools", "list", "--json").json] == ["one", "two"]
     shown = toolgate("tools", "show", "one", "--json").json
     assert shown["annotations"] == {"readOnlyHint": False}

@@ -24,11 +24,11 @@ def test_a_description_by_hand_outlives_imports_until_it_is_reset(
     imported_again(with_pets, folder)
     shown = with_pets("tools", "show", "listPets").out
     assert "\nMine\n" in shown
-    assert "described by hand since" in shown
+    assert "description edited since" in shown
     assert "domain sales" in shown
     ran = with_pets("tools", "reset-description", "listPets")
     assert ran.out.splitlines()[1] == "List the pets of now"
-    assert "described by hand" not in with_pets("tools", "show", "listPets").out
+    assert "description edited" not in with_pets("tools", "show", "listPets").out
 
 
 def test_a_tier_can_be_taken_away(with_pets: Toolgate) -> None:
@@ -37,7 +37,7 @@ def test_a_tier_can_be_taken_away(with_pets: Toolgate) -> None:
     assert with_pets("tools", "edit", "listPets", "--tier", "").code == 0
     assert "tier confidential" not in with_pets("tools", "show", "listPets").out
     told = " ".join(with_pets("tools", "edit", "--help").out.split())
-    assert '"" takes a text away, but no description' in told
+    assert 'An empty value "" removes a text, except the description' in told
 
 
 def test_what_is_disabled_is_listed_apart_and_outlives_imports(
@@ -78,14 +78,14 @@ def test_a_source_made_for_tools_cannot_be_imported_again(toolgate: Toolgate, fo
 @pytest.mark.parametrize(
     ("args", "code", "told"),
     [
-        (["edit", "listPets"], 2, "expected something to change"),
+        (["edit", "listPets"], 2, "expected an option that changes the tool"),
         (["edit", "listPets", "--title", "T"], 1, "overwritten by the next import of pets"),
-        (["edit", "listPets", "--description", " "], 2, "a description has to say something"),
+        (["edit", "listPets", "--description", " "], 2, "expected a description that is not empty"),
         (["edit", "listPets", "--domain", "x" * 129], 1, "may have 128 characters"),
         (["edit", "listPets", "--tier", "Confidental"], 2, "Did you mean confidential?"),
         (["edit", "listPets", "--tier", "top"], 2, "policy.tiers has public, internal, conf"),
         (["edit", "listPets", "--weight", "0"], 2, "0"),
-        (["edit", "listPets", "--weight", "nan"], 2, "nan is no finite number"),
+        (["edit", "listPets", "--weight", "nan"], 2, "nan is not a finite number"),
         (["edit", "list_pets", "--domain", "x"], 1, "Did you mean listPets?"),
         (["edit", "listPets", "--example", "{"], 2, "--example"),
         (["reset-description", "nobody"], 1, "There is no tool 'nobody'"),

@@ -90,7 +90,7 @@ def test_the_old_name_of_a_tool_still_finds_it(twice: Toolgate) -> None:
     shown = twice("tools", "show", "listPets")
     assert shown.out.splitlines()[:2] == [
         "findPets  of pets",
-        "It was listPets; that still calls it.",
+        "Former names that still call it: listPets",
     ]
     assert twice("tools", "show", "findPets", "--json").json["aliases"] == ["listPets"]
     assert "  alias listPets calls findPets" in twice("sources", "show", "pets").out
@@ -133,7 +133,7 @@ def test_what_was_rolled_back_is_taken_after_all_as_the_import_advises(
     new.write_text(json.dumps({**second(), "info": {"title": "Pets", "version": "3"}}))
     assert twice(*elsewhere).code == 0  # so that a refresh would read another file
     assert twice("sources", "rollback", "pets", "--to", "1").code == 0
-    advice = twice(*elsewhere).out.partition("after all: toolgate ")[2].splitlines()[0]
+    advice = twice(*elsewhere).out.partition("serve it again: toolgate ")[2].splitlines()[0]
     assert twice(*advice.split()).code == 0
     assert "findPets" in names(twice)
     assert "rolled back" not in twice("sources", "show", "pets").out

@@ -29,7 +29,7 @@ def test_a_file_that_is_not_there_is_named_with_its_setting(
     checked = toolgate("config", "check")
     assert checked.code == 0
     assert f"warning: {text}" in checked.err
-    assert "pets: the settings name it, not imported yet" in checked.err
+    assert "pets: in the settings, but not imported yet" in checked.err
 
 
 def test_a_description_that_its_url_does_not_give_is_told(toolgate: Toolgate, folder: Path) -> None:
