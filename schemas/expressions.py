@@ -298,16 +298,16 @@ def size_of(value: Any, limit: int) -> int:
     return size
 
 
-def _of(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
-    """Bound of a node. `known`: sizes of the variables of enclosing macros; `seen`: size of each
+def _of(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound:
+    """Bound of a node. `known`: sizes of the variables of enclosing macros; `default`: size of each
     other variable."""
     if node.kind == "literal":
         return Bound(1 + len(node.name) // BYTES, 1)
     if node.kind == "name":
-        return Bound(known.get(node.name, seen), 1)
+        return Bound(known.get(node.name, default), 1)
     if node.kind == "macro":
-        return _macro(node, known, seen, depth)
-    parts = [_of(part, known, seen, depth) for part in node.parts]
+        return _macro(node, known, default, depth)
+    parts = [_of(part, known, default, depth) for part in node.parts]
     steps = 1 + sum(part.steps for part in parts)
     sizes = sum(part.size for part in parts)
     if node.kind in ("member", "has"):
@@ -332,14 +332,14 @@ def _call(node: Node, parts: list[Bound], sizes: int, steps: int) -> Bound:
     return Bound(1, _saturated(steps + 4 * sizes))
 
 
-def _macro(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
+def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound:
     if depth >= NESTED:
         raise TooCostly(f"macros stand more than {NESTED} deep inside each other")
     range_, *bodies = node.parts
-    over = _of(range_, known, seen, depth)
+    over = _of(range_, known, default, depth)
     times = len(range_.parts) if range_.kind == "list" else over.size
     each = [
-        _each(body, node.local, known, seen, depth=depth, size=over.size, times=times)
+        _each(body, node.local, known, default, depth=depth, size=over.size, times=times)
         for body in bodies
     ]
     steps = over.steps + 4 * over.size + times + sum(one.steps for one in each)
@@ -353,7 +353,7 @@ def _each(
     body: Node,
     local: str,
     known: Mapping[str, int],
-    seen: int,
+    default: int,
     *,
     depth: int,
     size: int,
@@ -361,8 +361,8 @@ def _each(
 ) -> Bound:
     """Cost of `body` for each member of a value of this size. At most that of members of size 1
     plus one member of the whole size, as bounds grow at least in proportion to sizes."""
-    one = _of(body, {**known, local: 1}, seen, depth + 1)
-    all_ = _of(body, {**known, local: size}, seen, depth + 1)
+    one = _of(body, {**known, local: 1}, default, depth + 1)
+    all_ = _of(body, {**known, local: size}, default, depth + 1)
     return Bound(
         _saturated(times * one.size + all_.size), _saturated(times * (4 + one.steps) + all_.steps)
     )
@@ -425,7 +425,7 @@ class Expression:
         self._size_limit = size_limit
         self._parts = {name: _parts(text, name) for name in variables}
 
-    def seen(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def relevant(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The parts of `values` that the expression uses, or a superset: equal parts give equal
         results."""
         parts = self._parts
@@ -437,7 +437,7 @@ class Expression:
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
-            held = self._program.execute(self._bounded(self.seen(values)))
+            held = self._program.execute(self._bounded(self.relevant(values)))
         except _FAILURES as error:
             reason = str(error).partition("\n")[0][:_DETAIL]
             kind = "there is no member " if isinstance(error, KeyError) else ""
@@ -446,12 +446,15 @@ class Expression:
             raise ExpressionFailed("it is neither true nor false")
         return held
 
-    def _bounded(self, seen: dict[str, Any]) -> dict[str, Any]:
-        """`seen`, if its size is within the bound. Raises ExpressionFailed."""
-        if self._size_limit < LARGEST_SIZE and size_of(seen, self._size_limit) > self._size_limit:
+    def _bounded(self, relevant: dict[str, Any]) -> dict[str, Any]:
+        """`relevant`, if its size is within the bound. Raises ExpressionFailed."""
+        if (
+            self._size_limit < LARGEST_SIZE
+            and size_of(relevant, self._size_limit) > self._size_limit
+        ):
             size_limit = f"{self._size_limit:,} values, or {self._size_limit * 64:,} bytes of text"
             raise ExpressionFailed(f"it would take too long for more than {size_limit}")
-        return seen
+        return relevant
 
 
 def compile_expression(text: str, variables: Collection[str], steps: int) -> Expression:

@@ -53,8 +53,8 @@ class Health:
             return "draining"
         if not self.feed.loaded:
             return "failed" if self.feed.failure else "starting"
-        away = any(state not in WELL for state in self.parts().values())
-        return "degraded" if away or self.feed.degraded or self.broken() else "ok"
+        impaired = any(state not in WELL for state in self.parts().values())
+        return "degraded" if impaired or self.feed.degraded or self.broken() else "ok"
 
     @property
     def details(self) -> dict[str, object]:

@@ -108,7 +108,7 @@ class AdminApi(OperationApi):
 
     def record(self, received: Received, status: int) -> None:
         operation = received.operation
-        kept = b"" if operation.secret else received.body
+        recorded_body = b"" if operation.secret else received.body
         self._record(
             AdminAction(
                 principal=received.principal,
@@ -117,6 +117,6 @@ class AdminApi(OperationApi):
                 status=status,
                 request_id=received.request_id,
                 client=received.client,
-                body=kept,
+                body=recorded_body,
             )
         )

@@ -24,7 +24,7 @@ LINE_BYTES = 1000
 DONE = b"\n"
 TIMEOUT_S = 2.0  # after which a worker without an answer counts as away
 # The other worker has stopped, or the question is unknown to this version.
-GONE = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
+NO_ANSWER = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
 NO_QUESTION = (DelimiterNotFound, UnicodeDecodeError)
 
 Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
@@ -45,7 +45,7 @@ class Siblings:
 
         async def answer(stream: SocketStream) -> None:
             async with stream:
-                with suppress(*GONE, *NO_QUESTION), anyio.fail_after(TIMEOUT_S):
+                with suppress(*NO_ANSWER, *NO_QUESTION), anyio.fail_after(TIMEOUT_S):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES)
                     word, _, subject = line.decode().partition(" ")
                     await stream.send(answers[word](subject) or DONE)
@@ -78,7 +78,7 @@ class Siblings:
                 async with await anyio.connect_unix(self._path(slot)) as stream:
                     await stream.send(f"{question}\n".encode())
                     return b"".join([part async for part in stream])
-        except GONE:
+        except NO_ANSWER:
             return None
 
     def _path(self, slot: int) -> Path:

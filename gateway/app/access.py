@@ -41,7 +41,7 @@ from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.middleware.telemetry import Metrics
 from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
-from gateway.policy.visibility import PolicyView, Refusals
+from gateway.policy.visibility import Denials, PolicyView
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
@@ -229,7 +229,7 @@ class Access:
         self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
-        self.auditing = Auditing(settings, handle.pool, Refusals(self.policy_view, catalogs))
+        self.auditing = Auditing(settings, handle.pool, Denials(self.policy_view, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
@@ -325,7 +325,7 @@ def job_entry(act: JobAct, now: datetime) -> AuditEntry:
 
 class Auditing(Collector):
     def __init__(
-        self, settings: Settings, pool: Callable[[], Pool | None], refusals: Refusals
+        self, settings: Settings, pool: Callable[[], Pool | None], refusals: Denials
     ) -> None:
         """The audit log of a gateway; `pool` returns None until the database has answered."""
         audit = settings.audit
@@ -431,8 +431,8 @@ def spool_dir(settings: Settings) -> Path:
     """Directory of records that wait for the database."""
     if settings.audit.spool_dir:
         return Path(settings.audit.spool_dir).expanduser()
-    beside = directory_of(settings.database.data_dir)
-    return beside.with_name(f"{beside.name}-audit")
+    data_dir = directory_of(settings.database.data_dir)
+    return data_dir.with_name(f"{data_dir.name}-audit")
 
 
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"

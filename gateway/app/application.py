@@ -38,10 +38,10 @@ from schemas.mcp.revisions import JSON_RPC, PORTAL
 
 
 def index(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
-    about = {"name": SERVER.name, "version": SERVER.version, "endpoints": _paths(settings)}
+    index = {"name": SERVER.name, "version": SERVER.version, "endpoints": _paths(settings)}
 
     async def answer(_request: Request) -> Response:
-        return JSONResponse(about)
+        return JSONResponse(index)
 
     return answer
 

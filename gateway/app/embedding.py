@@ -112,7 +112,7 @@ class PurposeEmbeddings:
         self._after = after
         self._kinds = kinds
         self._crew: Crew | None = None
-        self._target, refused = _made(embedders, purpose)
+        self._target, refused = _target_of(embedders, purpose)
         self.serving = ServingEmbedder(handle.pool, settings.of(purpose), self._target, purpose)
         if refused:
             self.serving.note = refused
@@ -168,7 +168,7 @@ def _watched(settings: EmbeddingSettings) -> Watched | None:
     return None if embedder is None else Watched(embedder)
 
 
-def _made(embedders: Embedders[Watched], purpose: str) -> tuple[Watched | None, str | None]:
+def _target_of(embedders: Embedders[Watched], purpose: str) -> tuple[Watched | None, str | None]:
     try:
         return embedders.of(purpose), None
     except EmbeddingFailed as error:

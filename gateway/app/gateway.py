@@ -73,7 +73,7 @@ class Gateway:
         connections = self.upstreams.client.connections
         self.secrets = StoredSecrets(settings.secrets, self.principal.tenant, connections.store)
         self.federation = Federation(
-            settings, self.upstreams.ways, self.shared, self.catalogs, events=events
+            settings, self.upstreams.transports, self.shared, self.catalogs, events=events
         )
         self.asking = RemoteDocuments(self.federation.lister, connections, settings.imports)
         self.feed = self._feed()
@@ -217,8 +217,8 @@ class Gateway:
 
     def _states(self) -> dict[str, str]:
         """States of the parts that serving depends on, beside the database and the sources."""
-        away, state = self.shared.stores.away, self.embeddings.state
-        shared = {} if away is None else {"redis": "unreachable" if away() else "ok"}
+        unreachable, state = self.shared.stores.unreachable, self.embeddings.state
+        shared = {} if unreachable is None else {"redis": "unreachable" if unreachable() else "ok"}
         failed = state == "ok" and self.search.model_failed
         wings = {} if self.wings is None else self.wings.states
         return {**shared, **wings, "embeddings": "unavailable" if failed else state}

@@ -60,7 +60,7 @@ def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> Re
     return read
 
 
-AWAY = "The registry cannot be read now"
+REGISTRY_UNAVAILABLE = "The registry cannot be read now"
 
 
 class SkillParts:
@@ -97,11 +97,11 @@ def file_reader(pool: Callable[[], Pool | None]) -> ReadFile:
     async def read(tenant: str, skill: Skill, path: str) -> bytes | None:
         opened = pool()
         if opened is None:
-            raise Unavailable(AWAY)
+            raise Unavailable(REGISTRY_UNAVAILABLE)
         try:
             return await file_content(opened, tenant, skill, path)
         except (psycopg.OperationalError, PoolTimeout) as error:
-            raise Unavailable(AWAY) from error
+            raise Unavailable(REGISTRY_UNAVAILABLE) from error
 
     return read
 

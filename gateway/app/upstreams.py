@@ -122,7 +122,7 @@ class Upstreams:
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
         self.client = Client(upstream, sources, own)
-        self.ways = Transports(
+        self.transports = Transports(
             self.client.connections, upstream, sources, msgspec.to_builtins(SERVER)
         )
         self.idempotency = Idempotency(pool, settings.portal.idempotency_ttl_s)
@@ -175,7 +175,7 @@ class Upstreams:
         if (before.upstream, before.sources) == (settings.upstream, settings.sources):
             return False
         await self.client.configure(settings.upstream, settings.sources)
-        self.ways.configure(settings.upstream, settings.sources)
+        self.transports.configure(settings.upstream, settings.sources)
         return True
 
     def _timeout_of(self, source: str) -> float:
@@ -198,7 +198,7 @@ class Federation:
     def __init__(
         self,
         settings: Settings,
-        ways: Transports,
+        transports: Transports,
         shared: Shared,
         catalogs: Catalogs,
         *,
@@ -214,7 +214,7 @@ class Federation:
         self._sealer: Sealer | None = None
         self._watched: dict[tuple[Endpoint, str], Located] = {}  # as it was when the watch began
         self._events = events
-        self.servers = Servers(ways, self, upstream)
+        self.servers = Servers(transports, self, upstream)
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
         remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)

@@ -144,8 +144,8 @@ def first_hash(key: bytes, header: bytes) -> bytes:
 
 def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int, bytes]) -> bytes:
     """Seal over sequence and hash of a chain's last record and of its last removed one."""
-    (end, end_hash), (gone, gone_hash) = last, removed
-    text = f"seal {chain_id} {end} {end_hash.hex()} {gone} {gone_hash.hex()}"
+    (end, end_hash), (removed_sequence, removed_hash) = last, removed
+    text = f"seal {chain_id} {end} {end_hash.hex()} {removed_sequence} {removed_hash.hex()}"
     return linked(key, b"", text.encode())
 
 

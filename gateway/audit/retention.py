@@ -74,7 +74,7 @@ async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str
     dropped = [name for name in names if _end(name) <= cutoff.date()]
     for name in dropped:
         await _remove(pool, key, name, cutoff)
-        log.info("audit_week_dropped", extra={"partition": name})
+        log.info("audit_partition_dropped", extra={"partition": name})
     await _remove(pool, key, DEFAULT, cutoff)
     return dropped
 
@@ -112,7 +112,7 @@ async def _record_removed(
     host_id, *end = chain
     known = ChainEnd.of(chain_id, *end)
     if not await _is_valid(connection, key, known, row):
-        log.error("audit_record_changed", extra={"chain": chain_id, "sequence": sequence})
+        log.error("audit_record_tampered", extra={"chain": chain_id, "sequence": sequence})
         return
     sealed = known.sealed_with(key, removed=(sequence, bytes(row["hash"])))
     await connection.execute(_REMOVED, [sequence, row["hash"], sealed, host_id, chain_id])

@@ -137,9 +137,9 @@ class Spool:
             if self._reading is not None:
                 self._reading.close()
                 self._reading = None
-            left = {path.name.rpartition("-")[0] for path in self._files}
+            remaining = {path.name.rpartition("-")[0] for path in self._files}
             for chain_id, lock in self._locks.items():
-                if chain_id not in left:
+                if chain_id not in remaining:
                     self._lock_file(chain_id).unlink(missing_ok=True)
                 os.close(lock)
             self._locks.clear()
@@ -172,13 +172,13 @@ class Spool:
         lines: list[Line] = []
         while len(lines) < limit and (raw := file.readline()):
             try:
-                said = _written.decode(raw)
-                hash_ = bytes.fromhex(said.hash)
+                written = _written.decode(raw)
+                hash_ = bytes.fromhex(written.hash)
             except (msgspec.DecodeError, ValueError):  # torn write of a killed process
                 log.warning("audit_spool_torn", extra={"file": file.name, "bytes": len(raw)})
                 continue
             text = raw.rstrip(b"\n")[:-_TAIL] + b"}"
-            lines.append(Line(said.sequence, said.recorded_ts, hash_, text))
+            lines.append(Line(written.sequence, written.recorded_ts, hash_, text))
         return lines
 
     def _forget(self) -> None:
@@ -206,7 +206,7 @@ class Spool:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
     os.fsync(descriptor)

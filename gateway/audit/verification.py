@@ -183,12 +183,12 @@ async def _look(
                 text = "a record that the chain does not have"
                 found.add(ChainProblem(chain.id, number, "added", text))
                 continue
-            if (gone := number - sequence - 1) > 0:
-                found.missing += gone
-                text = f"{gone} records are gone from here on"
+            if (missing := number - sequence - 1) > 0:
+                found.missing += missing
+                text = f"{missing} records are gone from here on"
                 found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
             # the previous hash of the first record after a gap is unknown
-            problem = _wrong(row, chain, key, None if gone else before)
+            problem = _wrong(row, chain, key, None if missing else before)
             if problem is None:
                 found.good += 1
             else:

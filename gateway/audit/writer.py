@@ -183,7 +183,7 @@ class AuditWriter:
         self._full = anyio.Event()  # a full batch of entries
         self._ready = anyio.Event()  # records to store
         self._opening, self._linking, self._storing = anyio.Lock(), anyio.Lock(), anyio.Lock()
-        self._away = False
+        self._unavailable = False
         self.written = self.spooled = self.dropped = 0
 
     @property
@@ -239,7 +239,7 @@ class AuditWriter:
         """Flush before `run` is cancelled: to the database if it answers, else to disk."""
         await self._open([])
         with anyio.move_on_after(SETTLE_S):
-            while not self._away and self._left():
+            while not self._unavailable and self._has_backlog():
                 await self._gather()
                 await self._store_some()
         await self._spool_lines()
@@ -259,7 +259,7 @@ class AuditWriter:
         room = self.spool is not None and self.spool.has_room()
         return not room or self.waiting >= 2 * self._settings.queue
 
-    def _left(self) -> bool:
+    def _has_backlog(self) -> bool:
         return self.waiting > 0 or (self.spool is not None and not self.spool.empty)
 
     async def _open(self, seen: Sequence[Head]) -> None:
@@ -284,25 +284,29 @@ class AuditWriter:
     async def _gather(self) -> None:
         """Chain the queued entries; spool them unless the database keeps up."""
         async with self._linking:
-            if self._keeps_up():
+            if self._has_small_backlog():
                 for _ in range(0, len(self._entries), PIECE):
                     self._link(PIECE)
                     await anyio.lowlevel.checkpoint()
             self._link()
-        if self._away or self._is_late() or (self.spool is not None and not self.spool.empty):
+        if (
+            self._unavailable
+            or self._is_late()
+            or (self.spool is not None and not self.spool.empty)
+        ):
             await self._spool_lines()
-        if self._left():
+        if self._has_backlog():
             self._ready.set()
 
-    def _keeps_up(self) -> bool:
+    def _has_small_backlog(self) -> bool:
         """Whether the backlog is small enough to yield to calls between pieces."""
         return self.waiting <= 2 * self._settings.batch
 
     def _is_late(self) -> bool:
         """Whether the database is stalled, or slower than the calls."""
         many = len(self._lines) > self._settings.queue // 2
-        stands = time.monotonic() - self._moved > 2 * self._settings.flush_s
-        return many or (stands and bool(self._lines))
+        is_stalled = time.monotonic() - self._moved > 2 * self._settings.flush_s
+        return many or (is_stalled and bool(self._lines))
 
     def _link(self, limit: int | None = None) -> None:
         if self._chain is not None and self._entries:
@@ -336,7 +340,7 @@ class AuditWriter:
     async def _store_all(self) -> None:
         while True:
             await self._ready.wait()
-            while self._left():
+            while self._has_backlog():
                 if not await self._store_some():
                     await anyio.sleep(RETRY_S)
                 elif not self._lines and self.spool is not None and self.spool.empty:
@@ -368,15 +372,15 @@ class AuditWriter:
             if pool is None:
                 raise TimeoutError
             with anyio.fail_after(STORE_S):
-                pauses = self._keeps_up()
+                pauses = self._has_small_backlog()
                 self.written += await store(pool, self.key, header, lines, pauses=pauses)
         except (psycopg.Error, PoolTimeout, TimeoutError) as error:
-            if not self._away:
+            if not self._unavailable:
                 reason = str(error).split("\n", 1)[0][:200] or "no answer"
-                log.warning("audit_database_away", extra={"reason": reason})
-            self._away = True
+                log.warning("audit_database_unavailable", extra={"reason": reason})
+            self._unavailable = True
             return False
-        if self._away:
-            log.info("audit_database_back")
-        self._away = False
+        if self._unavailable:
+            log.info("audit_database_recovered")
+        self._unavailable = False
         return True

@@ -20,17 +20,17 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        seen: dict[str, object] = {"method": scope["method"], "path": scope["path"]}
+        fields: dict[str, object] = {"method": scope["method"], "path": scope["path"]}
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = dict(message.get("headers", ()))
-                seen["status"] = message["status"]
-                seen["request_id"] = headers.get(b"x-request-id", b"").decode()
+                fields["status"] = message["status"]
+                fields["request_id"] = headers.get(b"x-request-id", b"").decode()
             await send(message)
 
         try:
             await self._app(scope, receive, noting)
         finally:
-            seen["ms"] = round((time.perf_counter() - began) * 1000, 1)
-            log.info("request", extra=seen)
+            fields["ms"] = round((time.perf_counter() - began) * 1000, 1)
+            log.info("request", extra=fields)

@@ -64,10 +64,10 @@ class KeyTable:
         """The identity that the API key `text` belongs to. Raises UnknownKey."""
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         known, identity = self._keys.get(id_, (None, None))
-        given = digest_of(secret)
+        digest = digest_of(secret)
         # constant time: an unknown key is compared too, so that timing does not reveal which keys
         # exist
-        same = hmac.compare_digest(given, known.digest if known else bytes(len(given)))
+        same = hmac.compare_digest(digest, known.digest if known else bytes(len(digest)))
         same = same and is_key(text)
         if known is None or identity is None or not same or not self._is_good(known):
             raise UnknownKey("no such key")

@@ -20,7 +20,7 @@ from schemas.errors import Unreachable
 
 log = logging.getLogger("toolgate.auth")
 
-AGAIN_S = 5.0  # backoff after a failure, so that retries of clients are not all passed on
+RETRY_S = 5.0  # backoff after a failure, so that retries of clients are not all passed on
 NEEDED = ("issuer", "token_endpoint")
 
 
@@ -39,7 +39,7 @@ class AuthorizationServer:
     def __init__(self, issuer: str, settings: OAuth) -> None:
         self._issuer = issuer
         self._settings = settings
-        self._held: bytes | None = None
+        self._cached: bytes | None = None
         self._good_until = 0.0  # s, monotonic clock
         self._fetching = Lock()
 
@@ -49,18 +49,18 @@ class AuthorizationServer:
             async with self._fetching:
                 if time.monotonic() >= self._good_until:
                     await self._renew()
-        if self._held is None:
+        if self._cached is None:
             raise NoMetadata
-        return self._held
+        return self._cached
 
     async def _renew(self) -> None:
         try:
-            self._held = await self._fetch()
+            self._cached = await self._fetch()
             self._good_until = time.monotonic() + self._settings.metadata_ttl_s
         except _Unusable as error:
             log.warning("metadata_unusable", extra={"issuer": self._issuer, "reason": str(error)})
-            self._held = None
-            self._good_until = time.monotonic() + AGAIN_S
+            self._cached = None
+            self._good_until = time.monotonic() + RETRY_S
 
     async def _fetch(self) -> bytes:
         """The document from the first well-known location that has it. Raises _Unusable."""

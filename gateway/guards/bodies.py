@@ -20,7 +20,7 @@ SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_W
 SHARE = 8  # of the memory limit, for all bodies
 CLIENT_SHARE = 4  # of that, for the bodies of one address
 UNKNOWN_BYTES = 64 << 20  # for all bodies, where the memory size is unknown
-AGAIN_S = 1.0  # Retry-After: the end of a request cannot be predicted
+RETRY_AFTER_S = 1.0  # Retry-After: the end of a request cannot be predicted
 CHUNKED = -1  # no Content-Length
 FEW_DIGITS = len(str(SMALL_BYTES))
 
@@ -32,11 +32,11 @@ class BodyBudget:
     """Counter of the bytes in use, in total and per client network."""
 
     def __init__(
-        self, limits: LimitsSettings, refused: Callable[[str], None] = lambda _limit: None
+        self, limits: LimitsSettings, on_refused: Callable[[str], None] = lambda _limit: None
     ) -> None:
-        """A budget from `limits`; `refused` is called with the name of the exceeded limit."""
+        """A budget from `limits`; `on_refused` is called with the name of the exceeded limit."""
         self.reconfigure(limits)
-        self._refused = refused
+        self._on_refused = on_refused
         self._clients: Counter[str | None] = Counter()  # by network
         self.held_bytes = 0
 
@@ -51,11 +51,11 @@ class BodyBudget:
         Overloaded, except for the only body: one is always accepted."""
         of_client = self._clients.get(client, 0)
         if client is not None and of_client > held and of_client + size > self._of_client:
-            self._refused("client_bodies_bytes")
-            raise TooManyRequests(OF_CLIENT, AGAIN_S, "limits.client_bodies_bytes")
+            self._on_refused("client_bodies_bytes")
+            raise TooManyRequests(OF_CLIENT, RETRY_AFTER_S, "limits.client_bodies_bytes")
         if self.held_bytes > held and self.held_bytes + size > self._most:
-            self._refused("bodies_bytes")
-            raise Overloaded(OF_ALL, AGAIN_S)
+            self._on_refused("bodies_bytes")
+            raise Overloaded(OF_ALL, RETRY_AFTER_S)
         self._clients[client] += size
         self.held_bytes += size
 

@@ -77,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: LimitsSettings
     connections_limit: int  # 0: unlimited
-    refused: Callable[[str], None]  # called with the name of the exceeded limit
+    on_refused: Callable[[str], None]  # called with the name of the exceeded limit
     parts: BodyBudget  # budget of incomplete requests
     proxies: Sequence[Network]  # trusted
 
@@ -101,7 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
         most = self.connections_limit
         self._extra = 0 < most < len(self.connections)
         if self._extra and len(self.connections) > most + SPARE:
-            self.refused("connections")
+            self.on_refused("connections")
             self._give_up(Overloaded(FULL))
         else:
             self._time(HEAD)
@@ -151,7 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._add(len(self.url))
         self._part = BODY
         if len(self.pipeline) >= self.limits.pipelined:
-            self.refused("pipelined")
+            self.on_refused("pipelined")
             self._refusal = TooManyPipelined("Too many pipelined requests (limits.pipelined)")
             raise self._refusal
         super().on_headers_complete()
@@ -188,7 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._extra and cycle.scope["path"] not in OPEN_PATHS:
-            self.refused("connections")
+            self.on_refused("connections")
             cycle.keep_alive = False
             app = _full
         super()._start_asgi_task(cycle, app)
@@ -220,7 +220,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise self._too_large("header_bytes")
 
     def _too_large(self, limit: str) -> HeadersTooLarge:
-        self.refused(limit)
+        self.on_refused(limit)
         most = getattr(self.limits, limit)
         what = "bytes of headers" if limit == "header_bytes" else "headers"
         fault = HeadersTooLarge(f"A request has at most {most} {what} (limits.{limit})")
@@ -248,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.flow.read_paused:  # reading is paused by us, so the client is not late
             self._time(part)
             return
-        self.refused(f"{part}_timeout_s")
+        self.on_refused(f"{part}_timeout_s")
         what = "headers" if part is HEAD else "body"
         limit_s = getattr(self.limits, f"{part}_timeout_s")
         text = f"The {what} did not arrive within {limit_s:g} s (limits.{part}_timeout_s)"
@@ -277,7 +277,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() <= self._unsent - PIECE_BYTES:
             self._watch_sending()
             return
-        self.refused("send_timeout_s")
+        self.on_refused("send_timeout_s")
         self._abort()
 
     def _stop_send_timer(self) -> None:
@@ -292,11 +292,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def bounded(
     limits: LimitsSettings,
-    refused: Callable[[str], None],
+    on_refused: Callable[[str], None],
     parts: BodyBudget | None = None,
     proxies: Sequence[str] = (),
 ) -> type[BoundedProtocol]:
-    """A protocol class with `limits`; `refused` is called with the name of an exceeded one.
+    """A protocol class with `limits`; `on_refused` is called with the name of an exceeded one.
     `parts`: the shared budget of incomplete requests; `proxies`: trusted addresses and networks."""
     return type(
         "Bounded",
@@ -304,8 +304,8 @@ def bounded(
         {
             "limits": limits,
             "connections_limit": limits.connections or _by_files(),
-            "refused": staticmethod(refused),
-            "parts": parts or BodyBudget(limits, refused),
+            "on_refused": staticmethod(on_refused),
+            "parts": parts or BodyBudget(limits, on_refused),
             "proxies": [ip_network(one) for one in proxies],
         },
     )

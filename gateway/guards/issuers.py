@@ -112,15 +112,15 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
                 reserved=reserved,
             )
         )
-    for name, given in auth.issuers.items():
+    for name, entry in auth.issuers.items():
         found.append(
             Issuer(
-                iss=given.issuer,
-                keys=_keys(f"auth.issuers.{name}", given, auth),
-                tenants=Tenants(given.tenant or host_id, given.tenant_claim, given.tenants or None),
-                audiences=public | _one(given.audience or auth.audience),
-                required=given.required_claims or auth.required_claims,
-                roles_claim=given.roles_claim or auth.roles_claim,
+                iss=entry.issuer,
+                keys=_keys(f"auth.issuers.{name}", entry, auth),
+                tenants=Tenants(entry.tenant or host_id, entry.tenant_claim, entry.tenants or None),
+                audiences=public | _one(entry.audience or auth.audience),
+                required=entry.required_claims or auth.required_claims,
+                roles_claim=entry.roles_claim or auth.roles_claim,
                 prefix=f"{name}:",
             )
         )
@@ -138,12 +138,12 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
     return found
 
 
-def _keys(setting: str, given: Auth | IssuerSettings, auth: Auth) -> KeySource:
-    accepted = given.algorithms or auth.algorithms
-    if given.jwks_url:
-        return RemoteKeys(given.jwks_url, accepted, auth)
-    kind = "jwks_file" if given.jwks_file else "key_file"
-    return file_keys(f"{setting}.{kind}", given.jwks_file or given.key_file, accepted)
+def _keys(setting: str, entry: Auth | IssuerSettings, auth: Auth) -> KeySource:
+    accepted = entry.algorithms or auth.algorithms
+    if entry.jwks_url:
+        return RemoteKeys(entry.jwks_url, accepted, auth)
+    kind = "jwks_file" if entry.jwks_file else "key_file"
+    return file_keys(f"{setting}.{kind}", entry.jwks_file or entry.key_file, accepted)
 
 
 def _one(audience: str) -> frozenset[str]:

@@ -151,7 +151,7 @@ def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
             keys.append(_from_jwk(jwk, accepted))
         except UnusableKey as error:
             reasons.append(f"key {number}: {error}")
-            log.info("key_left_out", extra={"key": number, "reason": str(error)})
+            log.info("key_ignored", extra={"key": number, "reason": str(error)})
     if not keys:
         raise UnusableKey(f"found no usable key ({', '.join(reasons) or 'there is none at all'})")
     names = [(key.id, algorithm) for key in keys for algorithm in key.algorithms]

@@ -138,13 +138,17 @@ class Challenges:
 
     def _scoped(self, challenge: bytes) -> bytes:
         """Merge the scopes into one list, those that every call requires first."""
-        before, given, after = challenge.partition(SCOPE)
-        named, end, rest = after.partition(b'"')
+        before, parameter, after = challenge.partition(SCOPE)
+        named, end, remainder = after.partition(b'"')
         scopes = dict.fromkeys([*self._required, *named.decode("latin-1").split()])
         if not scopes:
             return challenge
         scope = " ".join(scopes).encode("latin-1")
-        return before + given + scope + end + rest if given else b'%b, scope="%b"' % (before, scope)
+        return (
+            before + parameter + scope + end + remainder
+            if parameter
+            else b'%b, scope="%b"' % (before, scope)
+        )
 
 
 class WellKnown:

@@ -34,21 +34,21 @@ CGROUPS = ("memory.max", "memory/memory.limit_in_bytes")  # version 2, version 1
 CGROUP = Path("/sys/fs/cgroup")
 STATM = Path("/proc/self/statm")
 
-TOO_FULL = "The gateway has too little memory left; try again later"
-TOO_LATE = "The gateway cannot keep up at the moment; try again later"
+MEMORY_FULL = "The gateway has too little memory left; try again later"
+EVENT_LOOP_LAGS = "The gateway cannot keep up at the moment; try again later"
 
 
 class Shedding:
     def __init__(
         self,
         limits: LimitsSettings,
-        refused: Callable[[str], None] = lambda _limit: None,
+        on_refused: Callable[[str], None] = lambda _limit: None,
         used: Callable[[], int] | None = None,
         running: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Load shedding within `limits`. `refused` is called with the name of the limit; `used`
+        """Load shedding within `limits`. `on_refused` is called with the name of the limit; `used`
         returns the resident bytes of the process, `running` the number of running calls."""
-        self._refused = refused
+        self._on_refused = on_refused
         self._running = running
         self.reconfigure(limits)
         self._used = used or resident_bytes
@@ -67,7 +67,7 @@ class Shedding:
         """The fault for a new request, or None when work is accepted."""
         if not self._reason:
             return None
-        self._refused("memory_bytes" if self._full else "lag_s")
+        self._on_refused("memory_bytes" if self._full else "lag_s")
         return Overloaded(self._reason)
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Shedding:
         """Take a sample; the event loop is `lag_s` late."""
         self._look_at_lag(lag_s)
         self._look_at_memory()
-        reason = TOO_FULL if self._full else TOO_LATE if self._late else ""
+        reason = MEMORY_FULL if self._full else EVENT_LOOP_LAGS if self._late else ""
         if bool(reason) != bool(self._reason):
             extra = {"lag_s": round(lag_s, 2), "memory_bytes": self.memory_bytes}
             log.warning("shedding_began" if reason else "shedding_ended", extra=extra)

@@ -48,7 +48,7 @@ class PolicyGuard:
     async def _approved(
         self, execute: Execute, call: ToolCall, decision: Decision
     ) -> ToolResult | RelayedResult:
-        approvals, used = await self._approving.used(call, decision)
+        approvals, used = await self._approving.consume(call, decision)
         _note(call.context, "allow", decision.rule)
         try:
             result = await execute(call)

@@ -59,8 +59,8 @@ def media_type(value: str) -> str:
 def _status(expect: Expect, answer: VectorAnswer) -> Iterator[Deviation]:
     allowed = expect.status if isinstance(expect.status, tuple) else (expect.status,)
     if answer.status not in allowed:
-        said = answer.body[:BODY_SHOWN].decode(errors="replace")
-        yield Deviation("status", " or ".join(map(str, allowed)), f"{answer.status} {said}".strip())
+        body = answer.body[:BODY_SHOWN].decode(errors="replace")
+        yield Deviation("status", " or ".join(map(str, allowed)), f"{answer.status} {body}".strip())
 
 
 def _body(expect: Expect, answer: VectorAnswer) -> Iterator[Deviation]:
@@ -95,7 +95,7 @@ def differences(
     expected: Any, actual: Any, where: str, *, exact: bool = False, matchers: bool = True
 ) -> Iterator[Deviation]:
     """Where `actual` differs from `expected`; members that `expected` lacks count if `exact`."""
-    how = {"exact": exact, "matchers": matchers}
+    options = {"exact": exact, "matchers": matchers}
     if matchers and (matcher := _matcher(expected)) is not None:
         if not _matches(*matcher, actual):
             yield Deviation(where, shown(expected), shown(actual))
@@ -103,13 +103,13 @@ def differences(
         names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
         for name in names:
             wanted, found = expected.get(name, MISSING), actual.get(name, MISSING)
-            yield from differences(wanted, found, f"{where}.{name}", **how)
+            yield from differences(wanted, found, f"{where}.{name}", **options)
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             yield Deviation(where, shown(expected), shown(actual))
             return
         for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-            yield from differences(one, other, f"{where}[{index}]", **how)
+            yield from differences(one, other, f"{where}[{index}]", **options)
     elif not same(expected, actual):
         yield Deviation(where, shown(expected), shown(actual))
 

@@ -71,11 +71,14 @@ def _compared(
     if first and second and first != second:  # light-hybrid-4j may send no type
         yield Deviation("content-type", first, second)
     try:
-        ours, theirs = parse(one.answer.body), parse(other.answer.body)
+        first_body, second_body = parse(one.answer.body), parse(other.answer.body)
     except ValueError:  # `OK` is not `"OK"`
-        ours, theirs = _text(one.answer), _text(other.answer)
-    ours, theirs = _stable(_sorted(ours), mark), _stable(_sorted(theirs), other_mark)
-    yield from differences(ours, theirs, "body", exact=True, matchers=False)
+        first_body, second_body = _text(one.answer), _text(other.answer)
+    first_body, second_body = (
+        _stable(_sorted(first_body), mark),
+        _stable(_sorted(second_body), other_mark),
+    )
+    yield from differences(first_body, second_body, "body", exact=True, matchers=False)
 
 
 def _text(answer: VectorAnswer) -> str:
@@ -112,7 +115,7 @@ def _stable(value: Any, mark: str) -> Any:
 SHOWN = 60  # characters of an expectation; the printing code cuts the last column to the terminal
 LONGEST = 300
 FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
-FEW = 3  # failures, below which the target as a whole is not judged
+MIN_FAILURES = 3  # failures, below which the target as a whole is not judged
 UNKNOWN = "unknown there: the ledger does not say what the other answers"
 SIGNS = {  # of a target that is not set up
     b"ERR10000": (
@@ -189,8 +192,8 @@ def cut(text: str, length: int = SHOWN) -> str:
 
 def applied(outcomes: Iterable[VectorOutcome]) -> list[str]:
     """The vectors that passed because of an intended difference from light-hybrid-4j."""
-    meant = (o.run.vector.id for o in outcomes if o.passed and o.run.vector.ledger is not None)
-    return list(dict.fromkeys(meant))
+    intended = (o.run.vector.id for o in outcomes if o.passed and o.run.vector.ledger is not None)
+    return list(dict.fromkeys(intended))
 
 
 def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The target") -> list[str]:
@@ -217,7 +220,11 @@ def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
         several = len(outcome.run.vector.modes) > 1 or outcome.run.mode_free
         (of_both if several else per_principal).append(outcome.passed)
     failed = per_principal.count(False)
-    return failed >= FEW and failed * 2 > len(per_principal) and sum(of_both) * 2 >= len(of_both)
+    return (
+        failed >= MIN_FAILURES
+        and failed * 2 > len(per_principal)
+        and sum(of_both) * 2 >= len(of_both)
+    )
 
 
 def _other(compat: Mode) -> Mode:

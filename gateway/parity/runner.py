@@ -196,9 +196,9 @@ async def _lacking(sender: Sender, given: VectorRequest, tokens: Mapping[str, st
     vectors."""
     try:
         answer = await sender.send(given, tokens)
-        said = parse(answer.body)
+        body = parse(answer.body)
     except Unanswered:
         return False
     except ValueError:
-        said = None
-    return answer.status in NOT_SERVED or fits(_NO_ACTION, said)
+        body = None
+    return answer.status in NOT_SERVED or fits(_NO_ACTION, body)

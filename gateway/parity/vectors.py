@@ -141,18 +141,18 @@ class Suite:
 def load(folder: Path | None = None) -> Suite:
     """The vectors in `folder`; by default those of the checkout, else those in the package. Raises
     ToolgateError that names the file."""
-    chosen = folder or next((one for one in (CHECKOUT, SHIPPED) if one.is_dir()), None)
-    if chosen is None:
+    directory = folder or next((one for one in (CHECKOUT, SHIPPED) if one.is_dir()), None)
+    if directory is None:
         raise ToolgateError("No vectors came with this installation: name a folder of them")
-    if not chosen.is_dir():
-        raise ToolgateError(f"{chosen}: there is no such folder")
-    paths = sorted(path for path in chosen.glob("*.json") if path.name != TOKENS)
+    if not directory.is_dir():
+        raise ToolgateError(f"{directory}: there is no such folder")
+    paths = sorted(path for path in directory.glob("*.json") if path.name != TOKENS)
     if not paths:
-        raise ToolgateError(f"{chosen}: no vectors (*.json) are in there")
-    suite = Suite(chosen, tuple(map(_file, paths)))
+        raise ToolgateError(f"{directory}: no vectors (*.json) are in there")
+    suite = Suite(directory, tuple(map(_file, paths)))
     twice = [id_ for id_, count in Counter(one.id for one in suite.vectors).items() if count > 1]
     if twice:
-        raise ToolgateError(f"{chosen}: several vectors have the id {twice[0]}")
+        raise ToolgateError(f"{directory}: several vectors have the id {twice[0]}")
     return suite
 
 
@@ -240,10 +240,10 @@ def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
                 if name is not None and name not in file.tokens:
                     raise ToolgateError(f"{vector.id}: {TOKENS} has no token {name!r}")
     key = _key(key_file or suite.folder / KEY, given=key_file is not None)
-    return {name: _made(token, file, key) for name, token in file.tokens.items()}
+    return {name: _minted(token, file, key) for name, token in file.tokens.items()}
 
 
-def _made(token: TokenSpec, file: TokenFile, key: Any) -> str:
+def _minted(token: TokenSpec, file: TokenFile, key: Any) -> str:
     now = int(time.time())
     expires = now + token.lifetime_s
     claims = {"iat": min(now, expires) - 1, "exp": expires, **token.claims}

@@ -16,19 +16,19 @@ from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
-AGAIN_S = 60.0  # retry delay while requests are pending
+RETRY_S = 60.0  # retry delay while requests are pending
 
-Shown = Callable[[ToolCall], str]
+Display = Callable[[ToolCall], str]
 """The arguments of a call for people to look at: masked, and not too long."""
 
 
 class ApprovalGate:
-    def __init__(self, policy: Policy, pool: Callable[[], Pool | None], shown: Shown) -> None:
+    def __init__(self, policy: Policy, pool: Callable[[], Pool | None], display: Display) -> None:
         self._policy = policy
         self._pool = pool
-        self._shown = shown
+        self._display = display
 
-    async def used(self, call: ToolCall, decision: Decision) -> tuple[Approvals, str]:
+    async def consume(self, call: ToolCall, decision: Decision) -> tuple[Approvals, str]:
         """Consume the approval of this call; returns its store and id, for `give_back`. Raises
         ApprovalRequired where there is none, TooManyRequests for a caller with too many pending
         requests, and Unavailable."""
@@ -43,7 +43,7 @@ class ApprovalGate:
             reason=decision.reason,
             makers=principal.makers,
         )
-        async with _answering():
+        async with _translated_errors():
             if (pool := self._pool()) is None:
                 raise Unavailable("Approvals cannot be looked up yet; try again in a moment")
             approvals = Approvals(pool, principal.tenant)
@@ -51,14 +51,14 @@ class ApprovalGate:
                 return approvals, used
             waits_s, limit = self._policy.approval_s, self._policy.approvals
             try:
-                id_, until = await approvals.ask(wanted, self._shown(call), waits_s, limit)
+                id_, until = await approvals.request(wanted, self._display(call), waits_s, limit)
             except TooManyWaiting as error:
-                raise TooManyRequests(str(error), AGAIN_S) from error
+                raise TooManyRequests(str(error), RETRY_S) from error
         raise _required(call, id_, until)
 
     async def give_back(self, approvals: Approvals, used: str) -> None:
         """Restore the approval of a call that did not complete. Raises Unavailable."""
-        async with _answering():
+        async with _translated_errors():
             await approvals.give_back(used)
 
 
@@ -73,12 +73,12 @@ def _required(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
 
 def _digest(call: ToolCall) -> str:
     """Digest of tool revision and arguments, independent of the order of members."""
-    said = [call.tool.id, call.tool.digest, call.arguments]
-    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
+    content = [call.tool.id, call.tool.digest, call.arguments]
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
 @asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
+async def _translated_errors() -> AsyncIterator[None]:
     try:
         yield
     except (psycopg.OperationalError, PoolTimeout) as error:

@@ -128,11 +128,11 @@ class CompiledRule:
             self.broken = str(error)
             if self.effect == "approve":  # approvers could not know what they approve
                 self.effect = "deny"
-        looks_at = self._expression.variables if self._expression else frozenset[str]()
-        self.by_arguments = "arguments" in looks_at
-        self.by_arguments_alone = looks_at == {"arguments"}
-        self.by_principal = not self.by_arguments and "principal" in looks_at
-        self.by_subject = not self.by_arguments and not looks_at.isdisjoint(("tool", "source"))
+        variables = self._expression.variables if self._expression else frozenset[str]()
+        self.by_arguments = "arguments" in variables
+        self.by_arguments_alone = variables == {"arguments"}
+        self.by_principal = not self.by_arguments and "principal" in variables
+        self.by_subject = not self.by_arguments and not variables.isdisjoint(("tool", "source"))
         self._patterns = ToolGlobs(rule.tools)
         self._sources = frozenset(rule.sources)
         self._tiers = frozenset(rule.tiers)
@@ -141,7 +141,7 @@ class CompiledRule:
     def _compiled(self, when: str, steps: int) -> Expression | None:
         return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
-    def unfit(self, principal: Principal, toolset: str | None) -> str | None:
+    def caller_mismatch(self, principal: Principal, toolset: str | None) -> str | None:
         """The first of `toolsets`, `principals`, `roles`, `scopes` that does not match; None:
         match."""
         rule = self.rule
@@ -155,7 +155,7 @@ class CompiledRule:
             return "scopes"
         return None
 
-    def misses(self, subject: Subject, tier: str) -> str | None:
+    def subject_mismatch(self, subject: Subject, tier: str) -> str | None:
         """The first of `sources`, `tiers`, `destructive`, `tools` that does not match; None:
         match."""
         if self._sources and subject.source not in self._sources:
@@ -175,9 +175,9 @@ class CompiledRule:
         patterns = self._patterns
         return not patterns or patterns.match(subject.names, subject.tags, subject.domain)
 
-    def seen(self, values: Values) -> str:
+    def relevant(self, values: Values) -> str:
         """Key of the values that `when` reads: equal keys give equal results."""
-        return "" if self._expression is None else repr(self._expression.seen(values))
+        return "" if self._expression is None else repr(self._expression.relevant(values))
 
     def holds(self, values: Values | None) -> bool:
         """Whether `when` is true of `values`; None: too large, so it fails."""
@@ -193,7 +193,7 @@ class CompiledRule:
         if self._expression is None:
             return True
         if values is None:
-            raise ExpressionFailed("there is more to look at than expressions get")
+            raise ExpressionFailed("the values are too large for expressions")
         return self._expression.holds(values)
 
 
@@ -272,16 +272,18 @@ class Engine:
     def standing(self, principal: Principal, toolset: str | None) -> CallerStanding:
         facts = facts_of(principal)
         values = {} if facts is None else {"principal": facts}
-        speaking = tuple(
+        applicable = tuple(
             rule
             for rule in self.rules
-            if rule.unfit(principal, toolset) is None
+            if rule.caller_mismatch(principal, toolset) is None
             and (rule.by_subject or rule.by_arguments or rule.holds(values))
         )
         clearance = self._clearance(principal.roles)
-        who = tuple(one.seen(values) for one in speaking if one.by_principal and one.by_subject)
-        names = tuple(one.name for one in speaking)
-        return CallerStanding((names, clearance, who), speaking, clearance, facts)
+        principal_keys = tuple(
+            one.relevant(values) for one in applicable if one.by_principal and one.by_subject
+        )
+        names = tuple(one.name for one in applicable)
+        return CallerStanding((names, clearance, principal_keys), applicable, clearance, facts)
 
     def verdict(self, standing: CallerStanding, subject: Subject) -> ToolVerdict:
         if self.rank(subject) > standing.clearance:
@@ -290,7 +292,7 @@ class Engine:
         values = self.values(standing, subject)
         best, later = Decision(self.policy.default, DEFAULT), list[CompiledRule]()
         for rule in standing.rules:  # deny first, then approve
-            if rule.misses(subject, tier) is not None:
+            if rule.subject_mismatch(subject, tier) is not None:
                 continue
             if rule.by_arguments:
                 later.append(rule)
@@ -308,8 +310,8 @@ class Engine:
 
     def values(self, standing: CallerStanding, subject: Subject) -> dict[str, Any]:
         """Variables of expressions, except arguments."""
-        who = {} if standing.principal is None else {"principal": standing.principal}
-        return {**who, **subject.values(self.tier(subject))}
+        caller = {} if standing.principal is None else {"principal": standing.principal}
+        return {**caller, **subject.values(self.tier(subject))}
 
     def tier(self, subject: Subject) -> str:
         return subject.tier or self.policy.default_tier
@@ -337,5 +339,5 @@ def _in_order(rule: CompiledRule) -> tuple[int, str]:
 
 
 def _digest(policy: Policy, rules: Sequence[CompiledRule]) -> bytes:
-    said = [policy, [(one.name, one.rule) for one in rules]]
-    return hashlib.sha256(json.encode(said, order="deterministic")).digest()
+    content = [policy, [(one.name, one.rule) for one in rules]]
+    return hashlib.sha256(json.encode(content, order="deterministic")).digest()

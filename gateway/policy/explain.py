@@ -117,9 +117,11 @@ def _outcome(
 ) -> RuleOutcome:
     outcome: Outcome = "speaks"
     why = rule.rule.reason
-    unfit = rule.unfit(principal, toolset) or rule.misses(subject, engine.tier(subject))
-    if unfit is not None:
-        outcome, why = "silent", f"{unfit}: it is about others"
+    caller_mismatch = rule.caller_mismatch(principal, toolset) or rule.subject_mismatch(
+        subject, engine.tier(subject)
+    )
+    if caller_mismatch is not None:
+        outcome, why = "silent", f"{caller_mismatch}: it is about others"
     elif rule.by_arguments and not known:
         outcome, why = "waits", "it looks at arguments"
     else:

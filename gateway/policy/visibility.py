@@ -50,14 +50,14 @@ class RuleIndex:
         self._all = (1 << len(self._subjects)) - 1
         self._tools = (1 << len(catalog.tools)) - 1
         self._of_rules: dict[str, int] = {}
-        self._alike: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
+        self._groups: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
 
     def hidden(self, standing: CallerStanding) -> int:
         denied, opened = self._above.get(standing.clearance, 0), 0
         for rule in standing.rules:
             fitting = self._fitting(rule)
             if rule.by_principal and rule.by_subject:
-                fitting = self._holding(rule, fitting, standing)
+                fitting = self._satisfying(rule, fitting, standing)
             if rule.effect == "deny":
                 denied |= 0 if rule.by_arguments else fitting
             elif rule.effect == "approve":
@@ -73,23 +73,23 @@ class RuleIndex:
         """Entries that a rule matches, for any caller."""
         bits = self._of_rules.get(rule.name)
         if bits is None:
-            bits = self._about(rule)
+            bits = self._by_attributes(rule)
             if rule.rule.tools:
                 bits = self._where(bits, rule.names)
             if rule.by_subject and not rule.by_principal:
-                bits = self._holding(rule, bits, None)
+                bits = self._satisfying(rule, bits, None)
             self._of_rules[rule.name] = bits
         return bits
 
-    def _about(self, rule: CompiledRule) -> int:
+    def _by_attributes(self, rule: CompiledRule) -> int:
         """Entries matching the rule's sources, tiers and `destructive`, for any name."""
-        said, bits = rule.rule, self._tools if rule.by_arguments else self._all
-        if said.sources:
-            bits &= self._having("source", said.sources)
-        if said.tiers:
-            bits &= self._having("tier", said.tiers)
-        if said.destructive is not None:
-            bits &= self._having("destroys", [said.destructive])
+        conditions, bits = rule.rule, self._tools if rule.by_arguments else self._all
+        if conditions.sources:
+            bits &= self._having("source", conditions.sources)
+        if conditions.tiers:
+            bits &= self._having("tier", conditions.tiers)
+        if conditions.destructive is not None:
+            bits &= self._having("destroys", [conditions.destructive])
         return bits
 
     def _having(self, fact: str, values: Iterable[str | bool]) -> int:
@@ -105,7 +105,9 @@ class RuleIndex:
             places.setdefault(("destroys", one.destructive), []).append(place)
         return {fact: _at(found) for fact, found in places.items()}
 
-    def _holding(self, rule: CompiledRule, among: int, standing: CallerStanding | None) -> int:
+    def _satisfying(
+        self, rule: CompiledRule, candidates: int, standing: CallerStanding | None
+    ) -> int:
         """Entries for which the rule's expression holds: evaluated once per group of `_grouped`."""
 
         def holds(subject: Subject) -> bool:
@@ -113,23 +115,23 @@ class RuleIndex:
                 return rule.holds(subject.values(self._engine.tier(subject)))
             return rule.holds(self._engine.values(standing, subject))
 
-        alike = self._alike.get(rule.name)
-        if alike is None:
-            alike = self._alike[rule.name] = self._grouped(rule, among)
-        return _at([place for first, places in alike if holds(first) for place in places])
+        groups = self._groups.get(rule.name)
+        if groups is None:
+            groups = self._groups[rule.name] = self._grouped(rule, candidates)
+        return _at([place for first, places in groups if holds(first) for place in places])
 
-    def _grouped(self, rule: CompiledRule, among: int) -> Sequence[tuple[Subject, list[int]]]:
-        """Entries of `among` grouped by the values a rule reads: (first entry, all positions)."""
+    def _grouped(self, rule: CompiledRule, candidates: int) -> Sequence[tuple[Subject, list[int]]]:
+        """Candidates grouped by the values that a rule reads: (first entry, all positions)."""
         groups: dict[str, tuple[Subject, list[int]]] = {}
-        fitting = flags(among, len(self._subjects))
+        fitting = flags(candidates, len(self._subjects))
         for place, (subject, fits) in enumerate(zip(self._subjects, fitting, strict=True)):
             if fits:
-                seen = rule.seen(subject.values(self._engine.tier(subject)))
-                groups.setdefault(seen, (subject, []))[1].append(place)
+                key = rule.relevant(subject.values(self._engine.tier(subject)))
+                groups.setdefault(key, (subject, []))[1].append(place)
         return list(groups.values())
 
-    def _where(self, among: int, holds: Callable[[Subject], bool]) -> int:
-        fitting = flags(among, len(self._subjects))
+    def _where(self, candidates: int, holds: Callable[[Subject], bool]) -> int:
+        fitting = flags(candidates, len(self._subjects))
         pairs = zip(self._subjects, fitting, strict=True)
         return _bits([fits and holds(subject) for subject, fits in pairs])
 
@@ -168,7 +170,7 @@ NO_RULES: Mapping[str, Rule] = {}
 
 
 @dataclass(slots=True)
-class _Seen:
+class _CatalogCache:
     """Cache of one catalog under one set of rules."""
 
     reach: RuleIndex
@@ -183,7 +185,7 @@ class _Rules:
         self.engine = engine
         self.standings: Memo[tuple[Any, ...], CallerStanding] = Memo(STANDINGS)
         self.verdicts: Memo[tuple[Any, ...], tuple[Tool, ToolVerdict]] = Memo(VERDICTS)
-        self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
+        self.caches: WeakKeyDictionary[Catalog, _CatalogCache] = WeakKeyDictionary()
 
 
 class PolicyView:
@@ -256,8 +258,8 @@ class PolicyView:
         engine = self.engine(tenant)
         return b"" if engine.allows_all else engine.digest
 
-    def view(self, context: Context, catalog: Catalog, whole: Catalog) -> Catalog:
-        """The caller's view of `catalog`, which is `whole` or a toolset of it."""
+    def view(self, context: Context, catalog: Catalog, full_catalog: Catalog) -> Catalog:
+        """The caller's view of `catalog`, which is `full_catalog` or a toolset of it."""
         rules = self._rules(context.identity.principal.tenant)
         if rules.engine.allows_all:
             return catalog
@@ -265,11 +267,13 @@ class PolicyView:
         hidden = self._hidden(rules, catalog, standing)
         if not hidden:
             return catalog
-        elsewhere = hidden if whole is catalog else self._hidden(rules, whole, standing)
-        views = rules.seen[catalog].views
+        elsewhere = (
+            hidden if full_catalog is catalog else self._hidden(rules, full_catalog, standing)
+        )
+        views = rules.caches[catalog].views
         key = (hidden, elsewhere)
         view = views.use(key)
-        return view or views.put(key, _view(catalog, hidden, _denied(whole, elsewhere)))
+        return view or views.put(key, _view(catalog, hidden, _denied(full_catalog, elsewhere)))
 
     def admits(self, context: Context, located: Located) -> bool:
         """Whether the caller may read a resource. One that is not listed is judged as if listed
@@ -308,7 +312,7 @@ class PolicyView:
         values = rules.engine.values(standing, Subject.of(tool))
         return verdict.decided({**values, "arguments": arguments})
 
-    def refusal(self, context: Context, subject: Subject) -> Decision | None:
+    def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
@@ -324,15 +328,15 @@ class PolicyView:
         return rules
 
     def _hidden(self, rules: _Rules, catalog: Catalog, standing: CallerStanding) -> int:
-        seen = rules.seen.get(catalog)
-        if seen is None:
-            seen = _Seen(
+        cache = rules.caches.get(catalog)
+        if cache is None:
+            cache = _CatalogCache(
                 RuleIndex(rules.engine, catalog), Memo(STANDINGS), Memo(self._policy.views)
             )
-            rules.seen[catalog] = seen
-        hidden = seen.hidden.get(standing.key)
+            rules.caches[catalog] = cache
+        hidden = cache.hidden.get(standing.key)
         if hidden is None:
-            hidden = seen.hidden.put(standing.key, seen.reach.hidden(standing))
+            hidden = cache.hidden.put(standing.key, cache.reach.hidden(standing))
         return hidden
 
 
@@ -358,20 +362,24 @@ def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> ToolVerdict
 
 def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:
     bits = flags(hidden, len(catalog.tools) + len(catalog.items))
-    tools = {tool.id for tool, gone in zip(catalog.tools, bits, strict=False) if gone}
+    tools = {tool.id for tool, is_hidden in zip(catalog.tools, bits, strict=False) if is_hidden}
     beyond = bits[len(catalog.tools) :]
     items = {
-        (item.kind, item.name) for item, gone in zip(catalog.items, beyond, strict=True) if gone
+        (item.kind, item.name)
+        for item, is_hidden in zip(catalog.items, beyond, strict=True)
+        if is_hidden
     }
     return catalog.without(tools, items, denied)
 
 
-def _denied(whole: Catalog, hidden: int) -> frozenset[str]:
-    bits = flags(hidden, len(whole.tools) + len(whole.items))
-    return frozenset(tool.id for tool, gone in zip(whole.tools, bits, strict=False) if gone)
+def _denied(full_catalog: Catalog, hidden: int) -> frozenset[str]:
+    bits = flags(hidden, len(full_catalog.tools) + len(full_catalog.items))
+    return frozenset(
+        tool.id for tool, is_hidden in zip(full_catalog.tools, bits, strict=False) if is_hidden
+    )
 
 
-class Refusals:
+class Denials:
     def __init__(self, policy_view: PolicyView, catalogs: Catalogs) -> None:
         self._policy_view = policy_view
         self._catalogs = catalogs
@@ -380,7 +388,7 @@ class Refusals:
         """The decision that hides the subject of a request from the caller; None if it is visible,
         or does not exist."""
         subject = _subject(self._of(context), method, name)
-        return None if subject is None else self._policy_view.refusal(context, subject)
+        return None if subject is None else self._policy_view.denial(context, subject)
 
     def tool(self, context: Context, name: str) -> Tool | None:
         """The tool of this name, even if hidden from the caller."""

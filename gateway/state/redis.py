@@ -359,7 +359,7 @@ class RedisLog:
         self._append = redis.register_script(APPEND)
         self._read = redis.register_script(READ)
         self._watchers = Watchers()
-        self.away = False  # Redis does not answer; updated while `listen` runs
+        self.unreachable = False  # Redis does not answer; updated while `listen` runs
 
     async def listen(self) -> None:
         """Wake the watchers on notifications, until cancelled."""
@@ -369,10 +369,10 @@ class RedisLog:
                 async with self._redis.pubsub() as channel:
                     await channel.subscribe(CHANNEL)
                     async for stream in _appended_streams(channel):
-                        delays, self.away = _delays(), False
+                        delays, self.unreachable = _delays(), False
                         self._wake(stream)
             except (RedisError, RedisClusterException, OSError) as error:
-                delay_s, self.away = next(delays), True
+                delay_s, self.unreachable = next(delays), True
                 reason = {"reason": str(error) or type(error).__name__, "retry_s": delay_s}
                 log.warning("redis_connection_lost", extra=reason)
                 await anyio.sleep(delay_s)

@@ -45,7 +45,7 @@ class Stores:
     configured_secret: str = field(default="", repr=False)
     listen: Callable[[], Awaitable[None]] = _no_op
     close: Callable[[], Awaitable[None]] = _no_op
-    away: Callable[[], bool] | None = None  # whether a separate backend does not answer
+    unreachable: Callable[[], bool] | None = None  # whether a separate backend does not answer
 
     async def run(self) -> None:
         """Wake watchers when other nodes append to streams, until cancelled. Returns at once for
@@ -106,7 +106,7 @@ def _in_redis(settings: StateSettings, retention: Retention) -> Stores:
         configured_secret=settings.secret,
         listen=log.listen,
         close=redis.aclose,
-        away=lambda: log.away,
+        unreachable=lambda: log.unreachable,
     )
 
 

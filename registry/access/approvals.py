@@ -146,7 +146,7 @@ class Approvals:
                 [self._host_id, approval_id],
             )
 
-    async def ask(
+    async def request(
         self, wanted: ApprovalRequest, arguments: str, waits_s: float, limit: int
     ) -> tuple[str, datetime]:
         """Request an approval of this call: its id and expiry; idempotent. Raises TooManyWaiting

@@ -21,7 +21,7 @@ def approvals(database: Database) -> Approvals:
 
 
 async def asked(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
-    return (await approvals.ask(call, '{"amount":5}', 900, 3))[0]
+    return (await approvals.request(call, '{"amount":5}', 900, 3))[0]
 
 
 async def outdated(database: Database) -> None:

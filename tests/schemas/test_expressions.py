@@ -86,7 +86,7 @@ def test_what_has_no_answer_fails(text: str, told: str) -> None:
 def test_only_what_it_may_look_at_is_handed_over(text: str, seen: Any) -> None:
     principal = {"id": 1, "claims": {"team": 2, "x": 3}}
     expression = compile_expression(text, ("principal", "tool"), STEPS)
-    found = expression.seen({"principal": principal, "tool": {}})
+    found = expression.relevant({"principal": principal, "tool": {}})
     assert found == {"principal": principal if seen is None else seen}
 
 

@@ -135,7 +135,7 @@ def _of_rule(
     yield from found
     compiled = CompiledRule(where, rule, settings.policy.expression_steps, stored=True)
     default = settings.policy.default_tier
-    if not found and all(compiled.misses(one, one.tier or default) for one in subjects):
+    if not found and all(compiled.subject_mismatch(one, one.tier or default) for one in subjects):
         yield Idle(where, "matches nothing: no tool, prompt or resource is all that it names")
 
 

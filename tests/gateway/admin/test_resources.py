@@ -311,7 +311,7 @@ async def rules_and_approvals(api: Admin, database: Database) -> None:
     approvals = Approvals(database.pool, HOST)
     for who in ("ada", "bob", "root"):
         wanted = ApprovalRequest(who, str(await _id()), "deletePet", "pets", "0" * 64, "rule", "")
-        await approvals.ask(wanted, "{}", 60, 5)
+        await approvals.request(wanted, "{}", 60, 5)
     waiting = (await api("GET", "/approvals")).json["items"]
     assert [one["principal"] for one in waiting] == ["ada", "bob", "root"]
     at = [f"/approvals/{one['id']}" for one in waiting]
@@ -461,7 +461,7 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
     gone = {"jti": "j", "expires": "2100-01-01T00:00:00Z"}
     revocation = (await api("POST", "/revocations", gone)).json["id"]
     wanted = ApprovalRequest("ada", await _id(), "t", "s", "0" * 64, "rule", "")
-    approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+    approval, _ = await Approvals(database.pool, HOST).request(wanted, "{}", 60, 5)
     await parts.sessions.open(HANDSHAKE["2025-06-18"], ADA, {}, {})
     session = (await api("GET", "/sessions")).json["items"][0]["id"]
 
@@ -574,7 +574,7 @@ async def test_nobody_agrees_to_calls_of_a_key_that_they_made(
 ) -> None:
     made = frozenset({"root"})
     wanted = ApprovalRequest("key:ci", await _id(), "t", "s", "0" * 64, "rule", "", made)
-    approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+    approval, _ = await Approvals(database.pool, HOST).request(wanted, "{}", 60, 5)
     decision = f"/approvals/{approval}/decision"
     refused = await api("POST", decision, {"approve": True})
     assert (refused.status, refused.json["type"]) == (403, "problems/own-call")
@@ -738,7 +738,7 @@ async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
     await other("PUT", "/policy/rules/ours", {"effect": "deny"}, **new)
     for who, rule, why in (("root", "hush", "the CEO said so"), ("key:x", "ours", "slow")):
         wanted = ApprovalRequest(who, await _id(), "t", "s", "0" * 64, rule, why)
-        await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+        await Approvals(database.pool, HOST).request(wanted, "{}", 60, 5)
     told = [
         await other("GET", "/policy/rules"),
         await other("GET", "/policy/rules/hush"),

@@ -166,7 +166,7 @@ def test_calls_that_wait_are_shown_and_decided(
         async with Database.open(database_settings) as database:
             tool = "00000000-0000-0000-0000-00000000000a"
             call = ApprovalRequest("ada", tool, "pay", "bank", digest * 64, "sums", "large", makers)
-            id_, _ = await Approvals(database.pool, HOST).ask(call, '{"age":30}', 900, 5)
+            id_, _ = await Approvals(database.pool, HOST).request(call, '{"age":30}', 900, 5)
             return id_
 
     first, second = asyncio.run(ask("1")), asyncio.run(ask("2"))
