@@ -360,8 +360,8 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     yield from _unclear_credentials(settings, where)
     yield from _forbidden_commands(settings, where)
     for name, source in settings.sources.items():
-        given = _kinds(source)
-        kind = given[0] if len(given) == 1 else None
+        kinds = _kinds(source)
+        kind = kinds[0] if len(kinds) == 1 else None
         found = [
             *_unusable_keys(source, kind),
             *_several_authentications(source, kind),
@@ -413,22 +413,22 @@ def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
                 yield Problem(where(path), dotted(path), text)
 
 
-def credential_kind(given: SchemeSettings) -> str | None:
+def credential_kind(entry: SchemeSettings) -> str | None:
     """The key that determines how a scheme is satisfied; None where none is usable."""
-    return next((scheme_key for scheme_key in CREDENTIALS if getattr(given, scheme_key)), None)
+    return next((scheme_key for scheme_key in CREDENTIALS if getattr(entry, scheme_key)), None)
 
 
-def credential_problem(given: SchemeSettings) -> str | None:
+def credential_problem(entry: SchemeSettings) -> str | None:
     """Problem of the credentials: a message with what is expected instead, without the values given
     (secrets); None: valid."""
-    ways = [scheme_key for scheme_key in CREDENTIALS if getattr(given, scheme_key) is not None]
-    if len(ways) > 1:
-        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
+    schemes = [scheme_key for scheme_key in CREDENTIALS if getattr(entry, scheme_key) is not None]
+    if len(schemes) > 1:
+        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(schemes)}"
     for scheme_key, companions in CREDENTIALS.items():
-        others = [key for key in companions if getattr(given, key) != getattr(DEFAULT_SCHEME, key)]
-        if scheme_key not in ways and others:
+        others = [key for key in companions if getattr(entry, key) != getattr(DEFAULT_SCHEME, key)]
+        if scheme_key not in schemes and others:
             return f"expected {scheme_key} beside {others[0]}"
-    if given.client_id is not None and not (given.client_secret is not None and given.token_url):
+    if entry.client_id is not None and not (entry.client_secret is not None and entry.token_url):
         return "expected client_secret and token_url beside client_id"
     return None
 
@@ -445,21 +445,21 @@ def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _several_authentications(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
     """Sources with several ways of authenticating the caller: only one is possible."""
-    ways = []
+    methods = []
     if source.exchange is not None:
-        ways.append("exchange")
+        methods.append("exchange")
     if source.forward_token:
-        ways.append("forward_token")
+        methods.append("forward_token")
     if any(given != DEFAULT_SCHEME for given in source.credentials.values()):
-        ways.append("credentials")
+        methods.append("credentials")
     # An MCP server also gets requests without a caller.
     if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
-        ways.append("headers.Authorization")
+        methods.append("headers.Authorization")
     fetched = any(given.client_id for given in source.credentials.values())
     static = not (source.exchange or source.forward_token)
-    if len(ways) < 2 or (static and not fetched):
+    if len(methods) < 2 or (static and not fetched):
         return
-    yield ways[0], f"expected one way to prove who calls, found {' and '.join(ways)}"
+    yield methods[0], f"expected one way to authenticate the caller, found {' and '.join(methods)}"
 
 
 def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:

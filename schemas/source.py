@@ -154,14 +154,14 @@ KINDS: dict[str, Kind] = {
 """The kinds of tools by name. Another one is a row here, one in `registry.sources.source_reader`
 where it is imported, and one in `gateway.app.upstreams`, which says what executes its bindings."""
 
-BY_HAND = SourceFacts(keeps_answers=True)
+MANUAL_FACTS = SourceFacts(keeps_answers=True)
 _UNKNOWN = SourceFacts()
 
 
 def facts_of(kind: str) -> SourceFacts:
     """Facts of a kind of source; defaults for a kind that only a newer release knows."""
     if kind == MANUAL:
-        return BY_HAND
+        return MANUAL_FACTS
     known = KINDS.get(kind)
     return (known and known.source) or _UNKNOWN
 

@@ -14,7 +14,7 @@ from config.settings import EmbeddingSettings
 from gateway.events import Events
 from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import After, Crew, nothing
+from registry.embedding.crew import After, WorkerPool, no_op
 from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
@@ -31,12 +31,12 @@ class Embeddings(Collector):
         self,
         settings: EmbeddingSettings,
         handle: DatabaseHandle,
-        after: After = nothing,
+        after: After = no_op,
         *,
         events: Events,
         kinds: Kinds = KINDS,
     ) -> None:
-        """`after` and `kinds` as in `Crew`."""
+        """`after` and `kinds` as in `WorkerPool`."""
         embedders = Embedders(settings, _watched)
         self._handle = handle
         self._of = {
@@ -111,7 +111,7 @@ class PurposeEmbeddings:
         self._purpose = purpose
         self._after = after
         self._kinds = kinds
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
         self._target, refused = _target_of(embedders, purpose)
         self.serving = ServingEmbedder(handle.pool, settings.of(purpose), self._target, purpose)
         if refused:
@@ -128,7 +128,7 @@ class PurposeEmbeddings:
     @property
     def tasks(self) -> Mapping[str, int]:
         """Number of tasks by status, as last queried."""
-        return self._crew.tasks if self._crew else {}
+        return self._pool.tasks if self._pool else {}
 
     async def run(self, database: Database) -> None:
         if not self._usable:
@@ -136,7 +136,7 @@ class PurposeEmbeddings:
         if self._target is None:
             await self._disable(database)
             return
-        self._crew = Crew(
+        self._pool = WorkerPool(
             database,
             self._target,
             settings=self._settings,
@@ -146,12 +146,12 @@ class PurposeEmbeddings:
         )
         async with anyio.create_task_group() as beside:
             beside.start_soon(self._target.run)
-            await self._crew.run()
+            await self._pool.run()
             beside.cancel_scope.cancel()
 
     def stop(self) -> None:
-        if self._crew is not None:
-            self._crew.stop()
+        if self._pool is not None:
+            self._pool.stop()
 
     async def _disable(self, database: Database) -> None:
         while True:

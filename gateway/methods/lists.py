@@ -216,7 +216,7 @@ class Lists:
 
     async def _prepare(self, catalog: Catalog, chosen: Chosen) -> None:
         """Warm the cache of a tool list: the first encoding takes time linear in its tools."""
-        if not catalog.lists.is_made(chosen):
+        if not catalog.lists.is_cached(chosen):
             async with self._preparing:
                 await to_thread.run_sync(catalog.lists.prepare, [chosen])
 

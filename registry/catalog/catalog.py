@@ -149,11 +149,11 @@ class Catalog:
     def checkers_for(self, tools: Iterable[Tool]) -> dict[str, Checker]:
         """The compiled schemas of those `tools` that are in this catalog unchanged."""
         digests = {tool.name: tool.digest for tool in tools}
-        here = self._lookup.by_name
+        by_name = self._lookup.by_name
         return {
             name: checker
             for name, checker in self._checkers.items()
-            if name in here and digests.get(name) == here[name].digest
+            if name in by_name and digests.get(name) == by_name[name].digest
         }
 
     def narrowed(
@@ -213,12 +213,12 @@ class Catalog:
         """The view of a caller who may not see some tools (by id) and items (by kind and name), nor
         a source that has no others. `denied` are all tools that the caller may not call, those of
         other toolsets included. Resources are located as before: lists contain only some."""
-        left = [tool for tool in self.tools if tool.id not in tools]
-        here = [item for item in self.items if (item.kind, item.name) not in items]
+        remaining = [tool for tool in self.tools if tool.id not in tools]
+        remaining_items = [item for item in self.items if (item.kind, item.name) not in items]
         lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
-        lost -= {tool.source for tool in left} | {item.source for item in here}
+        lost -= {tool.source for tool in remaining} | {item.source for item in remaining_items}
         sources = [source for source in self.sources.values() if source.name not in lost]
-        return self.narrowed(left, sources=sources, items=here, denied=denied)
+        return self.narrowed(remaining, sources=sources, items=remaining_items, denied=denied)
 
     @cached_property
     def without_scripts(self) -> "Catalog":

@@ -92,13 +92,13 @@ class Catalogs:
         async with AsyncExitStack() as loads:
             for tenant in {*self._current, *self._loading}:
                 await loads.enter_async_context(self._loading[tenant])
-            made = {
+            catalogs = {
                 tenant: await to_thread.run_sync(_written_anew, catalog, shaping)
                 for tenant, catalog in self._current.items()
             }
             self._toolsets = toolsets
-            self._current.update(made)
-        for tenant, catalog in made.items():
+            self._current.update(catalogs)
+        for tenant, catalog in catalogs.items():
             self._warn(tenant, catalog)
             self._events.lists_changed.publish(tenant, ALL_KINDS)
 

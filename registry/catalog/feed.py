@@ -48,9 +48,9 @@ class SingleFlight:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Return when a run that began after this call is over."""
         self._calls += 1
-        mine = self._calls
+        call = self._calls
         async with self._running:
-            if self._served >= mine:
+            if self._served >= call:
                 return
             began = self._calls
             try:
@@ -64,7 +64,7 @@ class SingleFlight:
 log = logging.getLogger("toolgate.feed")
 
 CHANNEL = "toolgate_registry"  # triggers notify it with a host_id (0005_catalog_changes.sql)
-LEFT_OVER = (
+NOT_IN_SETTINGS = (
     "the settings name them no longer, so they are served without the headers and credentials that "
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"
 )
@@ -163,7 +163,7 @@ class Feed:
         for name in self.state.sources.keys() - sources.keys():
             del self.state.sources[name]
         if self._store is not None:
-            await self._check_left_over(self._store)
+            await self._check_removed(self._store)
             await self._import(self._store, self._described())
 
     async def refresh(self, name: str) -> None:
@@ -209,7 +209,7 @@ class Feed:
 
             async def changed(notice: Notice) -> None:
                 if notice is not RESYNC:
-                    tasks.start_soon(self._reload_apart, store, notice)
+                    tasks.start_soon(self._reload_in_background, store, notice)
                     return
                 await self._events.database_connected.publish(database.pool)
                 await self._resync(store, tasks)
@@ -227,9 +227,9 @@ class Feed:
             await self._catalogs.reload_all(store, self._host_id)
             return
         for tenant in await self._catalogs.tenants(store, self._host_id):
-            tasks.start_soon(self._reload_apart, store, tenant)
+            tasks.start_soon(self._reload_in_background, store, tenant)
 
-    async def _reload_apart(self, store: ToolStore, tenant: str) -> None:
+    async def _reload_in_background(self, store: ToolStore, tenant: str) -> None:
         """Reload one tenant, single-flight: notifications during a run share one further run.
         Retried until the database responds."""
 
@@ -259,7 +259,7 @@ class Feed:
         self.state.database = "unreachable"
 
     async def _import_all(self, store: ToolStore) -> None:
-        await self._check_left_over(store)
+        await self._check_removed(store)
         await self._remove_wings(store)
         known = self._catalogs.of(self._host_id).sources
 
@@ -273,13 +273,15 @@ class Feed:
         await self._import(store, [spec for spec in self._described() if can_wait(spec)])
         await self._retry(store)
 
-    async def _check_left_over(self, store: ToolStore) -> None:
+    async def _check_removed(self, store: ToolStore) -> None:
         """Warn of sources removed from the settings; delete them if the settings demand it."""
         names = removed_from_settings(
             self._catalogs.of(self._host_id).sources.values(), self._wanted
         )
         if names and not self._imports.prune:
-            log.warning("sources_left_over", extra={"sources": names, "hint": LEFT_OVER})
+            log.warning(
+                "sources_not_in_settings", extra={"sources": names, "hint": NOT_IN_SETTINGS}
+            )
         elif names:
             await self._prune(store, self._host_id, names)
 
@@ -287,9 +289,11 @@ class Feed:
         """Delete the sources of wings that are switched off, of all tenants."""
         for tenant in await self._catalogs.tenants(store, self._host_id):
             sources = self._catalogs.of(tenant).sources.values()
-            gone = [one.name for one in sources if one.facts.own and one.name not in self._wings]
-            if gone:
-                await self._prune(store, tenant, gone)
+            disabled = [
+                one.name for one in sources if one.facts.own and one.name not in self._wings
+            ]
+            if disabled:
+                await self._prune(store, tenant, disabled)
 
     async def _prune(self, store: ToolStore, tenant: str, names: Iterable[str]) -> None:
         try:

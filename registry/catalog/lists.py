@@ -170,7 +170,7 @@ def _merged(
     listed: _Listed, definition: Raw, revision: Revision, relays_tasks: bool
 ) -> dict[str, Any]:
     """`listed` with the other members that the tool has at its own server."""
-    theirs: dict[str, Any] = dict(_members(definition))
+    server_members: dict[str, Any] = dict(_members(definition))
     for member, known in (
         ("icons", revision.icons),
         ("execution", revision.tasks and relays_tasks),
@@ -178,11 +178,13 @@ def _merged(
         ("_meta", revision.titles),
     ):
         if not known:
-            theirs.pop(member, None)
-    ours = _members(msgspec.json.encode(listed))
-    if "_meta" in theirs and "_meta" in ours:
-        theirs["_meta"] = _members(theirs["_meta"]) | _members(ours["_meta"])
-    return {**ours, **theirs}
+            server_members.pop(member, None)
+    gateway_members = _members(msgspec.json.encode(listed))
+    if "_meta" in server_members and "_meta" in gateway_members:
+        server_members["_meta"] = _members(server_members["_meta"]) | _members(
+            gateway_members["_meta"]
+        )
+    return {**gateway_members, **server_members}
 
 
 RelaysTasks = Callable[[Tool], bool]
@@ -416,7 +418,7 @@ class CatalogLists:
         """The lists of tools that are cached."""
         return self._tool_lists.values()
 
-    def is_made(self, chosen: Chosen) -> bool:
+    def is_cached(self, chosen: Chosen) -> bool:
         """Whether the list of a profile is cached."""
         return self._tool_lists.get(chosen.name) is not None or not self._tools
 
@@ -461,13 +463,13 @@ class CatalogLists:
 
     def _of_agent(self, kind: ItemKind, agent: Agent | None) -> Listing:
         key = (kind, agent.name if agent else None)
-        made = self._item_lists.get(key)
-        if made is None:
+        listing = self._item_lists.get(key)
+        if listing is None:
             own = {item.name: item for item in self.own_items(kind, agent)}
-            theirs = [item for item in self.of_kind(kind) if item.name not in own]
-            both = sorted([*theirs, *own.values()], key=lambda item: item.name)
-            made = self._item_lists.put(key, _listing(both))
-        return made
+            of_servers = [item for item in self.of_kind(kind) if item.name not in own]
+            both = sorted([*of_servers, *own.values()], key=lambda item: item.name)
+            listing = self._item_lists.put(key, _listing(both))
+        return listing
 
     def _relays_tasks(self, tool: Tool) -> bool:
         return tool.definition is not None and relays_tasks(self._servers.get(tool.source))

@@ -15,7 +15,7 @@ from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.catalog")
 
-TWICE_SHOWN = 20  # ids in one warning
+DUPLICATES_SHOWN = 20  # ids in one warning
 
 
 def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
@@ -26,13 +26,13 @@ def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
         if (action := tool.binding.action) is not None:
             claims.setdefault(action.service, []).append(tool)
     found = {id_: min(claiming, key=_is_remote) for id_, claiming in claims.items()}
-    twice = [
+    duplicates = [
         _conflict_text(id_, found[id_], claiming)
         for id_, claiming in claims.items()
         if len(claiming) > 1
     ]
-    if twice:
-        log.warning("service_twice", extra={"services": twice[:TWICE_SHOWN]})
+    if duplicates:
+        log.warning("service_duplicate", extra={"services": duplicates[:DUPLICATES_SHOWN]})
     return found
 
 

@@ -30,12 +30,12 @@ After = Callable[[Database], Awaitable[object]]
 """What is to be done at the start, and whenever the queue has been emptied."""
 
 
-async def nothing(_database: Database) -> None:
+async def no_op(_database: Database) -> None:
     pass
 
 
-class Crew:
-    """A crew of workers that keeps `serving` up to date, and the queue of one purpose short."""
+class WorkerPool:
+    """Pool of workers that keeps `serving` up to date, and the queue of one purpose short."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Crew:
         *,
         settings: EmbeddingSettings,
         serving: ServingEmbedder,
-        after: After = nothing,
+        after: After = no_op,
         kinds: Kinds = KINDS,
     ) -> None:
-        """A crew for the purpose of `serving` and those of `kinds` that have it."""
+        """A pool for the purpose of `serving` and those of `kinds` that have it."""
         self._database = database
         self._embedder = embedder
         self._serving = serving
@@ -59,10 +59,10 @@ class Crew:
             Worker(database.pool, embedder, settings, self.kinds) for _ in range(settings.workers)
         ]
         self._registered = False
-        self._refused = ""  # the last reason that registering its model failed
-        self._ask_at = 0.0  # time of the next attempt, on the loop's clock
+        self._refusal = ""  # the last reason that registering its model failed
+        self._register_at = 0.0  # time of the next attempt, on the loop's clock
         self._open = 1  # known tasks; initially assumed to exist
-        self._telling = False  # the log has announced that there are tasks
+        self._announced = False  # the log has announced that there are tasks
         self._noticed = anyio.Event()
         self._stopped = anyio.Event()
         self._working = CancelScope()
@@ -79,12 +79,12 @@ class Crew:
 
     @property
     def displaced(self) -> bool:
-        """Whether another process has registered another model since: this crew is idle."""
-        mine = self._embedder.model
-        return self._registered and self._serving.models.target not in (None, mine)
+        """Whether another process has registered another model since: this pool is idle."""
+        own_model = self._embedder.model
+        return self._registered and self._serving.models.target not in (None, own_model)
 
     async def elsewhere(self) -> int:
-        """Number of texts claimed by workers outside this crew."""
+        """Number of texts claimed by workers outside this pool."""
         async with borrowed(self._database.pool) as connection:
             found = await connection.execute(
                 "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)"
@@ -95,15 +95,15 @@ class Crew:
 
     async def run(self) -> None:
         """Run until stopped or cancelled."""
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(self._database.listen, CHANNEL, self._hear)
-            beside.start_soon(self._care)
+        async with anyio.create_task_group() as background:
+            background.start_soon(self._database.listen, CHANNEL, self._on_notice)
+            background.start_soon(self._maintain)
             with self._working:
                 async with anyio.create_task_group() as working:
                     for worker in self._workers:
                         working.start_soon(worker.run)
                     await self._stopped.wait()
-            beside.cancel_scope.cancel()
+            background.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Stop gracefully: each worker finishes its current batch."""
@@ -111,26 +111,26 @@ class Crew:
         for worker in self._workers:
             worker.stop()
 
-    def cut_off(self) -> None:
+    def cancel(self) -> None:
         """Stop at once; claimed tasks are released into the queue."""
         self.stop()
         self._working.cancel()
 
-    async def _hear(self, notice: Notice) -> None:
+    async def _on_notice(self, notice: Notice) -> None:
         if notice:  # "model", or a gap in the notices
             self._noticed.set()
         for worker in self._workers:
             worker.wake()
 
-    async def _care(self) -> None:
+    async def _maintain(self) -> None:
         while True:
             self._noticed = anyio.Event()
             try:
                 await self._look()
             except (OperationalError, PoolTimeout) as error:
-                log.warning("embedding_queue_away", extra={"reason": type(error).__name__})
+                log.warning("embedding_queue_unavailable", extra={"reason": type(error).__name__})
             except Exception:
-                log.exception("embedding_care_crashed")
+                log.exception("embedding_maintenance_crashed")
             with anyio.move_on_after(self._poll_s):
                 await self._noticed.wait()
 
@@ -142,12 +142,12 @@ class Crew:
         if not self._registered:
             return
         if self.displaced and not displaced:
-            facts = {"mine": self._embedder.model, "model": self._serving.models.target}
+            facts = {"own_model": self._embedder.model, "model": self._serving.models.target}
             log.warning("embedding_model_displaced", extra=facts)
         self.tasks = await tasks(pool, self.kinds)
         before, self._open = self._open, self.tasks["pending"] + self.tasks["running"]
-        if bool(self._open) != self._telling:
-            self._telling = bool(self._open)
+        if bool(self._open) != self._announced:
+            self._announced = bool(self._open)
             event = "texts_being_embedded" if self._open else "texts_embedded"
             log.info(event, extra={"waiting": self._open, "done": self.done})
         if self._open:
@@ -158,24 +158,24 @@ class Crew:
 
     async def _register(self) -> None:
         """Register its model as the target. While that is refused, the previous model serves."""
-        if anyio.current_time() < self._ask_at:
+        if anyio.current_time() < self._register_at:
             return
         try:
             await check_kinds(self._database.pool, self.kinds)
             await register(self._database.pool, self._embedder, self.purpose)
         except EmbeddingFailed as error:
             if not error.retryable:
-                self._ask_at = anyio.current_time() + self._longest_pause_s
-            if self._refused != str(error):
-                self._refused = str(error)
-                log.error("embedding_model_refused", extra={"reason": self._refused})
+                self._register_at = anyio.current_time() + self._longest_pause_s
+            if self._refusal != str(error):
+                self._refusal = str(error)
+                log.error("embedding_model_refused", extra={"reason": self._refusal})
             return
         await self._serving.refresh()
         self._registered = True
         await queue_missing(self._database.pool, self.kinds)
 
     async def _hand_over(self) -> None:
-        """Hand over to this crew's model, when it can serve; then purge the previous one."""
+        """Hand over to this pool's model, when it can serve; then purge the previous one."""
         known, pool = self._serving.models, self._database.pool
         if self.displaced:
             return

@@ -20,8 +20,13 @@ from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 
 LENGTH_BYTES = 4
 MESSAGE_BYTES = 1 << 28  # more than any batch
-GONE = (OSError, BrokenResourceError, EndOfStream, IncompleteRead)  # the other side has left
-AWAY = "The process with the embedding model does not answer."
+DISCONNECTED = (
+    OSError,
+    BrokenResourceError,
+    EndOfStream,
+    IncompleteRead,
+)  # the other side has left
+UNAVAILABLE = "The process with the embedding model does not answer."
 
 
 class _Texts(Struct, frozen=True, array_like=True):
@@ -53,8 +58,8 @@ class SharedModel:
             async with await anyio.connect_unix(self._socket) as stream:
                 await _send(stream, request)
                 answer = msgspec.msgpack.decode(await _receive(stream), type=_Answer)
-        except GONE as error:  # it is being replaced
-            raise EmbeddingFailed(AWAY, retryable=True) from error
+        except DISCONNECTED as error:  # it is being replaced
+            raise EmbeddingFailed(UNAVAILABLE, retryable=True) from error
         if answer.failure:
             raise EmbeddingFailed(answer.failure, retryable=answer.retryable)
         return np.frombuffer(answer.vectors, dtype=np.float32).reshape(len(texts), self.dimension)
@@ -84,7 +89,7 @@ async def model_server(
 
     async def serve(stream: SocketStream) -> None:
         async with stream:
-            with suppress(*GONE, msgspec.DecodeError):
+            with suppress(*DISCONNECTED, msgspec.DecodeError):
                 request = msgspec.msgpack.decode(await _receive(stream), type=_Texts)
                 await _send(stream, await embedded(request))
 

@@ -197,7 +197,7 @@ async def settle(connection: AsyncConnection, purpose: str = TOOLS, kinds: Kinds
     ):
         await connection.execute(statement, [purpose])
     await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
-    log.info("embedding_model_serves", extra={"model": row[0], "purpose": purpose})
+    log.info("embedding_model_serving", extra={"model": row[0], "purpose": purpose})
     return True
 
 

@@ -164,14 +164,14 @@ def _refusal(response: aiohttp.ClientResponse) -> EmbeddingFailed:
     status = response.status
     if status in _BUSY or status >= 500:
         wait_s = _retry_after_s(response.headers.get("Retry-After", ""))
-        said = f"is busy or failing (status {status})"
+        problem = f"is busy or failing (status {status})"
         return EmbeddingFailed(
-            f"The embedding service {said}.", retryable=True, retry_after_s=wait_s
+            f"The embedding service {problem}.", retryable=True, retry_after_s=wait_s
         )
-    said = _REFUSED.get(status, "did not take the texts")
+    problem = _REFUSED.get(status, "did not take the texts")
     if 300 <= status < 400:
-        said = "redirects, which is not followed; set embedding.url to where it is now"
-    return EmbeddingFailed(f"The embedding service {said} (status {status}).", retryable=False)
+        problem = "redirects, which is not followed; set embedding.url to where it is now"
+    return EmbeddingFailed(f"The embedding service {problem} (status {status}).", retryable=False)
 
 
 _BUSY = frozenset({408, 425, 429})
@@ -210,9 +210,9 @@ def _retry_after_s(header: str) -> float | None:
 
 def _unreachable(error: Exception) -> EmbeddingFailed:
     """The cause in our own words: messages of the libraries contain addresses."""
-    for kind, said, retryable in _CAUSES:
+    for kind, problem, retryable in _CAUSES:
         if isinstance(error, kind):
-            return EmbeddingFailed(f"The embedding service {said}.", retryable=retryable)
+            return EmbeddingFailed(f"The embedding service {problem}.", retryable=retryable)
     return EmbeddingFailed("The embedding service could not be reached.", retryable=True)
 
 

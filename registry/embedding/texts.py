@@ -60,19 +60,21 @@ def tool_text(fields: ToolFields) -> str:
     what is empty. The endpoint stands in for a description."""
     source = identifier_words(fields.source)
     topics = _listed((fields.domain, fields.namespace, *fields.tags, *fields.keywords))
-    about = _cut(f"{source} {topics}".strip(), _TOPICS)
+    topics_text = _cut(f"{source} {topics}".strip(), _TOPICS)
     name = identifier_words(fields.title) or identifier_words(fields.name)
     if source:  # names that would collide begin with it, which would repeat it
         name = name.removeprefix(f"{source} ")
-    said = _said(fields.description) or identifier_words(fields.endpoint)
+    prose = _plain_text(fields.description) or identifier_words(fields.endpoint)
     parameters = _cut(_listed(fields.parameters[:PARAMETERS]), _PARAMETERS)
-    return " ".join(filter(None, (about and f"{about}:", name and f"{name}.", said, parameters)))
+    return " ".join(
+        filter(None, (topics_text and f"{topics_text}:", name and f"{name}.", prose, parameters))
+    )
 
 
 def skill_text(name: str, description: str, instructions: str = "") -> str:
     """ "<name>. <description> <beginning of the instructions>"."""
-    said = _said(f"{description}\n{instructions}")
-    return " ".join(filter(None, (f"{identifier_words(name)}.", said)))
+    prose = _plain_text(f"{description}\n{instructions}")
+    return " ".join(filter(None, (f"{identifier_words(name)}.", prose)))
 
 
 def identifier_words(identifier: str) -> str:
@@ -149,7 +151,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(filter(None, map(identifier_words, names)))
 
 
-def _said(text: str) -> str:
+def _plain_text(text: str) -> str:
     """The beginning of a text in Markdown or HTML, as plain text."""
     read = readable(text.lstrip(), 8 * DESCRIPTION)
     return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", read)), DESCRIPTION)

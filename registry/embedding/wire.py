@@ -84,8 +84,8 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:  # contains types and paths, no values
         raise _unusable(f"something else than vectors: {error}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        said = "JSON with NaN in it" if b"NaN" in answer else "what is no JSON"
-        raise _unusable(said) from error
+        problem = "JSON with NaN in it" if b"NaN" in answer else "what is no JSON"
+        raise _unusable(problem) from error
 
 
 def _unusable(came: str) -> EmbeddingFailed:

@@ -31,9 +31,9 @@ BATCHES_LIMIT = 16  # more texts per statement, which also group better by lengt
 QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what is queued meanwhile
 # waits for the claims in hand
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
-AGAIN_S = 3600.0  # retry of transient failures that count as failed after too many attempts
+FINAL_RETRY_S = 3600.0  # retry of transient failures that count as failed after too many attempts
 RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does not delay shutdown
-AWAY = (psycopg.OperationalError, PoolTimeout)
+UNAVAILABLE = (psycopg.OperationalError, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Retrying:
         if not error.retryable:
             return EmbeddingFailure(str(error), None, final=True)
         if task.attempt_count > self.retries:
-            return EmbeddingFailure(str(error), AGAIN_S, final=True)
+            return EmbeddingFailure(str(error), FINAL_RETRY_S, final=True)
         after_s = self.pause_s(task.attempt_count) * random.uniform(0.5, 1)  # noqa: S311 - jitter
         return EmbeddingFailure(str(error), max(after_s, error.retry_after_s or 0.0), final=False)
 
@@ -97,8 +97,8 @@ class Worker:
             self._wake = anyio.Event()
             try:
                 count = await self.step()
-            except AWAY as error:
-                log.warning("embedding_queue_away", extra={"reason": type(error).__name__})
+            except UNAVAILABLE as error:
+                log.warning("embedding_queue_unavailable", extra={"reason": type(error).__name__})
                 count = 0
             except Exception:
                 log.exception("embedding_worker_crashed")
@@ -118,7 +118,7 @@ class Worker:
                 await self._see_through(some)
                 for task in some:
                     del open_tasks[task]
-        except (*AWAY, anyio.get_cancelled_exc_class()):
+        except (*UNAVAILABLE, anyio.get_cancelled_exc_class()):
             # After any other error the lease has to expire: then they are tried one by one.
             with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
                 await self._release(list(open_tasks))
@@ -138,8 +138,8 @@ class Worker:
     async def _release(self, tasks: Sequence[Task]) -> None:
         try:
             await self._queue.release(tasks)
-        except AWAY:  # their lease will expire
-            log.warning("embedding_tasks_left", extra={"count": len(tasks)})
+        except UNAVAILABLE:  # their lease will expire
+            log.warning("embedding_tasks_not_released", extra={"count": len(tasks)})
 
     async def _see_through(self, tasks: Sequence[Task]) -> None:
         killers = [one for one in tasks if one.abandoned and one.attempt_count > self._limit]
@@ -162,16 +162,16 @@ class Worker:
         for task in tasks:
             by_kind[task.entity_type][task.host_id, task.entity_id] = task
         texts: dict[Task, str] = {}
-        gone: list[Task] = []
+        deleted: list[Task] = []
         for kind, wanted in by_kind.items():
             found = await self._load(kind, wanted)
             for key, task in wanted.items():
                 if key not in found:
-                    gone.append(task)
+                    deleted.append(task)
                 elif found[key].source_hash == task.source_hash:
                     texts[task] = found[key].text
-        if gone:
-            await self._queue.drop(gone)
+        if deleted:
+            await self._queue.drop(deleted)
         return texts
 
     async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, SourceText]:
@@ -179,11 +179,11 @@ class Worker:
             found = await self._texts_of[kind](connection, list(wanted))
         changed = [key for key, one in found.items() if one.source_hash != wanted[key].source_hash]
         if changed:
-            await self._queue_again(kind, changed, found)
+            await self._requeue(kind, changed, found)
             await self._queue.drop([wanted[key] for key in changed])
         return found
 
-    async def _queue_again(
+    async def _requeue(
         self, kind: str, keys: Sequence[Key], found: Mapping[Key, SourceText]
     ) -> None:
         """Queue changed texts again; their writers have done so already, unless a release hashes
@@ -206,7 +206,7 @@ class Worker:
         try:
             vectors = await self._vectors(list(texts.values()))
         except EmbeddingFailed as error:
-            if len(texts) > 1 and (not error.retryable or _again(texts)):
+            if len(texts) > 1 and (not error.retryable or _any_abandoned(texts)):
                 await self._embed_singly(texts)
             else:
                 await self._fail(texts, error)
@@ -271,5 +271,5 @@ def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
     return [*([task] for task in tasks if task.abandoned), *together.values()]
 
 
-def _again(tasks: Mapping[Task, str]) -> bool:
+def _any_abandoned(tasks: Mapping[Task, str]) -> bool:
     return any(task.attempt_count > 1 for task in tasks)

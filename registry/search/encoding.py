@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolgate.search")
 
 PAUSE_S = 10.0  # after a failure
-KNOWN = 256  # cached queries, some 4 MB: many agents send the same
+CACHED_QUERIES = 256  # cached queries, some 4 MB: many agents send the same
 
 DISABLED = "embeddings are disabled"
 DOWN = "the embedding model gives no vectors at the moment"
@@ -73,7 +73,7 @@ class Encoding:
         self._why = why
         self._clock = clock
         self._paused_until: dict[str, float] = {}  # by model
-        self._known: Memo[tuple[str, str], Vectors] = Memo(KNOWN)
+        self._cache: Memo[tuple[str, str], Vectors] = Memo(CACHED_QUERIES)
 
     @property
     def paused(self) -> bool:
@@ -100,11 +100,11 @@ class Encoding:
         """
         started = time.perf_counter()
         key = (embedder.model, text)
-        vectors = self._known.use(key)
+        vectors = self._cache.use(key)
         if vectors is None:
             try:
                 with anyio.fail_after(self._timeout_s):
-                    vectors = self._known.put(key, await self._encoded(embedder, text))
+                    vectors = self._cache.put(key, await self._encoded(embedder, text))
             except (EmbeddingFailed, TimeoutError) as error:
                 self._paused_until[embedder.model] = self._clock() + PAUSE_S
                 reason = str(error) or f"no answer in {self._timeout_s:g} s"

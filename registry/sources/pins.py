@@ -28,7 +28,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTool:
     """A tool that waits for approval."""
 
     name: str
@@ -161,7 +161,7 @@ class Pins:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def held(self, host_id: str) -> list[Held]:
+    async def held(self, host_id: str) -> list[HeldTool]:
         """The tools held back, by name."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
@@ -175,9 +175,9 @@ class Pins:
                 """,
                 [host_id],
             )
-            return [Held(*row) async for row in rows]
+            return [HeldTool(*row) async for row in rows]
 
-    async def approve(self, host_id: str, tools: Sequence[Held]) -> list[str]:
+    async def approve(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
         """Approve these tools, unless they changed since the review; returns their names."""
         looked_at = [{"name": one.name, "held": one.held} for one in tools]
         async with borrowed(self._pool) as connection, connection.transaction():

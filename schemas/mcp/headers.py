@@ -74,9 +74,9 @@ def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
     for path, inner in _positions(schema):
         if ANNOTATION in inner:
             one = _mirrored(path, inner)
-            twin = found.setdefault(one.header.lower(), one)
-            if twin is not one:
-                where = ".".join(twin.path)
+            first = found.setdefault(one.header.lower(), one)
+            if first is not one:
+                where = ".".join(first.path)
                 raise _invalid(path, f"{one.header!r} is the header of {where!r} already")
     return tuple(found.values())
 

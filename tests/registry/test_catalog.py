@@ -67,7 +67,7 @@ def test_of_several_services_with_one_id_one_is_served_and_somebody_told(
     for catalog in catalogs:
         assert [one.name for one in catalog.services] == [served]
         assert len(catalog.tools) == len(tools)
-    assert [record.message for record in caplog.records] == ["service_twice"] * 2
+    assert [record.message for record in caplog.records] == ["service_duplicate"] * 2
     assert vars(caplog.records[0])["services"] == [
         "x served by any, not by " + ", ".join(["any"] * (len(tools) - 1))
     ]

@@ -312,9 +312,9 @@ async def test_a_source_taken_out_of_the_settings_is_warned_of_at_start(
 ) -> None:
     wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
     async with feeding(database_settings, wanted):
-        assert told(caplog, "sources_left_over") == []
+        assert told(caplog, "sources_not_in_settings") == []
     async with feeding(database_settings, {}) as feed:
-        assert told(caplog, "sources_left_over") == [["pets"]]
+        assert told(caplog, "sources_not_in_settings") == [["pets"]]
         assert "listPets" in names(feed)
 
 
@@ -336,7 +336,7 @@ async def test_such_a_source_is_warned_of_or_removed_on_a_reload_too(
     wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
     async with feeding(database_settings, wanted) as feed:
         await feed.reconfigure({}, imports=LIMITS)
-        assert told(caplog, "sources_left_over") == [["pets"]]
+        assert told(caplog, "sources_not_in_settings") == [["pets"]]
         assert "listPets" in names(feed)
         await feed.reconfigure({}, imports=replace(LIMITS, prune=True))
         assert names(feed) == []

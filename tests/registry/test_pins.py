@@ -7,7 +7,7 @@ import pytest
 from registry.database.postgres import Database
 from registry.sources.imports import ImportReport
 from registry.sources.items import ItemsSaved
-from registry.sources.pins import Held, Pins, reason
+from registry.sources.pins import HeldTool, Pins, reason
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import found_by_words
@@ -208,7 +208,7 @@ async def test_holding_back_again_writes_nothing(store: ToolStore, database: Dat
 
 def test_the_reason_names_what_changed() -> None:
     assert reason(None, {"name": "a"}) == "new"
-    assert Held("a", "s", {"name": "a"}, {"name": "b"}).reason == "name changed"
+    assert HeldTool("a", "s", {"name": "a"}, {"name": "b"}).reason == "name changed"
 
 
 async def test_what_goes_away_has_to_be_looked_at_too(store: ToolStore) -> None:

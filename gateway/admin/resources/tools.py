@@ -23,7 +23,7 @@ from gateway.operations.operation import (
 )
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncated
-from registry.sources.pins import Held, Pins
+from registry.sources.pins import HeldTool, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolState, ToolStates
@@ -231,7 +231,7 @@ class ToolOperations:
         seen: ToolView = asked.present
         if seen.waiting is None:
             raise conflict(f"{seen.name} does not wait for approval.")
-        held = Held(seen.name, seen.source, seen.approved, seen.waiting)
+        held = HeldTool(seen.name, seen.source, seen.approved, seen.waiting)
         if not await Pins(self._ground.pool).approve(asked.tenant, [held]):
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
         return await self.get(asked)

@@ -19,7 +19,7 @@ from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrowed
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import Crew
+from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import TOOLS
 from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
@@ -197,7 +197,7 @@ async def _register(registry: Registry, embedder: Embedder, purpose: str) -> Non
         )
 
 
-async def _embed_all(registry: Registry, crew: Crew) -> int:
+async def _embed_all(registry: Registry, crew: WorkerPool) -> int:
     """Work until the queue of the crew is empty; returns the number of vectors made."""
     async with anyio.create_task_group() as group:
         group.start_soon(crew.run)
@@ -213,7 +213,7 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
     return crew.done
 
 
-async def _watch(registry: Registry, crew: Crew) -> None:
+async def _watch(registry: Registry, crew: WorkerPool) -> None:
     """Wait until the queue is empty or the crew displaced; shows a progress bar at a terminal."""
     columns = (
         TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()

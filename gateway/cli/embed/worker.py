@@ -23,7 +23,7 @@ from gateway.components import has_jobs
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import Crew
+from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import Kinds
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.search.indexes import ensure_indexes
@@ -123,13 +123,13 @@ def crews_of(
     *,
     kinds: Kinds,
     workers: int | None = None,
-) -> Sequence[Crew]:
+) -> Sequence[WorkerPool]:
     """A crew for each purpose."""
     workers = workers or max(settings.embedding.workers, 1)
     wanted = replace(settings.embedding, workers=workers)
     after = partial(ensure_indexes, exact_limit=settings.search.exact_limit)
     return [
-        Crew(
+        WorkerPool(
             database,
             embedder,
             settings=wanted,
@@ -141,7 +141,9 @@ def crews_of(
     ]
 
 
-async def _until_signalled(crews: Sequence[Crew], jobs: "Jobs | None", drain_s: float) -> None:
+async def _until_signalled(
+    crews: Sequence[WorkerPool], jobs: "Jobs | None", drain_s: float
+) -> None:
     """Stop crews and jobs gracefully on a signal; cancel the crews after `drain_s`, or on a second
     signal."""
     loop, heard = asyncio.get_running_loop(), asyncio.Queue[int]()
@@ -156,7 +158,7 @@ async def _until_signalled(crews: Sequence[Crew], jobs: "Jobs | None", drain_s: 
         with anyio.move_on_after(drain_s):
             await heard.get()
         for crew in crews:
-            crew.cut_off()
+            crew.cancel()
     finally:
         for number in STOPPING:
             loop.remove_signal_handler(number)

@@ -13,7 +13,7 @@ from gateway.cli.common.database import Registry, open_registry, run, settings_o
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, yes_option
 from gateway.cli.common.output import harmless, out, remark, say
-from registry.sources.pins import Document, Held, Pins
+from registry.sources.pins import Document, HeldTool, Pins
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -62,7 +62,7 @@ def approve(
         fail("the others changed in the meantime: look at them again")
 
 
-def _print_diff(tool: Held) -> None:
+def _print_diff(tool: HeldTool) -> None:
     out.print(Text(tool.name, "bold").append(f"  of {tool.source}: {tool.reason}", "not bold"))
     before = _lines(tool.pin) if tool.pin else []
     changes = difflib.unified_diff(before, _lines(tool.held), "approved", "now", lineterm="")
@@ -76,7 +76,7 @@ def _lines(document: Document) -> list[str]:
     return text.decode().splitlines()
 
 
-async def _held(settings: Settings, names: Sequence[str], source: str | None) -> list[Held]:
+async def _held(settings: Settings, names: Sequence[str], source: str | None) -> list[HeldTool]:
     async with open_registry(settings) as registry:
         if source is not None:
             await _check_source(registry, source)
@@ -97,7 +97,7 @@ async def _check_source(registry: Registry, name: str) -> None:
         no_such("source", name, known)
 
 
-async def _approve(settings: Settings, held: Sequence[Held]) -> list[str]:
+async def _approve(settings: Settings, held: Sequence[HeldTool]) -> list[str]:
     async with open_registry(
         settings, Act("approveTool", ", ".join(one.name for one in held))
     ) as registry:

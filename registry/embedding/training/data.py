@@ -47,7 +47,7 @@ SOURCES = ("api", "tools", "server", "main service", "internal", "my api", "demo
 
 @dataclass(frozen=True)
 class Pair:
-    asked: str
+    query: str
     tool: TrainingTool
     also: frozenset[str]  # ids of further correct tools, which are not negatives of this pair
     group: str  # the set or API; tools of one group are each other's hard negatives
@@ -59,10 +59,10 @@ def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:
     queries = [query for query in tools.queries if not tools.held_out(query)]
     seeded(seed).shuffle(queries)
     pairs: dict[str, list[Pair]] = defaultdict(list)
-    for query, asked, gold in _asked(tools, queries, embed):
+    for query, text, gold in _queries_of(tools, queries, embed):
         also = frozenset(f"{tools.name} {one}" for one in query.gold)
         tool = known[f"{tools.name} {gold}"]
-        pairs[gold].append(Pair(asked, replace(tool, id=f"{tools.name} {gold}"), also, tools.name))
+        pairs[gold].append(Pair(text, replace(tool, id=f"{tools.name} {gold}"), also, tools.name))
     return [pair for found in pairs.values() for pair in found[:PER_TOOL]]
 
 
@@ -108,7 +108,7 @@ def varied_text(tool: TrainingTool, chance: random.Random) -> str:
     return tool_text(tool)
 
 
-def _asked(
+def _queries_of(
     tools: ToolSet, queries: Sequence[TrainingQuery], embed: Embed
 ) -> Iterator[tuple[TrainingQuery, str, str]]:
     """(query, text, gold tool): the whole query, and with several gold tools its sentences."""

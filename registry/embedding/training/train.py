@@ -68,7 +68,7 @@ def train(
             group["lr"] = recipe.learning_rate * _rate(step / len(batches), recipe.warm_up)
         optimizer.zero_grad(set_to_none=True)
         members = [pairs[one] for one in numbers]
-        asked = _encode(weights, of_queries, [pair.asked for pair in members], recipe.dropout)
+        asked = _encode(weights, of_queries, [pair.query for pair in members], recipe.dropout)
         tools = _encode(weights, of_tools, texts, recipe.dropout)
         loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
         loss.backward()

@@ -9,7 +9,7 @@ import pytest
 
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.bundled import Bundled
-from registry.embedding.model_server import AWAY, SharedModel, model_server
+from registry.embedding.model_server import UNAVAILABLE, SharedModel, model_server
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def test_without_its_server_the_model_is_away_and_may_come_back(
 ) -> None:
     socket = tmp_path / "model.sock"
     shared = SharedModel(local, str(socket))
-    with pytest.raises(EmbeddingFailed, match=AWAY) as failure:
+    with pytest.raises(EmbeddingFailed, match=UNAVAILABLE) as failure:
         await shared.embed(["a"])
     assert failure.value.retryable
     async with model_server(socket, lambda _label: local):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.crew import Crew
+from registry.embedding.crew import WorkerPool
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.providers import DISABLED, NONE_YET, ServingEmbedder
@@ -169,7 +169,7 @@ async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
 
     serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, NEW)
     settings = replace(SETTINGS, workers=2, poll_s=0.05)
-    crew = Crew(old.database, NEW, settings=settings, serving=serving, after=after)
+    crew = WorkerPool(old.database, NEW, settings=settings, serving=serving, after=after)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
         await until(lambda: serving.label == "fake/new")
@@ -187,7 +187,7 @@ async def test_a_crew_goes_on_when_its_model_is_mended(
 ) -> None:
     new = HashEmbedder("fake/new", poison="begin", retryable=retryable)
     serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, new)
-    crew = Crew(old.database, new, settings=replace(SETTINGS, poll_s=0.02), serving=serving)
+    crew = WorkerPool(old.database, new, settings=replace(SETTINGS, poll_s=0.02), serving=serving)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
         await until(lambda: len(new.batches) >= 3)
@@ -206,7 +206,7 @@ async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) 
     new = HashEmbedder("fake/new", poison="begin")
     serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, new)
     settings = replace(SETTINGS, poll_s=0.02, backoff_max_s=1000)
-    crew = Crew(old.database, new, settings=settings, serving=serving)
+    crew = WorkerPool(old.database, new, settings=settings, serving=serving)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
         await until(lambda: serving.label == "fake/old" and new.batches)
@@ -218,7 +218,7 @@ async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) 
 
 async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
     serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, old.fake)
-    crew = Crew(old.database, old.fake, settings=SETTINGS, serving=serving)
+    crew = WorkerPool(old.database, old.fake, settings=SETTINGS, serving=serving)
     await old.execute("UPDATE tool_t SET description = 'Edited.'")
     await old.worker()._queue.claim(2, 1000)
     await crew._workers[0]._queue.claim(1, 1000)
@@ -227,7 +227,7 @@ async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
 
 async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
     serving = ServingEmbedder(lambda: queued.database.pool, SETTINGS, queued.fake)
-    crew = Crew(
+    crew = WorkerPool(
         queued.database, queued.fake, settings=replace(SETTINGS, poll_s=1000), serving=serving
     )
     async with anyio.create_task_group() as tasks:
@@ -238,7 +238,7 @@ async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
         crew.stop()
 
 
-def done(crew: Crew, count: int) -> bool:
+def done(crew: WorkerPool, count: int) -> bool:
     return crew.done == count
 
 

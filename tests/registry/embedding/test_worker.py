@@ -8,7 +8,7 @@ import pytest
 from registry.embedding.models import register
 from registry.embedding.population import backfill, refresh, retry
 from registry.embedding.status import embedding_of, status
-from registry.embedding.worker import AGAIN_S
+from registry.embedding.worker import FINAL_RETRY_S
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import Queued, draft, until
 from tests.registry.embedding.fakes import HashEmbedder, vector
@@ -142,7 +142,7 @@ async def test_e5_a_failure_says_why_and_is_tried_again(queued: Queued) -> None:
     ((wait_s,),) = await queued.rows(
         "SELECT extract(epoch FROM next_attempt_ts - current_timestamp) FROM embedding_task_t"
     )
-    assert AGAIN_S / 2 < wait_s <= AGAIN_S
+    assert FINAL_RETRY_S / 2 < wait_s <= FINAL_RETRY_S
     queued.fake.down = False
     ((tool_id,),) = await queued.rows("SELECT tool_id::text FROM tool_t")
     assert await refresh(queued.database.pool, HOST, [tool_id], force=False) == 1

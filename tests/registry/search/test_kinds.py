@@ -19,7 +19,7 @@ from config.settings import DatabaseSettings
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.crew import Crew
+from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import TOOL, SearchKind, search_kinds
 from registry.embedding.models import Models, check_kinds, models, purge, register, settle
 from registry.embedding.population import backfill, queue_missing
@@ -339,7 +339,7 @@ async def test_crews_of_two_purposes_work_side_by_side(notes: Notes) -> None:
     settings = replace(EMBEDDING, workers=1, poll_s=0.02)
     pairs = (("tools", tools), ("passages", notes.words))
     crews = [
-        Crew(
+        WorkerPool(
             notes.database,
             embedder,
             settings=settings,
