@@ -14,11 +14,11 @@ from config.settings import EmbeddingSettings
 from gateway.events import Events
 from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import After, WorkerPool, no_op
 from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
 from registry.embedding.watched import Watched
+from registry.embedding.worker_pool import After, WorkerPool, no_op
 
 log = logging.getLogger("toolgate.embedding")
 

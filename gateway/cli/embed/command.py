@@ -19,10 +19,10 @@ from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrowed
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import TOOLS
 from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
+from registry.embedding.worker_pool import WorkerPool
 
 COMMANDS = {
     "status": ("gateway.cli.embed.command:status_", "Show the state of embeddings."),

@@ -23,9 +23,9 @@ from gateway.components import has_jobs
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import Kinds
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
+from registry.embedding.worker_pool import WorkerPool
 from registry.search.indexes import ensure_indexes
 
 if TYPE_CHECKING:

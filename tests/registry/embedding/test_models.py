@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.crew import WorkerPool
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.providers import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
+from registry.embedding.worker_pool import WorkerPool
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until
 from tests.registry.embedding.fakes import HashEmbedder

@@ -19,13 +19,13 @@ from config.settings import DatabaseSettings
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.crew import WorkerPool
 from registry.embedding.kinds import TOOL, SearchKind, search_kinds
 from registry.embedding.models import Models, check_kinds, models, purge, register, settle
 from registry.embedding.population import backfill, queue_missing
 from registry.embedding.providers import ServingEmbedder
 from registry.embedding.status import status
 from registry.embedding.worker import BATCHES_LIMIT, Worker
+from registry.embedding.worker_pool import WorkerPool
 from registry.search import Filters, Mode, Search, SearchQuery
 from registry.sources.plan import SourceDraft
 from registry.sources.store import ToolStore
