@@ -33,6 +33,18 @@ from config.types import (
     TierName,
 )
 
+# Variables of `when`.
+RULE_VARIABLES = ("principal", "tool", "source", "arguments")
+GUARDRAIL_VARIABLES = ("principal", "tool", "value")
+
+DEVELOPMENT_ISSUER = "toolgate:development"
+"""The `iss` of tokens that are signed with `auth.development_secret`."""
+
+RESERVED_ISSUER = "key"
+"""Who has an API key is "key:NAME", so that no issuer can have this name."""
+
+ADMIN_TOOLSET = "admin"  # the toolset of the admin API's operations, and the end of its paths
+
 
 class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     key: SecretKey
@@ -101,11 +113,6 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     lag_s: Seconds
 
 
-# Variables of `when`.
-RULE_VARIABLES = ("principal", "tool", "source", "arguments")
-GUARDRAIL_VARIABLES = ("principal", "tool", "value")
-
-
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `policy.rules`. It applies to a call that matches all its members: one of
     `roles`, one of `scopes`, one of `principals`, and so on; an omitted member matches any call."""
@@ -160,13 +167,6 @@ class GuardrailsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     inspect_bytes: Count
     when_larger: Literal["deny", "pass"]
     expression_steps: Count  # that `when` may take
-
-
-DEVELOPMENT_ISSUER = "toolgate:development"
-"""The `iss` of tokens that are signed with `auth.development_secret`."""
-
-RESERVED_ISSUER = "key"
-"""Who has an API key is "key:NAME", so that no issuer can have this name."""
 
 
 class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,9 +225,6 @@ class OAuth(Struct, frozen=True, forbid_unknown_fields=True):
     metadata_ttl_s: Amount
     metadata_timeout_s: Seconds
     metadata_bytes: Bytes
-
-
-ADMIN_TOOLSET = "admin"  # the toolset of the admin API's operations, and the end of its paths
 
 
 class Admin(Struct, frozen=True, forbid_unknown_fields=True):

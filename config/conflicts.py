@@ -34,6 +34,48 @@ SPARE = 6  # connections of the embedded server for commands and for the server 
 
 Conflicts = Iterator[tuple[KeyPath, str]]
 
+PROVIDER_KEYS = {
+    "sentence-transformers": {"model": "the name of a model or a directory"},
+    "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
+    "local-http": {"url": "the URL of a service"},
+}
+OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # keys that the bundled model does not use
+
+MINIMUM_BYTES = 128 << 20  # used by the gateway itself
+
+OFFLINE = "offline_access"
+
+SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
+MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
+OPENAPI_KEYS = (
+    *("entry", "overlay", "only_marked", "media_types"),
+    *("credentials", "require_credentials"),
+)
+GRAPHQL_KEYS = ("depth", "cost")
+HYBRID_KEYS = ("side", "dialect", "batch")
+# Keys of sources that are called over HTTP.
+HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "tls")
+
+# Headers that each request sets itself (RFC 9110 and 9112); settings must not.
+FRAMING = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
+    | {"upgrade", "expect", "proxy-connection"}
+)
+
+DEFAULT_SOURCE = SourceSettings()  # all its defaults
+DEFAULT_SCHEME = SchemeSettings()
+# The ways to satisfy a security scheme, and the companion keys of each.
+CREDENTIALS = {
+    "value": (),
+    "token": (),
+    "username": ("password",),
+    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
+}
+
+OWN_PATHS = ("/health", "/ready", "/metrics")
+# The built-in profiles (registry/display/profiles.py).
+PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
+
 
 def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts within `auth`; none while `auth.mode` is none, which leaves it unused."""
@@ -134,14 +176,6 @@ def _keyed_issuers(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]
         yield ("issuers", name), issuer
 
 
-PROVIDER_KEYS = {
-    "sentence-transformers": {"model": "the name of a model or a directory"},
-    "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
-    "local-http": {"url": "the URL of a service"},
-}
-OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # keys that the bundled model does not use
-
-
 def _model_conflicts(
     path: KeyPath, model: EmbeddingSettings | PurposeModel, where: Where
 ) -> Iterator[Problem]:
@@ -198,9 +232,6 @@ def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]
             yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
 
 
-MINIMUM_BYTES = 128 << 20  # used by the gateway itself
-
-
 def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts among the limits. `where` returns the location of the first of some key paths that
     is not at its default."""
@@ -231,9 +262,6 @@ def _is_network(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-OFFLINE = "offline_access"
 
 
 def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -308,16 +336,6 @@ def _no_tier(policy: Policy, tier: str) -> str:
     return f"expected one of policy.tiers ({', '.join(policy.tiers)}), found {tier}"
 
 
-SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
-MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
-OPENAPI_KEYS = (
-    *("entry", "overlay", "only_marked", "media_types"),
-    *("credentials", "require_credentials"),
-)
-GRAPHQL_KEYS = ("depth", "cost")
-HYBRID_KEYS = ("side", "dialect", "batch")
-# Keys of sources that are called over HTTP.
-HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "tls")
 # Keys without effect for a kind. An entry without a kind adjusts a source of any kind.
 KEYS_WITHOUT_EFFECT = {
     "openapi": (*GRAPHQL_KEYS, *HYBRID_KEYS, *MCP_KEYS, "env"),
@@ -335,21 +353,6 @@ KEYS_WITHOUT_EFFECT = {
         *("base_url", "headers", "retries", *HTTP_KEYS),
         *(*OPENAPI_KEYS, *GRAPHQL_KEYS, *HYBRID_KEYS, "era"),
     ),
-}
-# Headers that each request sets itself (RFC 9110 and 9112); settings must not.
-FRAMING = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
-    | {"upgrade", "expect", "proxy-connection"}
-)
-
-DEFAULT_SOURCE = SourceSettings()  # all its defaults
-DEFAULT_SCHEME = SchemeSettings()
-# The ways to satisfy a security scheme, and the companion keys of each.
-CREDENTIALS = {
-    "value": (),
-    "token": (),
-    "username": ("password",),
-    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
 }
 
 
@@ -491,11 +494,6 @@ def _incomplete_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
     address = source.base_url or source.mcp or ""
     if urlsplit(address).scheme == "http":
         yield "tls", "expected an https:// address beside it"
-
-
-OWN_PATHS = ("/health", "/ready", "/metrics")
-# The built-in profiles (registry/display/profiles.py).
-PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 
 
 def conflicts(settings: Settings, where: Where) -> list[Problem]:

@@ -29,6 +29,22 @@ from config.document import (
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
+EXCERPT = 60
+CREDENTIALS = re.compile(r"//.*@")
+QUERY = re.compile(r"\?.*", re.DOTALL)
+MISSING = object()
+WITH_PASSWORDS = (("database", "url"), ("database", "read_url"), ("state", "redis_url"))  # URLs
+SECRET = (
+    *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
+    *(("audit", "key"), ("secrets", "key")),
+)
+SECRET_SOURCE_KEYS = (
+    ("headers",),
+    ("env",),
+    ("credentials",),
+    ("exchange",),
+)  # keys that hold secrets
+
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
@@ -105,23 +121,6 @@ def key_kind(mapping: SettingKind) -> SettingKind:
 def item_kind(container: SettingKind) -> SettingKind:
     """Kind of a list's items, or of a mapping's values."""
     return kind_of(container.arguments[1 if container.mapping else 0])
-
-
-EXCERPT = 60
-CREDENTIALS = re.compile(r"//.*@")
-QUERY = re.compile(r"\?.*", re.DOTALL)
-MISSING = object()
-WITH_PASSWORDS = (("database", "url"), ("database", "read_url"), ("state", "redis_url"))  # URLs
-SECRET = (
-    *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
-    *(("audit", "key"), ("secrets", "key")),
-)
-SECRET_SOURCE_KEYS = (
-    ("headers",),
-    ("env",),
-    ("credentials",),
-    ("exchange",),
-)  # keys that hold secrets
 
 
 def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:

@@ -18,6 +18,14 @@ from schemas.errors import ToolgateError
 KeyPath = tuple[str, ...]  # ("server", "port")
 Where = Callable[..., str]  # location of the first of these key paths that is not at its default
 
+TAB = "found a tab, and YAML indents with spaces"
+DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would not end
+REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
+UNREADABLE = object()  # the data of a value whose problem is already reported
+VARIABLE_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
+FILE = "file:"
+FILE_LIMIT_BYTES = 65536
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -49,13 +57,6 @@ def dotted(path: KeyPath) -> str:
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where built
 
-TAB = "found a tab, and YAML indents with spaces"
-DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would not end
-REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
-UNREADABLE = object()  # the data of a value whose problem is already reported
-VARIABLE_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
-FILE = "file:"
-FILE_LIMIT_BYTES = 65536
 
 Origin = Literal["here", "environment", "file"]  # where the text of a value comes from
 

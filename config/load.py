@@ -34,6 +34,14 @@ PREFIX = "TOOLGATE_"
 NESTING = "__"
 FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; not a setting itself
 
+DEFAULT_FILE = "toolgate.yaml"
+MASK = "***"
+# The username too: some services take an API key there.
+CONFIDENTIAL = ("value", "username", "password", "token", "client_secret")
+# Up to the last "@": an unescaped one in a password must not end the mask.
+URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
+URL_PASSWORD_PARAMETER = re.compile(r"((?:^|[?&])(?:ssl)?password=)[^&]*", re.IGNORECASE)
+
 
 def overridden(
     tree: YamlValue, root: SettingKind, env: Mapping[str, str], problems: list[Problem]
@@ -141,13 +149,6 @@ def _names(kind: SettingKind, path: KeyPath, parts: list[str]) -> Iterator[str]:
 
 
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
-DEFAULT_FILE = "toolgate.yaml"
-MASK = "***"
-# The username too: some services take an API key there.
-CONFIDENTIAL = ("value", "username", "password", "token", "client_secret")
-# Up to the last "@": an unescaped one in a password must not end the mask.
-URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
-URL_PASSWORD_PARAMETER = re.compile(r"((?:^|[?&])(?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
 def load(path: str | None, env: Mapping[str, str]) -> Settings:

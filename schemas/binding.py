@@ -22,6 +22,8 @@ Style = Literal[
     "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject",
 ]  # fmt: skip
 
+NO_ADDRESS = "(no address)"
+
 
 class Parameter(Struct, frozen=True, omit_defaults=True):
     """One OpenAPI parameter (OpenAPI 3.1, section 4.8.12) and the tool argument that feeds it."""
@@ -168,9 +170,6 @@ class Binding(Struct, frozen=True, omit_defaults=True):
     def target(self, address: str | None) -> str:
         """Target of a call, in words; `address` is that of its source."""
         return address or NO_ADDRESS
-
-
-NO_ADDRESS = "(no address)"
 
 
 class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):

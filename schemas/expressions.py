@@ -65,6 +65,31 @@ _HINTS = {
     '"': "the text that begins here does not end",
 }
 
+NESTED = 4  # deepest nesting of macros
+MINIMUM_SIZE = 50  # input size that every expression must be able to handle
+MINIMUM_SIZE_OF_TOOL = 20  # the same for one over a tool alone
+SIZES = tuple(int(MINIMUM_SIZE_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
+BYTES = 64  # of text that count as one value
+
+_FUNCTIONS = frozenset(
+    {
+        *("size", "contains", "startsWith", "endsWith", "matches", "type", "dyn"),
+        *("int", "uint", "double", "string", "bytes", "timestamp", "duration"),
+        *("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfYear", "getDayOfWeek"),
+        *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
+    }
+)
+_OF_A_CALL = frozenset(("arguments", "value"))  # variables that differ with each call
+_OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: 10,000 evaluations per list of 10,000
+PER_TOOL = 50  # divisor of the steps for an expression over a tool alone
+LARGEST_SIZE = SIZES[-1]  # more than the size of any input
+CONVERTED = 32  # steps to convert one unit of size; a cheaper expression is accepted
+# What follows a variable of which only a part is used: `principal.claims.team`.
+_MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
+_PART = rf"\b%s\b(?:{_MEMBER}(?:{_MEMBER})?)?"
+_FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+_DETAIL = 200  # characters of the library's error message
+
 
 class ExpressionSyntaxError(ToolgateError):
     """The text is not CEL; with the position and what was expected."""
@@ -252,13 +277,6 @@ class _Parser:
         return found
 
 
-NESTED = 4  # deepest nesting of macros
-MINIMUM_SIZE = 50  # input size that every expression must be able to handle
-MINIMUM_SIZE_OF_TOOL = 20  # the same for one over a tool alone
-SIZES = tuple(int(MINIMUM_SIZE_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
-BYTES = 64  # of text that count as one value
-
-
 class TooCostly(Exception):
     """The expression has no useful bound; the message gives the reason."""
 
@@ -380,26 +398,6 @@ def _matching(node: Node, size: int) -> int:
 
 def _saturated(number: int) -> int:
     return min(number, SATURATION)
-
-
-_FUNCTIONS = frozenset(
-    {
-        *("size", "contains", "startsWith", "endsWith", "matches", "type", "dyn"),
-        *("int", "uint", "double", "string", "bytes", "timestamp", "duration"),
-        *("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfYear", "getDayOfWeek"),
-        *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
-    }
-)
-_OF_A_CALL = frozenset(("arguments", "value"))  # variables that differ with each call
-_OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: 10,000 evaluations per list of 10,000
-PER_TOOL = 50  # divisor of the steps for an expression over a tool alone
-LARGEST_SIZE = SIZES[-1]  # more than the size of any input
-CONVERTED = 32  # steps to convert one unit of size; a cheaper expression is accepted
-# What follows a variable of which only a part is used: `principal.claims.team`.
-_MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
-_PART = rf"\b%s\b(?:{_MEMBER}(?:{_MEMBER})?)?"
-_FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-_DETAIL = 200  # characters of the library's error message
 
 
 class InvalidExpression(ToolgateError):

@@ -24,6 +24,16 @@ from schemas.errors import DuplicateKeys, Fault, InvalidRequest, ParseError
 RequestId = int | float | str | None
 Params = dict[str, Any] | list[Any]
 
+LARGE_RESULT_BYTES = 65536
+NAMED_BYTES = 65536
+TOO_DEEP = "The body is nested too deeply"
+DEPTH = 200  # default limit of nesting levels
+
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: 1 and -1
+
+T = TypeVar("T")
+
 
 class Request(Struct, frozen=True):
     """A call, or a notification when `id` is UNSET."""
@@ -85,15 +95,6 @@ _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 """The members of a JSON object; their values are carried, not read."""
-
-
-LARGE_RESULT_BYTES = 65536
-NAMED_BYTES = 65536
-TOO_DEEP = "The body is nested too deeply"
-DEPTH = 200  # default limit of nesting levels
-
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: 1 and -1
 
 
 def pieces(reply: Reply | ErrorReply) -> list[bytes | memoryview]:
@@ -193,9 +194,6 @@ def _unique(members: list[tuple[str, Any]]) -> None:
         if name in names:
             raise DuplicateKeys(f"An object has the member {name[:100]!r} twice")
         names.add(name)
-
-
-T = TypeVar("T")
 
 
 def limited(batch: list[T], limit: int) -> list[T]:

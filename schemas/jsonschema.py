@@ -68,6 +68,18 @@ _WORDS = {
     "not": "must not be valid to the schema",
 }
 
+PROBLEMS_SHOWN = 8  # enough to correct a call in one go; a thousand would flood the model
+NAMES_SHOWN = 20
+NAMES_COMPARED = 200  # with a misspelled one; thousands would take seconds
+VALUE_SHOWN = 60  # characters of a rejected value
+MESSAGE_SHOWN = 240
+PARTS_EXPLAINED = 5000  # values inside the arguments; of more, only the first problem is explained
+EVALUATIONS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us each
+FIRST_EXPLAINED = 2_000  # at one value
+EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
+EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
+_UNEXPLAINED = "does not fit the schema, which is too intricate to tell where"
+
 
 def describe(error: ValidationError, schema: Mapping[str, Any], below: str | None = None) -> str:
     """`error` as a sentence; `schema` is the whole one that it comes from.
@@ -124,19 +136,6 @@ def _parameter(value: Any) -> str:
 
 def _hybrid_path(steps: Iterable[str | int]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-
-
-PROBLEMS_SHOWN = 8  # enough to correct a call in one go; a thousand would flood the model
-NAMES_SHOWN = 20
-NAMES_COMPARED = 200  # with a misspelled one; thousands would take seconds
-VALUE_SHOWN = 60  # characters of a rejected value
-MESSAGE_SHOWN = 240
-PARTS_EXPLAINED = 5000  # values inside the arguments; of more, only the first problem is explained
-EVALUATIONS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us each
-FIRST_EXPLAINED = 2_000  # at one value
-EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
-EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
-_UNEXPLAINED = "does not fit the schema, which is too intricate to tell where"
 
 
 @dataclass(frozen=True, slots=True)

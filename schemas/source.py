@@ -33,6 +33,14 @@ OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 Prefix = Literal["always", "conditional", "never"]
 
+MANUAL = "manual"  # the kind of a source without import, for tools made by hand
+
+# Definitions of other servers cannot be restored here (`pin` holds back changes), and those of
+# Python services are in the code.
+_SERVER = "is another MCP server: only that can bring back what it had. --pin holds back changes"
+_CODE = "is written in Python: bring back its code"
+_PART = "is a part of this gateway: it has the tools of its release"
+
 
 class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Base of all import options: defaults, which a kind overrides by a field of the same name."""
@@ -101,7 +109,6 @@ class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
     cost: int = 60  # most fields in a selection
 
 
-MANUAL = "manual"  # the kind of a source without import, for tools made by hand
 Options = ImportOptions
 
 
@@ -131,12 +138,6 @@ class Kind:
     binding: type[Binding]
     source: SourceFacts | None = None  # None: not importable
 
-
-# Definitions of other servers cannot be restored here (`pin` holds back changes), and those of
-# Python services are in the code.
-_SERVER = "is another MCP server: only that can bring back what it had. --pin holds back changes"
-_CODE = "is written in Python: bring back its code"
-_PART = "is a part of this gateway: it has the tools of its release"
 
 KINDS: dict[str, Kind] = {
     "openapi": Kind(

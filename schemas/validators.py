@@ -47,6 +47,9 @@ MATCHING_ALL = 100_000_000  # all patterns in one validation
 CHEAP = 24  # letters of all patterns of a schema that are not metered: 4 MB of text take a second
 BACKTRACKS = 100_000  # limit for look-around and back-references
 
+_NO_PATTERN = SchemaPattern(0, 0, 0)
+_PATTERNS = FancyRegexOptions(backtrack_limit=BACKTRACKS)
+
 
 class SchemaTooCostly(ValueError):
     """A schema or a value is not checked because that would take too long; with the reason."""
@@ -217,5 +220,3 @@ def _refuse(uri: str) -> Any:
 
 
 _EMPTY_REGISTRY = Registry([], retriever=_refuse)
-_NO_PATTERN = SchemaPattern(0, 0, 0)
-_PATTERNS = FancyRegexOptions(backtrack_limit=BACKTRACKS)

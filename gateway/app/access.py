@@ -53,6 +53,10 @@ log = logging.getLogger("toolgate.access")
 
 Take = Callable[[Mapping[str, Mapping[str, SchemeSettings]]], None]
 
+ENDPOINTS = 1024  # size of the audience cache
+
+AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+
 
 class StoredSecrets:
     def __init__(self, settings: SecretsSettings, host_id: str, take: Take) -> None:
@@ -72,9 +76,6 @@ class StoredSecrets:
                 log.error("secret_unreadable", extra={"reason": complaint})
         self._complaints = complaints
         self._take(entries)
-
-
-ENDPOINTS = 1024  # size of the audience cache
 
 
 class Identities:
@@ -433,9 +434,6 @@ def spool_dir(settings: Settings) -> Path:
         return Path(settings.audit.spool_dir).expanduser()
     data_dir = directory_of(settings.database.data_dir)
     return data_dir.with_name(f"{data_dir.name}-audit")
-
-
-AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
 
 class ProtectedResource:

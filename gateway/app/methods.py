@@ -45,6 +45,8 @@ from schemas.errors import Unavailable
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
 
+REGISTRY_UNAVAILABLE = "The registry cannot be read now"
+
 
 def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
     """Resource reader for internal use; `outcome` is the dispatcher's, so all middleware runs."""
@@ -58,9 +60,6 @@ def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> Re
         return decode_members(result) if isinstance(result, Raw) else None
 
     return read
-
-
-REGISTRY_UNAVAILABLE = "The registry cannot be read now"
 
 
 class SkillParts:

@@ -28,6 +28,11 @@ from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from schemas.mcp.messages import ListKind
 
+log = logging.getLogger("toolgate.app")
+
+
+REAP_EVERY_S = 30
+
 
 class Shared:
     def __init__(
@@ -130,11 +135,6 @@ def _stored_answer_limits(answers: AnswersSettings) -> StoredAnswerLimits:
         kept_bytes=answers.kept_bytes,
         tenant_bytes=max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0,
     )
-
-
-log = logging.getLogger("toolgate.app")
-
-REAP_EVERY_S = 30
 
 
 async def reap(shared: Shared, idempotency: Idempotency) -> None:

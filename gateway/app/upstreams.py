@@ -55,6 +55,8 @@ from schemas.mcp.messages import ListKind
 
 _NONE: Mapping[str, hybrid.Service] = {}
 
+ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
+
 
 def load_services(
     sources: Mapping[str, SourceSettings], loaded: Mapping[str, hybrid.Service] = _NONE
@@ -187,9 +189,6 @@ def _validated(settings: Settings) -> Iterator[str]:
     """The sources whose answers are validated against their description."""
     sources = settings.sources.items()
     return (name for name, adjusted in sources if adjusted.validate_answers == "report")
-
-
-ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 
 
 class Federation:

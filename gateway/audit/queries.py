@@ -18,6 +18,8 @@ COLUMNS = sql.SQL(", ").join(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+_NAMES = ("principal", "subject", "decision", "outcome", "since", "until")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditQuery:
@@ -139,9 +141,6 @@ def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], d
     conditions += [condition for condition, value in given.items() if value is not None]
     values = {name: getattr(query, name) for name in _NAMES}
     return conditions, {"host": host_id, **values}
-
-
-_NAMES = ("principal", "subject", "decision", "outcome", "since", "until")
 
 
 def _all(conditions: list[LiteralString]) -> sql.Composed:

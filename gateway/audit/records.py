@@ -27,6 +27,9 @@ SECRETS = (
 )
 READ_BYTES = 65_536  # longer arguments are not masked, so only their size is kept
 
+SUBJECT_LIMIT = 255  # characters of names, which clients may choose
+METHOD_LIMIT = 100
+
 
 def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
     """`arguments` as JSON, with members masked that their schema or their names mark as secret;
@@ -60,9 +63,6 @@ def _is_secret(name: Any) -> bool:
     letters = str(name).lower().replace("_", "").replace("-", "")
     return any(secret in letters for secret in SECRETS)
 
-
-SUBJECT_LIMIT = 255  # characters of names, which clients may choose
-METHOD_LIMIT = 100
 
 Decision = Literal["allow", "deny", "approve", ""]
 

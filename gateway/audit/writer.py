@@ -49,16 +49,24 @@ SELECT chain_id::text, last_sequence, encode(last_hash, 'hex') FROM audit_chain_
  ORDER BY last_ts DESC LIMIT 1000
 """
 
+PIECE = 32  # records
+
+_COLUMNS = ("chain_id", "sequence", *AuditEntry.__struct_fields__)
+
+log = logging.getLogger("toolgate.audit")
+
+
+STORE_S = 30.0  # for one batch
+RETRY_S = 1.0  # until the next database attempt
+SETTLE_S = 10.0  # wait for the database at shutdown
+
 
 def _copy() -> LiteralString:
     names: LiteralString = ", ".join(AuditEntry.__struct_fields__)
     return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN"
 
 
-PIECE = 32  # records
-
 _COPY = _copy()
-_COLUMNS = ("chain_id", "sequence", *AuditEntry.__struct_fields__)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _members = msgspec.json.Decoder(dict[str, str | int])
 
@@ -146,13 +154,6 @@ def _new(lines: list[Line], last: int) -> list[Line]:
             new.append(line)
             last = line.sequence
     return new
-
-
-log = logging.getLogger("toolgate.audit")
-
-STORE_S = 30.0  # for one batch
-RETRY_S = 1.0  # until the next database attempt
-SETTLE_S = 10.0  # wait for the database at shutdown
 
 
 def is_recorded(settings: Settings) -> bool:

@@ -43,6 +43,8 @@ log = logging.getLogger("toolgate.auth")
 
 USED_EVERY_S = 60.0  # minimum interval between writes of `last_used`
 
+BEARER = b"bearer "
+
 
 class UnknownKey(InvalidTokenError):
     """The API key is unknown, wrong, expired or revoked; clients never learn which."""
@@ -107,9 +109,6 @@ class KeyTable:
 
 def is_key(text: bytes) -> bool:
     return text.startswith(PREFIX.encode())
-
-
-BEARER = b"bearer "
 
 
 class TokenFaults(NamedTuple):

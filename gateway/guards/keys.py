@@ -55,6 +55,8 @@ READERS: Mapping[str, Callable[[dict[str, Any]], object]] = {
     "OKP": OKPAlgorithm.from_jwk,
 }
 
+FIRST_PAUSE_S = 1.0  # backoff while there are no keys; doubles with each failure
+
 
 class UnusableKey(ToolgateError):
     """A key that cannot verify tokens; the message has the reason."""
@@ -214,9 +216,6 @@ def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str,
         found = ", ".join(possible) or "none that we know"
         raise UnusableKey(f"it is for {found}, and auth.algorithms or its `alg` excludes that")
     return key, algorithms
-
-
-FIRST_PAUSE_S = 1.0  # backoff while there are no keys; doubles with each failure
 
 
 class RemoteKeys:

@@ -22,6 +22,11 @@ from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, ScopeMismatch
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
+NAME = "Toolgate"
+METADATA_AGE_S = 300  # max-age of the metadata
+CHALLENGE = b'Bearer realm="toolgate"'
+SCOPE = b'scope="'
+
 
 class ResourceIdentifiers:
     def __init__(
@@ -75,11 +80,6 @@ class ResourceIdentifiers:
         address, port = scope["server"]  # HTTP/1.0
         return f"{scope['scheme']}://{address}:{port}", ""
 
-
-NAME = "Toolgate"
-METADATA_AGE_S = 300  # max-age of the metadata
-CHALLENGE = b'Bearer realm="toolgate"'
-SCOPE = b'scope="'
 
 Metadata = Callable[[], Awaitable[bytes]]
 """The metadata of the authorization server, encoded. Raises Fault."""

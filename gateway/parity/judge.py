@@ -15,6 +15,12 @@ from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Expect
 from schemas.errors import ToolgateError
 
+BODY_SHOWN = 500  # bytes of an answer that are shown
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
+    "array": list, "object": dict,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
@@ -31,11 +37,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-BODY_SHOWN = 500  # bytes of an answer that are shown
-TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
-    "array": list, "object": dict,
-}  # fmt: skip
 
 
 def judge(expect: Expect, answer: VectorAnswer, *, lenient_type: bool = False) -> list[Deviation]:

@@ -20,6 +20,19 @@ VOLATILE = {"requestid", "request_id", "correlationid", "correlation_id", "times
 _UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
 
+SHOWN = 60  # characters of an expectation; the printing code cuts the last column to the terminal
+LONGEST = 300
+FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
+MIN_FAILURES = 3  # failures, below which the target as a whole is not judged
+UNKNOWN = "unknown there: the ledger does not say what the other answers"
+
+COLUMNS = ("VECTOR", "WHERE", "EXPECTED", "FOUND")
+
+_OTHER_MODE = (
+    "most vectors that are of one mode fail, and most others pass. It seems to be in {0} mode, for "
+    "which there is --compat {0}."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class VectorDifference:
@@ -112,11 +125,6 @@ def _stable(value: Any, mark: str) -> Any:
     return value
 
 
-SHOWN = 60  # characters of an expectation; the printing code cuts the last column to the terminal
-LONGEST = 300
-FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
-MIN_FAILURES = 3  # failures, below which the target as a whole is not judged
-UNKNOWN = "unknown there: the ledger does not say what the other answers"
 SIGNS = {  # of a target that is not set up
     b"ERR10000": (
         "does not take our tokens: it must trust the key (keys/jwks.json beside the "
@@ -127,7 +135,6 @@ SIGNS = {  # of a target that is not set up
         "vectors has what they do."
     ),
 }
-COLUMNS = ("VECTOR", "WHERE", "EXPECTED", "FOUND")
 Row = tuple[str, str, str, str]
 
 
@@ -204,12 +211,6 @@ def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The ta
         return found
     answer = first.played[0].answer
     return [*found, *(f"{server} {hint}" for sign, hint in SIGNS.items() if sign in answer.body)]
-
-
-_OTHER_MODE = (
-    "most vectors that are of one mode fail, and most others pass. It seems to be in {0} mode, for "
-    "which there is --compat {0}."
-)
 
 
 def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:

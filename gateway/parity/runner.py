@@ -17,6 +17,23 @@ RUN, PATH = "%RUN%", "%PATH%"
 
 T = TypeVar("T", VectorRequest, Expect)
 
+NOT_FOUND = 404
+NOT_SERVED = {NOT_FOUND, 405, 501}
+FLAGS = {"command": "--command-path", "query": "--query-path", "rpc": "--rpc-path"}
+TOKEN = "valid"  # noqa: S105 - the name of one
+SETUP = (
+    "see tests/vectors/hybrid/service/README.md "
+    "(ours: toolgate serve -c tests/vectors/hybrid/toolgate.yaml)"
+)
+
+_NO_ACTION = {
+    "$one_of": [
+        {"code": HANDLER_NOT_FOUND.code},
+        {"error": {"code": HANDLER_NOT_FOUND.rpc_code}},
+        {"error": {"data": {"code": HANDLER_NOT_FOUND.code}}},
+    ]
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PlayedStep:
@@ -123,25 +140,6 @@ def _filled(value: Any, values: Mapping[str, str]) -> Any:
         case list() | tuple():
             return type(value)(_filled(one, values) for one in value)
     return value
-
-
-NOT_FOUND = 404
-NOT_SERVED = {NOT_FOUND, 405, 501}
-FLAGS = {"command": "--command-path", "query": "--query-path", "rpc": "--rpc-path"}
-TOKEN = "valid"  # noqa: S105 - the name of one
-SETUP = (
-    "see tests/vectors/hybrid/service/README.md "
-    "(ours: toolgate serve -c tests/vectors/hybrid/toolgate.yaml)"
-)
-
-
-_NO_ACTION = {
-    "$one_of": [
-        {"code": HANDLER_NOT_FOUND.code},
-        {"error": {"code": HANDLER_NOT_FOUND.rpc_code}},
-        {"error": {"data": {"code": HANDLER_NOT_FOUND.code}}},
-    ]
-}
 
 
 async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:

@@ -29,6 +29,9 @@ TOKENS = "tokens.json"
 CHECKOUT = Path(__file__).parents[2] / "tests" / "vectors" / "hybrid"
 SHIPPED = Path(__file__).with_name("shipped")
 
+KEY = Path("keys", "public-test-key.pem")
+STRANGER_BITS = 2048
+
 
 class VectorRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Request of a vector. At most one of `body`, `text`, `parts` and `base64` is set."""
@@ -211,10 +214,6 @@ def _runs(vector: Vector) -> Iterator[VectorRun]:
     for target in targets:
         one = replace(step, given=replace(step.given, target=target))
         yield VectorRun(f"{vector.id}@{target}", vector, (one,))
-
-
-KEY = Path("keys", "public-test-key.pem")
-STRANGER_BITS = 2048
 
 
 class TokenSpec(Struct, frozen=True, forbid_unknown_fields=True):

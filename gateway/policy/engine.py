@@ -26,6 +26,9 @@ from schemas.tool import Tool
 
 CLAIMS = (1000, 65_536, 16)  # limits of token claims: values, bytes of text, nesting levels
 
+BUILT_IN = "built_in"  # decision for built-in tools: no rule applies to them
+DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
+
 
 def facts_of(principal: Principal) -> dict[str, Any] | None:
     """The principal as expressions see it. None: its claims exceed `CLAIMS`, so rules over the
@@ -195,10 +198,6 @@ class CompiledRule:
         if values is None:
             raise ExpressionFailed("the values are too large for expressions")
         return self._expression.holds(values)
-
-
-BUILT_IN = "built_in"  # decision for built-in tools: no rule applies to them
-DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,12 @@ OF_OPERATOR = "(operator)"  # replaces names of operator rules for tenants
 BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # not user-defined
 Outcome = Literal["speaks", "silent", "failed", "waits"]
 
+_OWN_REASONS = {
+    DEFAULT: "no rule speaks of it",
+    TIERS: "the tool is more sensitive than the caller is cleared for",
+    DESTRUCTIVE: "the tool does not say that it destroys nothing",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
@@ -86,13 +92,6 @@ def explain(
     return Explanation(
         decision.effect, decision.rule, reason=reason, visible=not verdict.hidden, outcomes=outcomes
     )
-
-
-_OWN_REASONS = {
-    DEFAULT: "no rule speaks of it",
-    TIERS: "the tool is more sensitive than the caller is cleared for",
-    DESTRUCTIVE: "the tool does not say that it destroys nothing",
-}
 
 
 def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[RuleOutcome]:

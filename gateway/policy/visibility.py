@@ -38,6 +38,15 @@ from schemas.expressions import too_large
 from schemas.memo import Memo
 from schemas.tool import Tool
 
+log = logging.getLogger("toolgate.policy")
+
+
+STANDINGS = 4096  # cached callers
+VERDICTS = 20_000  # cached, by caller and tool
+
+ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
+NO_RULES: Mapping[str, Rule] = {}
+
 
 class RuleIndex:
     def __init__(self, engine: Engine, catalog: Catalog) -> None:
@@ -158,15 +167,6 @@ def _at(places: Sequence[int]) -> int:
 def _bits(found: Sequence[bool]) -> int:
     text = "".join("1" if one else "0" for one in reversed(found))
     return int(text, 2) if text else 0
-
-
-log = logging.getLogger("toolgate.policy")
-
-STANDINGS = 4096  # cached callers
-VERDICTS = 20_000  # cached, by caller and tool
-
-ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
-NO_RULES: Mapping[str, Rule] = {}
 
 
 @dataclass(slots=True)

@@ -11,6 +11,8 @@ from schemas.hybrid import UNAVAILABLE, StatusFault
 
 T = TypeVar("T")
 
+log = logging.getLogger("toolgate.sessions")
+
 
 class ShieldedTasks:
     """Runs work shielded from cancellation, at most `limit` at a time."""
@@ -41,9 +43,6 @@ class ShieldedTasks:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: the caller may have been cancelled
-
-
-log = logging.getLogger("toolgate.sessions")
 
 
 class BackgroundTasks:

@@ -29,6 +29,8 @@ LOOK_EVERY_S = 15.0  # polling interval, in case a wake-up is lost
 ClientAnswer = Mapping[str, Any]
 OnAnswer = Callable[[ClientAnswer], None]
 
+ID_LIMIT = 64  # characters; ours have fewer
+
 
 class RemoteAnswers:
     def __init__(
@@ -113,8 +115,6 @@ def _stream_of(request_id: str) -> str:
 def _question(session_id: str) -> bytes:
     return b"?" + session_id.encode()
 
-
-ID_LIMIT = 64  # characters; ours have fewer
 
 Send = Callable[[bytes], Awaitable[None]]
 """Put an encoded message on the stream that a request of ours belongs to."""

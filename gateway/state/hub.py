@@ -42,6 +42,11 @@ LIST_NOTIFICATIONS: Mapping[ListKind, bytes] = {
 }
 _DIGITS = VERSION_LENGTH // len(LIST_KINDS)
 
+SHARE = 10  # largest share of one client in all streams: a tenth
+SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
+
+SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # so that one update of each fits the outbox
+
 
 def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
     """Fingerprint of the lists of `catalog`: a digest of equal length for each, the same for equal
@@ -152,11 +157,6 @@ class ResourceWatches:
         if not watch.users and not watch.listeners:
             self._watches.pop((place, uri), None)
 
-
-SHARE = 10  # largest share of one client in all streams: a tenth
-SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
-
-SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # so that one update of each fits the outbox
 
 Owner = tuple[str, str]
 """The key of a principal."""

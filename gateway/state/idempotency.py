@@ -23,6 +23,15 @@ from schemas.tool import ToolResult
 
 _KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s"
 
+log = logging.getLogger("toolgate.idempotency")
+
+
+_NO_DATABASE = "The database of Idempotency-Keys is unavailable; the command was not run"
+_UNCONFIRMED = (
+    "belongs to a request that is still running, or whose outcome is unknown; check "
+    "that before you send it again under another key"
+)
+
 
 class KeyScope(NamedTuple):
     """The scope of an idempotency key."""
@@ -119,8 +128,6 @@ class IdempotencyKeys:
         return pool
 
 
-log = logging.getLogger("toolgate.idempotency")
-
 _results = msgspec.json.Decoder(ToolResult)
 
 
@@ -160,13 +167,6 @@ class Idempotency:
     async def purge(self) -> None:
         """Delete expired keys."""
         await self._keys.purge()
-
-
-_NO_DATABASE = "The database of Idempotency-Keys is unavailable; the command was not run"
-_UNCONFIRMED = (
-    "belongs to a request that is still running, or whose outcome is unknown; check "
-    "that before you send it again under another key"
-)
 
 
 def _owner(command: RepeatableCommand) -> KeyScope:

@@ -27,6 +27,8 @@ log = logging.getLogger("toolgate.sessions")
 CANCELS = 100  # per session and minute that are broadcast: any id may be named there
 CANCELS_WINDOW_S = 60
 
+FIRST_HEARTBEAT_S = 0.1
+
 
 @dataclass(slots=True, eq=False)
 class Loading:
@@ -209,9 +211,6 @@ class PeerNodes:
         their next use."""
         for session in self._open:
             session.renewed = -math.inf
-
-
-FIRST_HEARTBEAT_S = 0.1
 
 
 async def send_heartbeats(store: SessionStore, node: str, every_s: float) -> None:

@@ -37,6 +37,9 @@ Opened = Callable[[], Database | None]
 
 _records = msgspec.json.Decoder(SessionRecord)
 
+CHANNEL = "toolgate_state"
+POLL_S = 0.2  # while waiting for the first connection
+
 
 @asynccontextmanager
 async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
@@ -252,10 +255,6 @@ def _read(row: TupleRow) -> SessionRecord | None:
 def _storable(text: str) -> bool:
     """Whether PostgreSQL can store `text`: a client may send any session id."""
     return "\0" not in text and text.isprintable()
-
-
-CHANNEL = "toolgate_state"
-POLL_S = 0.2  # while waiting for the first connection
 
 
 class PostgresLog:

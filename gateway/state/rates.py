@@ -36,6 +36,15 @@ from schemas.memo import Memo
 SLOTS = 60
 MICROS = 1_000_000
 
+log = logging.getLogger("toolgate.limits")
+
+
+KEYS = 100_000  # in the LRU cache
+SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the window
+LONGEST_S = 30.0  # maximum length of a lease
+RETRY_S = 5.0  # pause before an unavailable counter is retried
+COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_away); try again later"
+
 
 def slot_us(window_s: float) -> int:
     """Length of a slot, microseconds."""
@@ -99,14 +108,6 @@ def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> 
             return (slot + SLOTS + 1) * slot_us - now_us
     return (SLOTS + 1) * slot_us  # a limit of 0: never
 
-
-log = logging.getLogger("toolgate.limits")
-
-KEYS = 100_000  # in the LRU cache
-SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the window
-LONGEST_S = 30.0  # maximum length of a lease
-RETRY_S = 5.0  # pause before an unavailable counter is retried
-COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_away); try again later"
 
 _Bucket = tuple[RateKey, float]
 

@@ -99,6 +99,10 @@ SUBSCRIPTION, SKILL, NODE = (
 _records = msgspec.json.Decoder(SessionRecord)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
+CHANNEL = f"{PREFIX}appended"
+CHECK_S = 15.0  # a listening connection silent for this long is pinged
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
+
 
 def connect(url: str, timeout_s: float, connections: int) -> RedisClient:
     """A client that connects on first use. Raises ToolgateError for a URL that it cannot parse."""
@@ -308,10 +312,6 @@ def _session_key(session_id: str) -> str:
 def milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
-
-CHANNEL = f"{PREFIX}appended"
-CHECK_S = 15.0  # a listening connection silent for this long is pinged
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 
 # KEYS: the stream. ARGV: data, events to keep, TTL in ms, channel, the stream's name at nodes.
 # Returns the id in the stream, <born>-<n>.

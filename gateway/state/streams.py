@@ -33,6 +33,18 @@ ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
 UNKNOWN = "No such event in this stream"
 EXPIRED = "What followed this event is no longer kept"
 
+log = logging.getLogger("toolgate.streams")
+
+
+READ_AT_ONCE = 100
+HEARTBEAT_S = 5.0
+# not 404, which would mean that the session has ended
+UNKNOWN_EVENT = (
+    "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
+    "Without the header a new stream is opened"
+)
+OUTCOME_UNKNOWN = "The gateway that ran this request has stopped; its outcome is unknown"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class StreamPlace:
@@ -120,18 +132,6 @@ class _Waiting(AbstractContextManager[None]):
         waiting.remove(self._wake)
         if not waiting:
             del self._wakes[self._stream]
-
-
-log = logging.getLogger("toolgate.streams")
-
-READ_AT_ONCE = 100
-HEARTBEAT_S = 5.0
-# not 404, which would mean that the session has ended
-UNKNOWN_EVENT = (
-    "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
-    "Without the header a new stream is opened"
-)
-OUTCOME_UNKNOWN = "The gateway that ran this request has stopped; its outcome is unknown"
 
 
 Ids = RequestId | list[RequestId]

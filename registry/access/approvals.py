@@ -15,6 +15,11 @@ State = Literal["waiting", "approved", "denied", "used"]
 
 KEPT_DAYS = 7  # after an approval has expired; the audit log keeps them longer
 
+_COLUMNS = (
+    "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
+    " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
+)
+
 
 class ApprovalRefused(ToolgateError):
     """This principal may not decide this approval."""
@@ -52,12 +57,6 @@ class Approval:
     created: datetime
     expires: datetime
     decided_by: str | None
-
-
-_COLUMNS = (
-    "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
-    " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
-)
 
 
 class Approvals:

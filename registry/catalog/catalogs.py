@@ -25,6 +25,9 @@ WARNED_LIMIT = 1000  # unknown toolsets
 LOADED_AT_ONCE = 4  # tenants in parallel, when all are reloaded: each takes a pool connection
 NO_TOOLSETS: Mapping[str, Toolset] = {}
 
+_EMPTY = Catalog()
+_TOOLS: frozenset[ListKind] = frozenset({"tools"})
+
 
 class Catalogs:
     """Holder of the current catalog of every tenant."""
@@ -171,7 +174,3 @@ def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
     )
     anew.lists.prepare([shaping.profiles.default])
     return anew
-
-
-_EMPTY = Catalog()
-_TOOLS: frozenset[ListKind] = frozenset({"tools"})

@@ -35,6 +35,18 @@ from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 from schemas.masking import without_queries
 
+log = logging.getLogger("toolgate.feed")
+
+
+CHANNEL = "toolgate_registry"  # triggers notify it with a host_id (0005_catalog_changes.sql)
+NOT_IN_SETTINGS = (
+    "the settings name them no longer, so they are served without the headers and credentials that "
+    "stood there: toolgate sources prune removes them, imports.prune does so at every start"
+)
+RELOAD_RETRY_S = 1.0  # while the database does not respond
+DATABASE_UP = ("without pgvector", "ok")  # by whether it has pgvector
+RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # backoff; a service often starts after its gateway
+
 
 class SingleFlight:
     """Single-flight: concurrent callers share one run that started after they called, because a run
@@ -59,18 +71,6 @@ class SingleFlight:
                 self._served = began
                 raise
             self._served = began
-
-
-log = logging.getLogger("toolgate.feed")
-
-CHANNEL = "toolgate_registry"  # triggers notify it with a host_id (0005_catalog_changes.sql)
-NOT_IN_SETTINGS = (
-    "the settings name them no longer, so they are served without the headers and credentials that "
-    "stood there: toolgate sources prune removes them, imports.prune does so at every start"
-)
-RELOAD_RETRY_S = 1.0  # while the database does not respond
-DATABASE_UP = ("without pgvector", "ok")  # by whether it has pgvector
-RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # backoff; a service often starts after its gateway
 
 
 @dataclass(slots=True)

@@ -34,6 +34,12 @@ _NAMED_BY: Mapping[ItemKind, str] = {
 }  # fmt: skip
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
+_NO_HINTS = Annotations()
+
+SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
+LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
+ITEM_LISTS_LIMIT = 64  # per catalog, by kind and by agent
+
 
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A tool as a member of `tools/list`; members that a revision does not know stay UNSET."""
@@ -45,9 +51,6 @@ class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     output_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType = UNSET
     meta: dict[str, str] | UnsetType = field(default=UNSET, name="_meta")
-
-
-_NO_HINTS = Annotations()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -332,11 +335,6 @@ class ShortList:
             )
             for tool in self._listed
         ]
-
-
-SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
-LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
-ITEM_LISTS_LIMIT = 64  # per catalog, by kind and by agent
 
 
 class CatalogLists:

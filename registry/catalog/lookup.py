@@ -17,6 +17,12 @@ log = logging.getLogger("toolgate.catalog")
 
 DUPLICATES_SHOWN = 20  # ids in one warning
 
+WORDS = 32  # words of a query that are looked up
+SHORTEST = 3  # characters of a word
+IN_NAME = 2.0  # weight of a word in the name, against 1 elsewhere
+
+_WORD = re.compile(rf"\w{{{SHORTEST},}}")
+
 
 def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Tools that call hybrid actions, by action id; `tools` are ordered by name. Of several for one
@@ -45,13 +51,6 @@ def _conflict_text(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
 def _is_remote(tool: Tool) -> bool:
     """Whether `tool` calls a server behind the gateway; tools that run inside take precedence."""
     return tool.binding.facts.remote
-
-
-WORDS = 32  # words of a query that are looked up
-SHORTEST = 3  # characters of a word
-IN_NAME = 2.0  # weight of a word in the name, against 1 elsewhere
-
-_WORD = re.compile(rf"\w{{{SHORTEST},}}")
 
 
 def by_words(texts: Mapping[str, str], query: str, limit: int) -> list[tuple[str, float]]:

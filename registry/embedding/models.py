@@ -29,6 +29,14 @@ LONGEST = 128  # embedding_model_t.model
 _HASH = 12  # hexadecimal digits: 48 bits distinguish a few models
 _SAMPLE_BYTES = 65536  # from either end of a file; retrained weights differ there
 
+log = logging.getLogger("toolgate.embedding")
+
+
+CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": target or serving changed
+_LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: queueing holds it, shared
+_FAILED_MOST = 0.1  # of all texts; a model that fails more often replaces no other
+_PURGED = 1000  # vectors per statement
+
 
 def label(provider: str, model: str) -> str:
     """The label of a model whose name `model` identifies it everywhere."""
@@ -70,14 +78,6 @@ def by_name(label: str) -> tuple[str, str]:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_HASH]
-
-
-log = logging.getLogger("toolgate.embedding")
-
-CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": target or serving changed
-_LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: queueing holds it, shared
-_FAILED_MOST = 0.1  # of all texts; a model that fails more often replaces no other
-_PURGED = 1000  # vectors per statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,15 @@ from registry.embedding.kinds import KINDS, TOOL, Kinds
 BATCH = 500  # entities per transaction
 _START = "00000000-0000-0000-0000-000000000000"
 
+# Rows that wait for a task that has been deleted.
+_UNSTICK = b"""
+DELETE FROM entity_embedding_t AS had
+WHERE had.host_id = %(host)s AND had.status IN ('pending', 'failed') AND (
+    SELECT true FROM embedding_task_t AS task
+    WHERE (task.host_id, task.entity_type, task.entity_id, task.model)
+        = (had.host_id, had.entity_type, had.entity_id, had.model)) IS NULL
+"""
+
 
 async def queue_missing(pool: Pool, kinds: Kinds = KINDS) -> int:
     """Queue active entities without a status for the target; returns their number.
@@ -174,14 +183,6 @@ async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
-# Rows that wait for a task that has been deleted.
-_UNSTICK = b"""
-DELETE FROM entity_embedding_t AS had
-WHERE had.host_id = %(host)s AND had.status IN ('pending', 'failed') AND (
-    SELECT true FROM embedding_task_t AS task
-    WHERE (task.host_id, task.entity_type, task.entity_id, task.model)
-        = (had.host_id, had.entity_type, had.entity_id, had.model)) IS NULL
-"""
 # Texts only of the selected rows: a sort of all would make all of them first, each time.
 _QUEUE = b"""
 SELECT count(*), max(part.entity_id::text), coalesce(embedding_queue(%(kind)s,

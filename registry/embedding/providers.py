@@ -23,6 +23,9 @@ LOCAL = ("bundled", "sentence-transformers")  # providers that run in this proce
 
 E = TypeVar("E", bound=Embedder)
 
+DISABLED = "Embeddings are disabled (embedding.provider)."
+NONE_YET = "There are no vectors yet."
+
 
 def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
     """The embedder of new texts; None: embeddings are disabled.
@@ -118,10 +121,6 @@ def _bundled(settings: EmbeddingSettings) -> Embedder:
     from registry.embedding.bundled import Bundled
 
     return Bundled(settings.batch_size, settings.threads)
-
-
-DISABLED = "Embeddings are disabled (embedding.provider)."
-NONE_YET = "There are no vectors yet."
 
 
 class ServingEmbedder:

@@ -34,6 +34,16 @@ CAREFULLY = (
 # Without statistics it would sort all tasks of a kind instead of reading the first by their index.
 _IN_ORDER = CAREFULLY + b"; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
+_VECTORS = b"""
+    FROM mine
+    WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+        = (mine.host_id, mine.entity_type, mine.entity_id, %(model)s)
+        AND had.source_hash = mine.source_hash
+)
+"""
+_TASKS = b" WHERE (task.host_id, task.task_id) = (mine.host_id, mine.task_id)"
+_DELETE = b"DELETE FROM embedding_task_t AS task USING mine" + _TASKS
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -178,15 +188,6 @@ WITH mine AS MATERIALIZED (
     WHERE task.worker = %(worker)s AND task.status = 'running' AND task.source_hash = given.hash
     FOR UPDATE OF task SKIP LOCKED
 )"""
-_VECTORS = b"""
-    FROM mine
-    WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
-        = (mine.host_id, mine.entity_type, mine.entity_id, %(model)s)
-        AND had.source_hash = mine.source_hash
-)
-"""
-_TASKS = b" WHERE (task.host_id, task.task_id) = (mine.host_id, mine.task_id)"
-_DELETE = b"DELETE FROM embedding_task_t AS task USING mine" + _TASKS
 
 _FINISH = (
     _MINE

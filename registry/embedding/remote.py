@@ -37,6 +37,14 @@ _HEADERS = {
     "User-Agent": "toolgate",
 }
 
+_BUSY = frozenset({408, 425, 429})
+_KEY = "refused the key; check embedding.api_key"
+_ADDRESS = "has nothing there; check embedding.url and embedding.model"
+_TEXTS = (
+    "did not take the texts; it has to take embedding.batch_size of them, and its model to give "
+    "embedding.dimension numbers"
+)
+
 
 def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
     """Embedder of an OpenAI-compatible service. Raises EmbeddingFailed if the settings name no
@@ -174,13 +182,6 @@ def _refusal(response: aiohttp.ClientResponse) -> EmbeddingFailed:
     return EmbeddingFailed(f"The embedding service {problem} (status {status}).", retryable=False)
 
 
-_BUSY = frozenset({408, 425, 429})
-_KEY = "refused the key; check embedding.api_key"
-_ADDRESS = "has nothing there; check embedding.url and embedding.model"
-_TEXTS = (
-    "did not take the texts; it has to take embedding.batch_size of them, and its model to give "
-    "embedding.dimension numbers"
-)
 _REFUSED = {
     401: _KEY,
     403: _KEY,

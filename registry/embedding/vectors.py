@@ -25,6 +25,8 @@ _REAL = 700  # oids, of pg_type.dat
 _REALS = 1021
 _HEAD = struct.Struct("!iiIii")  # dimensions, whether there are nulls, type, length, lower bound
 
+OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
+
 
 @dataclass(frozen=True, slots=True)
 class Reals:
@@ -54,9 +56,6 @@ if TYPE_CHECKING:
 def half_vector(vector: str) -> str:
     """The SQL expression `vector` in half precision, as HNSW indexes have it."""
     return f"{vector}::halfvec({VECTOR_DIMENSION})"
-
-
-OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
 
 
 def normalised(

@@ -14,6 +14,14 @@ from schemas.globs import DOMAIN, TAG, split
 _LIKE = {"*": "%", "?": "_", "%": r"\%", "_": r"\_", "\\": r"\\"}
 _NEVER = "(?!)"
 
+_COLUMNS = {"": ("doc.name", ""), TAG: ("tag", "_tag"), DOMAIN: ("doc.domain", "_domain")}
+_WHERE = {
+    "": "{}",
+    TAG: "doc.entity_id IN (SELECT tool_id FROM tool_t CROSS JOIN unnest(tags) AS tag"
+    " WHERE host_id = %(host)s AND {})",
+    DOMAIN: "(doc.domain IS NOT NULL AND {})",
+}
+
 
 def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Condition that a document matches one of `patterns`; `name` is the prefix of parameters, of
@@ -27,15 +35,6 @@ def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, d
             parts.append(_WHERE[kind].format(text))
             values |= more
     return f"{negation} ({' OR '.join(parts)})".strip(), values
-
-
-_COLUMNS = {"": ("doc.name", ""), TAG: ("tag", "_tag"), DOMAIN: ("doc.domain", "_domain")}
-_WHERE = {
-    "": "{}",
-    TAG: "doc.entity_id IN (SELECT tool_id FROM tool_t CROSS JOIN unnest(tags) AS tag"
-    " WHERE host_id = %(host)s AND {})",
-    DOMAIN: "(doc.domain IS NOT NULL AND {})",
-}
 
 
 def _matches(column: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:

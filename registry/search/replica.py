@@ -24,6 +24,8 @@ log = logging.getLogger("toolgate.search")
 FIRST_REST_S = 1.0
 POSITION = "SELECT pg_current_wal_insert_lsn()::text"
 
+_PLANNER = PLANNER + b", coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)"
+
 
 class Stale(Exception):
     """The replica has not replayed the log up to the catalog, or is no streaming replica."""
@@ -41,9 +43,6 @@ class ReplicaTransaction(Transaction):
         *_, reached = await self._cursor.fetchone() or (False,)
         if not reached:
             raise Stale
-
-
-_PLANNER = PLANNER + b", coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)"
 
 
 class Replica:

@@ -49,6 +49,16 @@ LEFT JOIN LATERAL (
 ) AS count ON true
 """
 
+_REACH = "LIMIT %(reach)s"
+_PROPOSED = "doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])"
+
+_BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
+    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
+
+# Of a candidate; read once, since a look-up costs as much as a cosine.
+_SHOWN = "doc.doc_id, doc.entity_id, doc.name, doc.weight"
+_DOCS = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -115,16 +125,6 @@ def details(kind: str) -> bytes:
         WHERE host_id = %(host)s AND entity_id = ANY(%(ids)s::uuid[])
     """.encode()
 
-
-_REACH = "LIMIT %(reach)s"
-_PROPOSED = "doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])"
-
-_BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
-    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
-
-# Of a candidate; read once, since a look-up costs as much as a cosine.
-_SHOWN = "doc.doc_id, doc.entity_id, doc.name, doc.weight"
-_DOCS = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
 
 # All words, of the candidates alone: PostgreSQL walks once through the entries of a word.
 _WORDED = f"""worded AS MATERIALIZED (

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+A = TypeVar("A")
+
 
 @dataclass(frozen=True, slots=True)
 class HalfVector:
@@ -81,7 +83,6 @@ class Transaction:
         await self._cursor.execute(PLANNER, planner)
 
 
-A = TypeVar("A")
 Opened = TypeVar("Opened", bound=Transaction)
 Work: TypeAlias = Callable[[Transaction], Awaitable[A]]
 

@@ -49,6 +49,8 @@ _QUERY = f"""query Introspection {{ __schema {{ {{schema}}
     enumValues(includeDeprecated: true) {{ name description isDeprecated deprecationReason }}
     possibleTypes {{ name }} }} }} }}"""
 
+_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
+
 
 class _Answer(Struct):
     data: Raw = Raw(b"null")
@@ -194,9 +196,6 @@ def _message(error: object) -> str:
         return msgspec.convert(error, _Error).message.strip().rstrip(".")
     except msgspec.ValidationError:
         return ""
-
-
-_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 
 async def describe_graphql(

@@ -40,6 +40,10 @@ _USUAL = re.compile(r"(openapi|swagger)\.(ya?ml|json)", re.IGNORECASE)
 _KEYS = ("openapi", "swagger")
 _LISTED = 10  # names in one message
 
+_CONCURRENT_READS = 4  # concurrent requests; their bodies are in memory before they count
+
+_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
+
 
 def entry_of(container: Container, location: str, limit_bytes: int) -> str:
     """The entry file. Raises ImportRejected when there is none, or more than one."""
@@ -86,9 +90,6 @@ def _is_description(data: bytes, name: str) -> bool:
     except ImportRejected:
         return False
     return any(isinstance(root.get(key), str | int | float) for key in _KEYS)
-
-
-_CONCURRENT_READS = 4  # concurrent requests; their bodies are in memory before they count
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +269,6 @@ class _Gathering:
     def _record_missing(self, name: str, reason: str) -> None:
         self._unread[name] = reason
         self._files.miss(name, reason)
-
-
-_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,14 @@ MORE = "more"  # the member for all that has no member of its own
 
 Document = dict[str, Any]
 
+_TRUST = """
+UPDATE tool_t AS tool SET pin = document, held = NULL
+FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
+JOIN api_endpoint_t AS endpoint USING (endpoint)
+WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)
+    AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldTool:
@@ -121,13 +129,6 @@ class Pinning:
         return self._values | {"rows": Json(rows, dumps=msgspec.json.encode)}
 
 
-_TRUST = """
-UPDATE tool_t AS tool SET pin = document, held = NULL
-FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
-JOIN api_endpoint_t AS endpoint USING (endpoint)
-WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)
-    AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s
-"""
 _HOLD_BACK = """
 WITH due AS (
     SELECT host_id, tool_id,

@@ -31,6 +31,12 @@ from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options, Origin, SourceFacts, facts_of
 from schemas.tool import Annotations, ToolDraft
 
+T = TypeVar("T")
+
+_READ = frozenset(  # fields of drafts, and of changes by hand, that models and people read
+    ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
+) | {"examples"}
+
 
 @dataclass(frozen=True, slots=True)
 class KnownOperation:
@@ -129,12 +135,6 @@ __all__ = [
     "storable",
     "without_invisible",
 ]
-
-T = TypeVar("T")
-
-_READ = frozenset(  # fields of drafts, and of changes by hand, that models and people read
-    ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
-) | {"examples"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ SIGNATURES = (  # kind, and a pattern unique to it
 )
 DETECTION_BYTES = 65_536  # bytes
 
+IMPORTER = 3  # increment when the same document would give other tools than before
+
 
 def looks_like(data: bytes) -> str | None:
     """The importer for such a text: "openapi", "graphql" or "hybrid"; None: unknown."""
@@ -55,8 +57,6 @@ def looks_like(data: bytes) -> str | None:
         return "graphql"
     return next((kind for kind, signature in SIGNATURES if signature.search(head)), None)
 
-
-IMPORTER = 3  # increment when the same document would give other tools than before
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
 

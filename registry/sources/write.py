@@ -35,6 +35,10 @@ from schemas.errors import ImportRejected
 from schemas.source import RolledBack, Source, facts_of
 from schemas.tool import ToolDraft
 
+ADDRESS_FIELDS = ("location", "base_url", "base_url_trusted")  # do not affect the tools
+
+ROWS_PER_STATEMENT = 250  # progress is reported after each
+
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
@@ -131,9 +135,6 @@ class SourceSaving:
         """The first row, empty when there is none."""
         found = await self._connection.execute(query.encode(), values)
         return await found.fetchone() or ()
-
-
-ADDRESS_FIELDS = ("location", "base_url", "base_url_trusted")  # do not affect the tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +321,6 @@ class VersionSaving:
         )
         return [_Row(*row) async for row in rows]
 
-
-ROWS_PER_STATEMENT = 250  # progress is reported after each
 
 Progress = Callable[[int, int], None]
 Check = Callable[[Before | None], None]

@@ -30,6 +30,8 @@ LOG_LEVELS = (  # least severe first (RFC 5424, 6.2.1)
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
 
+P = TypeVar("P", bound=Struct)
+
 
 class Implementation(Struct, frozen=True):
     name: str
@@ -140,9 +142,6 @@ class CallToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     is_error: bool = False
     result_type: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
-
-
-P = TypeVar("P", bound=Struct)
 
 
 def read(params: Params | UnsetType, as_type: type[P]) -> P:

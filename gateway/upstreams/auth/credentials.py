@@ -33,6 +33,20 @@ from schemas.source import Source
 ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy
 SCHEMES_SHOWN = 8  # schemes
 
+ALTERNATIVES_SHOWN = 4  # alternatives named in one text
+_GRANT = "client_id, client_secret and token_url"
+_KEYS = {  # of an entry, by the kind of the scheme
+    "apiKey": "value",
+    "basic": "username and password",
+    "bearer": f"token, or {_GRANT}",
+    "oauth2": f"token, or {_GRANT}",
+    "openIdConnect": f"token, or {_GRANT}",
+    "http": "value, the whole Authorization header",
+}
+
+# RFC 6265, section 4.1.1, and the "%" of what is percent-encoded already
+_COOKIE_OCTETS = "!#$%&'()*+-./:<=>?@[]^_`{|}~"
+
 
 class UnusedSecret(ToolgateError):
     """No tool uses a secret of this name; the text suggests a similar name."""
@@ -64,17 +78,6 @@ async def check_used(
 
 Alternative = tuple[Credential, ...]
 Entries = Mapping[str, SchemeSettings]
-
-ALTERNATIVES_SHOWN = 4  # alternatives named in one text
-_GRANT = "client_id, client_secret and token_url"
-_KEYS = {  # of an entry, by the kind of the scheme
-    "apiKey": "value",
-    "basic": "username and password",
-    "bearer": f"token, or {_GRANT}",
-    "oauth2": f"token, or {_GRANT}",
-    "openIdConnect": f"token, or {_GRANT}",
-    "http": "value, the whole Authorization header",
-}
 
 
 def satisfiable(
@@ -184,10 +187,6 @@ def _fits(entry: SchemeSettings, credential: Credential) -> bool:
     if credential.kind == "basic":
         return bool(entry.username or entry.password)
     return takes_bearer(credential) and bool(entry.token or entry.client_id)
-
-
-# RFC 6265, section 4.1.1, and the "%" of what is percent-encoded already
-_COOKIE_OCTETS = "!#$%&'()*+-./:<=>?@[]^_`{|}~"
 
 
 class Credentials:

@@ -35,6 +35,24 @@ _ERRORS = frozenset(
     | {"unsupported_grant_type", "invalid_scope", "invalid_target"}
 )
 
+GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
+JWT = "urn:ietf:params:oauth:token-type:jwt"
+USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold
+TOKEN_LIMIT_BYTES = 32768  # servers accept no longer headers
+
+_OWN = ("gateway",)
+
+log = logging.getLogger("toolgate.upstream")
+
+
+# Between two tokens that were refused: a service that always answers 401 must not cause a token
+# request for each call. Also the negative cache of a refused token request.
+REJECTED_TTL_S = 30.0
+ENTRY_BYTES = 500  # overhead of a cache entry besides its text
+
+_NEVER_REJECTED = -REJECTED_TTL_S
+
 
 class TokenFailed(ToolgateError):
     """No token was issued; the text follows the name of a source and holds no secret or address."""
@@ -167,13 +185,6 @@ def _reason(body: bytes) -> str:
     return f" ({error})" if isinstance(error, str) and error in _ERRORS else ""
 
 
-GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
-ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
-JWT = "urn:ietf:params:oauth:token-type:jwt"
-USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold
-TOKEN_LIMIT_BYTES = 32768  # servers accept no longer headers
-
-_OWN = ("gateway",)
 _Key = tuple[str, str]  # digest of the caller's token, scope; the rest is the same for a source
 
 
@@ -265,17 +276,8 @@ class SourceExchange:
         return AccessToken(token.text, min(token.ends, requested_at + caller.ends - epoch_s))
 
 
-log = logging.getLogger("toolgate.upstream")
-
-# Between two tokens that were refused: a service that always answers 401 must not cause a token
-# request for each call. Also the negative cache of a refused token request.
-REJECTED_TTL_S = 30.0
-ENTRY_BYTES = 500  # overhead of a cache entry besides its text
-
 Fetch = Callable[[], Awaitable[AccessToken]]
 """Ask for a token. Raises TokenFailed."""
-
-_NEVER_REJECTED = -REJECTED_TTL_S
 
 
 @dataclass(frozen=True, slots=True)

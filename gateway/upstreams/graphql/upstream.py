@@ -39,6 +39,18 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 
+META_ERRORS = "toolgate/errors"
+ERRORS_SHOWN = 20
+MESSAGE_CHARACTERS = 500  # a longer one is a page, or a stack trace
+
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/graphql-response+json, application/json;q=0.9",
+}
+_STACK = ("\n    at ", "\n\tat ", "\nTraceback ", "\n  File ")  # Node, Java, Python
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 @dataclass(slots=True)
 class SelectionNode:
@@ -140,17 +152,6 @@ def _braced(nodes: Iterable[SelectionNode]) -> str:
     return f"{{ {' '.join(node.printed() for node in nodes)} }}"
 
 
-META_ERRORS = "toolgate/errors"
-ERRORS_SHOWN = 20
-MESSAGE_CHARACTERS = 500  # a longer one is a page, or a stack trace
-
-_HEADERS = {
-    "Content-Type": "application/json",
-    "Accept": "application/graphql-response+json, application/json;q=0.9",
-}
-_STACK = ("\n    at ", "\n\tat ", "\nTraceback ", "\n  File ")  # Node, Java, Python
-
-
 class _Envelope(Struct):
     data: Raw | UnsetType = UNSET
     errors: Raw | UnsetType = UNSET
@@ -159,7 +160,6 @@ class _Envelope(Struct):
 _envelope = msgspec.json.Decoder(_Envelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _anything = msgspec.json.Decoder()
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class GraphQLUpstream:

@@ -40,6 +40,14 @@ MESSAGE_BYTES = 500  # a longer text is a page, or a stack trace
 _NO_RESULTS = frozenset({"text/html", "application/xhtml+xml"})
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+log = logging.getLogger("toolgate.upstream")
+
+
+CORRELATION_ID = "X-Correlation-Id"
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+PATHS = {"query": "/portal/query", "command": "/portal/command"}
+
 
 class _Envelope(Struct):
     jsonrpc: Any = UNSET
@@ -266,9 +274,6 @@ def _is_error(status: object) -> bool:
     return type(status) is int and 400 <= status <= 599
 
 
-log = logging.getLogger("toolgate.upstream")
-
-CORRELATION_ID = "X-Correlation-Id"
 _Key = tuple[int, str, bool, tuple[tuple[str, str], ...], tuple[str, str | None] | None]
 
 
@@ -384,10 +389,6 @@ class Batcher:
         for (_, future), result in zip(batch.members, results, strict=True):
             if not future.done():
                 future.set_result(result)
-
-
-IDEMPOTENCY_KEY = "Idempotency-Key"
-PATHS = {"query": "/portal/query", "command": "/portal/command"}
 
 
 class Unsendable(ToolgateError):

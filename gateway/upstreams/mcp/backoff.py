@@ -8,6 +8,10 @@ from gateway.upstreams.http.connections import UpstreamFailed
 
 FIRST_PAUSE_S = 0.5
 
+AT_ONCE = 12  # changes that are followed without delay: the server may be being edited
+FIRST_S, LONGEST_S = 1.0, 60.0
+QUIET_S = 60.0  # without a change, after which the backoff is reset
+
 
 class RestartBackoff:
     """Exponential backoff for restarts of one source's command: each pause is twice the one before,
@@ -38,11 +42,6 @@ class RestartBackoff:
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), self._longest_s)
         self._not_before = self._clock() + self._pause_s
         self.why = why
-
-
-AT_ONCE = 12  # changes that are followed without delay: the server may be being edited
-FIRST_S, LONGEST_S = 1.0, 60.0
-QUIET_S = 60.0  # without a change, after which the backoff is reset
 
 
 class RefreshBackoff:

@@ -32,6 +32,12 @@ from schemas.mcp.revisions import Revision
 
 LISTEN = "subscriptions/listen"
 
+log = logging.getLogger("toolgate.upstream")
+
+
+UNLIMITED = Timeout(1e9, 1e9)
+ACKNOWLEDGED_WITHIN_S = 30.0
+
 
 class AcknowledgementHandler:
     """A MessageHandler that sets an event on its first notification."""
@@ -73,12 +79,6 @@ async def listening(
         acknowledgement.cancel()
         following.cancel()
         await asyncio.gather(following, acknowledgement, return_exceptions=True)
-
-
-log = logging.getLogger("toolgate.upstream")
-
-UNLIMITED = Timeout(1e9, 1e9)
-ACKNOWLEDGED_WITHIN_S = 30.0
 
 
 class Carrier(Protocol):

@@ -24,6 +24,15 @@ from schemas.mcp.messages import CANCELLED, PROGRESS
 
 CLOCK_S = 0.001  # timers may fire this much too early
 
+log = logging.getLogger("toolgate.upstream")
+
+
+TASK_LIMIT_S = 10.0
+
+REQUESTS_FACTOR = (
+    4  # multiple of the limit on concurrent requests of a server; requests beyond it get no answer
+)
+
 
 class IdleTimeout(Deadline):
     """Cancels the task that entered when the idle timeout or the deadline expires, and raises
@@ -79,11 +88,6 @@ class IdleTimeout(Deadline):
             super()._expire()
 
 
-log = logging.getLogger("toolgate.upstream")
-
-TASK_LIMIT_S = 10.0
-
-
 class TimedTasks:
     """Background tasks of one server, each with a time limit; `close` cancels them."""
 
@@ -114,10 +118,6 @@ class TimedTasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-
-REQUESTS_FACTOR = (
-    4  # multiple of the limit on concurrent requests of a server; requests beyond it get no answer
-)
 
 Send = Callable[[bytes], Awaitable[None]]
 

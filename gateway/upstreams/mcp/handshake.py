@@ -56,6 +56,27 @@ from schemas.source import McpOptions, Source
 
 DISCOVER = "server/discover"
 
+INITIALIZED = "notifications/initialized"
+LISTS = {
+    "tools": TOOLS_CHANGED,
+    "prompts": PROMPTS_CHANGED,
+    "resources": RESOURCES_CHANGED,
+}
+
+OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
+RETRY_MEMBERS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
+ASKABLE: Mapping[
+    str, frozenset[str]
+] = {  # client capabilities that a server may use, and their kinds
+    "sampling": frozenset({"context", "tools"}),
+    "elicitation": frozenset({"form", "url"}),
+    "roots": frozenset(),
+}
+
+UNKNOWN = ServerDescription(
+    V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}}
+)  # its lists decide
+
 
 class _Discovered(Struct, rename="camel"):
     supported_versions: tuple[str, ...]
@@ -95,14 +116,6 @@ def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], Server
     return result.supported_versions, facts
 
 
-INITIALIZED = "notifications/initialized"
-LISTS = {
-    "tools": TOOLS_CHANGED,
-    "prompts": PROMPTS_CHANGED,
-    "resources": RESOURCES_CHANGED,
-}
-
-
 class _Initialized(Struct, rename="camel"):
     protocol_version: str
     capabilities: dict[str, Any] = {}
@@ -140,17 +153,6 @@ async def notify_missed_changes(facts: ServerDescription, handler: MessageHandle
         declared = facts.capabilities.get(capability)
         if isinstance(declared, Mapping) and declared.get("listChanged"):
             await handler.on_notification(method, {})
-
-
-OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
-RETRY_MEMBERS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
-ASKABLE: Mapping[
-    str, frozenset[str]
-] = {  # client capabilities that a server may use, and their kinds
-    "sampling": frozenset({"context", "tools"}),
-    "elicitation": frozenset({"form", "url"}),
-    "roots": frozenset(),
-}
 
 
 def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -> str | None:
@@ -222,9 +224,6 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 TransportName = Literal["streamable", "sse", "stdio"]
-UNKNOWN = ServerDescription(
-    V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}}
-)  # its lists decide
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,14 @@ from schemas.mcp.messages import (
 )
 from schemas.mcp.revisions import Revision
 
+LIMIT = 1000  # messages
+
+MESSAGE = "notifications/message"
+ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
+CHANGES = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+
+SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
+
 
 class MessageHandler(Protocol):
     """Receives notifications and requests of a server while a request of ours runs."""
@@ -136,9 +144,6 @@ class SessionLost(UpstreamFailed):
         self.sent = sent  # the server may have begun the request; else a retry is safe
 
 
-LIMIT = 1000  # messages
-
-
 class Mailbox:
     def __init__(self) -> None:
         self.over: Exception | None = None  # set once no more messages can come
@@ -173,12 +178,7 @@ class NullHandler:
         raise MethodNotFound(f"No client is here to answer: {method[:100]}")
 
 
-MESSAGE = "notifications/message"
-ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
-CHANGES = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
-
 OnChange = Callable[[str, dict[str, Any]], None]
-SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
 
 
 class ClientHandler:

@@ -39,6 +39,20 @@ GATHER_S = 0.02
 NOT_PARKED = "requestState names a call that is no longer parked: send the request without it"
 INPUT_REQUIRED = Raw(b'"input_required"')
 
+_SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "elicitation/create": lambda said: said.get("action") in {"accept", "decline", "cancel"},
+    "sampling/createMessage": lambda said: "content" in said and "role" in said,
+    "roots/list": lambda said: isinstance(said.get("roots"), list),
+}
+
+RESUME, ABANDON = "take up call", "abandon call"
+OUTCOME_UNKNOWN = "The gateway that ran this call has stopped; its outcome is unknown"
+RESUMED_TIMEOUT_S = 10.0  # time limit for a node to confirm that the call is resumed
+LOOK_EVERY_S = 2.0  # interval of the liveness check of the other node
+
+PURPOSE = "parked call"
+METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})  # MRTR: these and no others
+
 
 class Question(Struct, frozen=True):
     method: str
@@ -208,13 +222,6 @@ class Parking:
         call.cancel()
 
 
-_SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "elicitation/create": lambda said: said.get("action") in {"accept", "decline", "cancel"},
-    "sampling/createMessage": lambda said: "content" in said and "role" in said,
-    "roots/list": lambda said: isinstance(said.get("roots"), list),
-}
-
-
 def _fits_question(method: str, response: Any) -> bool:
     """Whether `response` has the shape of an answer to the question; else the question stays open
     (SHOULD, MRTR)."""
@@ -228,12 +235,6 @@ def answer_of(method: str, failed: ClientRequestFailed) -> Any:
     if method == "elicitation/create":
         return {"action": "cancel"}
     raise failed
-
-
-RESUME, ABANDON = "take up call", "abandon call"
-OUTCOME_UNKNOWN = "The gateway that ran this call has stopped; its outcome is unknown"
-RESUMED_TIMEOUT_S = 10.0  # time limit for a node to confirm that the call is resumed
-LOOK_EVERY_S = 2.0  # interval of the liveness check of the other node
 
 
 class _RemoteEvent(Struct, omit_defaults=True):
@@ -367,10 +368,6 @@ class _RemoteHandler:
 
 def _answers(stream: str) -> str:
     return f"{stream}/answers"
-
-
-PURPOSE = "parked call"
-METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})  # MRTR: these and no others
 
 
 class ParkedState(Struct, frozen=True, array_like=True):

@@ -56,6 +56,8 @@ from schemas.mcp.revisions import V2026_07_28
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool
 
+RESULT_TASK = Raw(b'"task"')
+
 
 class _InputRequired(Struct, rename="camel"):
     input_requests: dict[str, "_Asked"] = {}
@@ -323,9 +325,6 @@ async def _set_level(link: Link, server: McpServer, context: Context) -> None:
     if known is None or level < known:
         await link.request("logging/setLevel", {"level": LOG_LEVELS[level]}, None, server.timeout)
         server.levels[link] = level
-
-
-RESULT_TASK = Raw(b'"task"')
 
 
 class McpUpstream:

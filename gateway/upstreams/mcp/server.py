@@ -48,6 +48,12 @@ CHECK_EVERY_S = 15.0  # health check of a server without calls
 LOOK_EVERY_S = 1.0  # polling interval for a session that ended silently
 GATHER_S = 0.02  # debounce: a server that adds ten tools sends ten notifications
 
+LISTS = ("tools", "prompts", "resources")
+# Negative cache: a failed probe that took this long is cached for as long. Quicker failures, such
+# as a refused connection, are shared by the calls that waited for the probe: the next call probes
+# again.
+FAILED_FOR_S = 1.0
+
 
 class ChangeSubscriber(Protocol):
     """Subscriber to the changes of all servers."""
@@ -269,13 +275,6 @@ def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:
         for kind in ("tools", "prompts", "resources")
         if isinstance(capabilities.get(kind), dict) and capabilities[kind].get("listChanged")
     }
-
-
-LISTS = ("tools", "prompts", "resources")
-# Negative cache: a failed probe that took this long is cached for as long. Quicker failures, such
-# as a refused connection, are shared by the calls that waited for the probe: the next call probes
-# again.
-FAILED_FOR_S = 1.0
 
 
 Members = dict[str, Raw]  # of a result

@@ -38,6 +38,8 @@ from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.errors import Unavailable
 from schemas.source import Source
 
+DISCOVER_S = 10.0  # a process that has not answered server/discover by then never will
+
 
 class HttpTransport:
     """Transport of a server with an address."""
@@ -116,9 +118,6 @@ class HttpTransport:
             )
         finally:
             await link.close()
-
-
-DISCOVER_S = 10.0  # a process that has not answered server/discover by then never will
 
 
 class StdioTransport:

@@ -21,6 +21,15 @@ from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 
 DECODER_LIMIT = 10_000  # members; longer arrays are decoded whole
 
+PAUSE_S = 1.0  # when the server sends no `retry`
+SHORTEST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 30.0
+LONGEST_ID = 1024  # it has to fit into a header
+
+BATCH = 1000  # messages in one array
+UNREADABLE = "sent an answer that is no JSON-RPC message"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 
 def first_members(text: bytes | Raw, limit: int) -> list[Raw]:
     """The first members of an array: at most `limit`, and one more if there is one.
@@ -40,10 +49,6 @@ def _decoder(places: int) -> msgspec.json.Decoder[Struct]:
     return msgspec.json.Decoder(msgspec.defstruct("Members", fields, array_like=True))
 
 
-PAUSE_S = 1.0  # when the server sends no `retry`
-SHORTEST_PAUSE_S = 0.01
-LONGEST_PAUSE_S = 30.0
-LONGEST_ID = 1024  # it has to fit into a header
 _syntax = msgspec.json.Decoder(Raw)
 
 
@@ -214,11 +219,6 @@ def _is_json(text: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return False
     return True
-
-
-BATCH = 1000  # messages in one array
-UNREADABLE = "sent an answer that is no JSON-RPC message"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class MalformedMessage(Exception):

@@ -34,6 +34,10 @@ _EXPECTED = "expected base64, a data: or http(s) URL, the URI of a resource, or 
 
 ANY_TYPE = "application/octet-stream"
 
+# RFC 7578, section 4.2, as WHATWG's HTML writes it: quotes and line ends are percent-encoded
+_IN_QUOTES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+_ESSENTIALS = frozenset({"content-disposition", "content-type", "content-length"})
+
 
 class CallFile(Struct, frozen=True):
     """One file of a call; `data` is None where `uri` leads to it."""
@@ -172,11 +176,6 @@ def _unpacked(argument: str, text: bytes) -> bytes:
         raise InvalidParams(
             f"{argument}: this is no file: {_EXPECTED}; plain text goes into {{text}}"
         ) from error
-
-
-# RFC 7578, section 4.2, as WHATWG's HTML writes it: quotes and line ends are percent-encoded
-_IN_QUOTES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
-_ESSENTIALS = frozenset({"content-disposition", "content-type", "content-length"})
 
 
 class Multipart:

@@ -26,6 +26,14 @@ _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
 _SAFE_INTEGER = 2**53
 FORM = "application/x-www-form-urlencoded"
 
+MEDIA_TYPES = 64  # remembered: services send few
+
+_DELIMITERS = {
+    "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
+}  # fmt: skip
+
+_IN_HEADERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
+
 
 def in_path(parameter: Parameter, value: Any) -> str:
     """The text that replaces `{name}`. Raises InvalidParams when that would be empty."""
@@ -99,9 +107,6 @@ def plain(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
         return str(int(value))  # JSON has one kind of number: 3.0 is the integer 3
     return encode(value).decode()
-
-
-MEDIA_TYPES = 64  # remembered: services send few
 
 
 @lru_cache(MEDIA_TYPES)
@@ -196,14 +201,6 @@ def _members(pairs: Pairs) -> Iterator[str]:
         if key:
             yield key
         yield item
-
-
-_DELIMITERS = {
-    "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
-}  # fmt: skip
-
-
-_IN_HEADERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 
 
 def _form(parameter: Parameter, value: Any) -> str:

@@ -54,6 +54,11 @@ _NOT_FROM_ARGUMENTS = frozenset(
     }
 )
 
+_NAMED_BY_MEMBERS = frozenset({"query", "querystring", "cookie"})
+
+# Headers in the result of HEAD; none of them contains an address.
+_HEAD_HEADERS = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
+
 
 class _Slot(Struct, frozen=True):
     """A parameter of a request that is sent again and again."""
@@ -152,9 +157,6 @@ def _check_members(binding: OpenAPIBinding, parameter: Parameter, value: Mapping
     hidden |= {one.name for each in binding.security for one in each if one.location == place}
     if clash := sorted(value.keys() & hidden):
         raise InvalidParams(f"{parameter.argument}: {clash[0][:80]} cannot be given")
-
-
-_NAMED_BY_MEMBERS = frozenset({"query", "querystring", "cookie"})
 
 
 def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query: list[str]) -> None:
@@ -289,10 +291,6 @@ def _link(download: Download) -> ResourceLink:
     return ResourceLink(
         uri_of(download.handle), download.name, mime_type=download.mime_type, size=download.size
     )
-
-
-# Headers in the result of HEAD; none of them contains an address.
-_HEAD_HEADERS = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
 
 
 def _bodiless(response: HttpResponse) -> str:

@@ -15,6 +15,8 @@ _PLAIN = Xml()
 _NAME = re.compile(r"[^\W\d][\w.-]*")  # our own pattern; a part of what XML 1.0 allows
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
+_NOT = (0xFFFE, 0xFFFF)
+
 
 def document(body: Body, value: Any) -> bytes:
     """The XML body for `value`. Raises InvalidParams for what XML cannot express."""
@@ -129,6 +131,3 @@ def _legal(text: str) -> str:
         if (code < 32 and char not in "\t\n\r") or 0xD800 <= code <= 0xDFFF or code in _NOT:
             raise InvalidParams(f"XML cannot hold the character U+{code:04X}")
     return text
-
-
-_NOT = (0xFFFE, 0xFFFF)

@@ -33,6 +33,23 @@ _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/urandom")
 _NODE_MODULES = "/usr/share/nodejs"  # Debian's node keeps parts of itself there
 
+_BASE = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
+
+GRACE_S = 5.0  # for the launcher, to end the script's process and exit
+ERROR_BYTES = 4096  # of its stderr; the rest is dropped
+
+REFUSED = 97  # as in jail.py, which can be loaded on Linux only
+MESSAGE_CHARACTERS = 500
+OPEN_FILES = 64
+# Includes all processes of the same user; seccomp allows threads only.
+THREADS = 4096
+
+_PROBES: dict[Language, str] = {
+    "python": "def main(arguments): return 1",
+    "javascript": "function main() { return 1 }",
+}
+_MEMORY_SIGNS = ("MemoryError", "heap out of memory", "Array buffer allocation failed")
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -76,9 +93,6 @@ def _python() -> Runtime:
     )
 
 
-_BASE = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
-
-
 def _javascript(memory_bytes: int) -> Runtime | None:
     node = shutil.which("node") or shutil.which("nodejs")
     if node is None:
@@ -113,10 +127,6 @@ def _outermost(paths: list[Path]) -> Iterator[str]:
     for path in paths:
         if not any(other in path.parents for other in paths):
             yield str(path)
-
-
-GRACE_S = 5.0  # for the launcher, to end the script's process and exit
-ERROR_BYTES = 4096  # of its stderr; the rest is dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,19 +216,6 @@ class Process(asyncio.SubprocessProtocol):
         if not self._exited:
             with suppress(ProcessLookupError, PermissionError):
                 self._transport.send_signal(signal.SIGTERM)
-
-
-REFUSED = 97  # as in jail.py, which can be loaded on Linux only
-MESSAGE_CHARACTERS = 500
-OPEN_FILES = 64
-# Includes all processes of the same user; seccomp allows threads only.
-THREADS = 4096
-
-_PROBES: dict[Language, str] = {
-    "python": "def main(arguments): return 1",
-    "javascript": "function main() { return 1 }",
-}
-_MEMORY_SIGNS = ("MemoryError", "heap out of memory", "Array buffer allocation failed")
 
 
 class ScriptFailed(ToolgateError):

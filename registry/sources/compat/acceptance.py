@@ -37,6 +37,19 @@ from schemas.jsonschema import Checker
 
 BRANCHES = 64  # alternatives compared separately
 
+STEPS = 20_000  # comparisons for one pair of schemas; Stripe's largest tool takes 2,000
+# Compared verbatim: with their sibling keywords they mean more than a walk could follow.
+VERBATIM = (
+    ("if", "then", "else"),
+    ("contains", "minContains", "maxContains"),
+    ("dependentSchemas",),
+    ("dependencies",),
+    ("propertyNames",),
+    ("patternProperties",),
+)
+UNSUPPORTED = ("unevaluatedProperties", "unevaluatedItems", "$recursiveRef")
+FINDINGS_LIMIT = 1000  # findings in one schema: shared parts would double them level by level
+
 
 def by_type(part: RootedSchema) -> Iterator[list[RootedSchema]]:
     """A schema of several types as one alternative for each."""
@@ -121,20 +134,6 @@ def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
                 if (values := finite(inner.schema)) is not None:
                     found[name] = {canonical(value) for value in values}
     return found
-
-
-STEPS = 20_000  # comparisons for one pair of schemas; Stripe's largest tool takes 2,000
-# Compared verbatim: with their sibling keywords they mean more than a walk could follow.
-VERBATIM = (
-    ("if", "then", "else"),
-    ("contains", "minContains", "maxContains"),
-    ("dependentSchemas",),
-    ("dependencies",),
-    ("propertyNames",),
-    ("patternProperties",),
-)
-UNSUPPORTED = ("unevaluatedProperties", "unevaluatedItems", "$recursiveRef")
-FINDINGS_LIMIT = 1000  # findings in one schema: shared parts would double them level by level
 
 
 UnionId = tuple[int, int, int]  # identifies a union of alternatives

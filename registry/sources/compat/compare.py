@@ -25,6 +25,11 @@ from registry.sources.compat.schemas import (
 
 STEPS = 20_000
 
+_KINDS: dict[str, Kind] = {
+    "argument": "argument", "required": "required", "type": "type", "enum": "enum",
+    "constraint": "constraint", "schema": "schema",
+}  # fmt: skip
+
 
 class AnswerComparison:
     """Comparison of two output schemas, path by path."""
@@ -190,12 +195,6 @@ def _schema_change(found: AcceptanceFinding, *, is_narrowing: bool) -> SchemaCha
             was, now = (found.before, found.after) if is_narrowing else (found.after, found.before)
             text = f"was {was}, is {now}"
     return SchemaChange(kind, found.where, is_narrowing and not new, text)
-
-
-_KINDS: dict[str, Kind] = {
-    "argument": "argument", "required": "required", "type": "type", "enum": "enum",
-    "constraint": "constraint", "schema": "schema",
-}  # fmt: skip
 
 
 def _described(

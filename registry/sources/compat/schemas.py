@@ -20,6 +20,23 @@ Kind = Literal[
     "security", "output", "annotation", "description",
 ]  # fmt: skip
 
+TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+UNIONS = ("anyOf", "oneOf")
+GATHERED_LIMIT = 500  # schemas that apply to one value
+DEPTH = 100
+SAMENESS_STEPS = 1_000_000
+VISIT_LIMIT = 300_000  # schemas visited in one comparison; Kubernetes' largest tool takes 20,000
+SOURCE_VISIT_LIMIT = 100 * VISIT_LIMIT  # for all tools of a source: a minute or two
+
+# Annotations: they do not constrain a value.
+ANNOTATION_KEYWORDS = {
+    "$ref", "allOf", "title", "description", "default", "example", "examples", "deprecated",
+    "readOnly", "writeOnly", "format", "$comment", "$defs",
+}  # fmt: skip
+
+# One schema for each type, to split a schema of several types.
+OF_TYPE = {name: {"type": name} for name in TYPES}
+
 
 class SchemaChange(Struct, frozen=True):
     kind: Kind
@@ -51,24 +68,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-UNIONS = ("anyOf", "oneOf")
-GATHERED_LIMIT = 500  # schemas that apply to one value
-DEPTH = 100
-SAMENESS_STEPS = 1_000_000
-VISIT_LIMIT = 300_000  # schemas visited in one comparison; Kubernetes' largest tool takes 20,000
-SOURCE_VISIT_LIMIT = 100 * VISIT_LIMIT  # for all tools of a source: a minute or two
-
 Pair = tuple[int, int]  # ids of two schemas
-
-# Annotations: they do not constrain a value.
-ANNOTATION_KEYWORDS = {
-    "$ref", "allOf", "title", "description", "default", "example", "examples", "deprecated",
-    "readOnly", "writeOnly", "format", "$comment", "$defs",
-}  # fmt: skip
-
-# One schema for each type, to split a schema of several types.
-OF_TYPE = {name: {"type": name} for name in TYPES}
 
 
 @dataclass(frozen=True, slots=True)
