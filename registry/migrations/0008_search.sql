@@ -19,7 +19,7 @@ COMMENT ON TABLE search_part_t IS
     'tables below.';
 COMMENT ON COLUMN search_part_t.owner IS
     'Whose entities these are, for kinds that have owners: a search reads the partitions of the '
-    'permitted owners, and document frequencies tell nothing of others. Empty: the tenant''s.';
+    'permitted owners, and document frequencies are separate for each. Empty: the tenant''s.';
 
 CREATE TABLE search_doc_t (
     doc_id             integer GENERATED ALWAYS AS IDENTITY,
@@ -184,7 +184,7 @@ CREATE FUNCTION search_count(parts integer[], terms text[], numbers integer[], l
     GROUP BY part_id, term HAVING sum(docs) <> 0 OR abs(sum(length)) > 0.01;
 $$;
 
--- Brings the documents of these entities to what the view of their kind says. `owners`: those that
+-- Synchronises the documents of these entities with the view of their kind. `owners`: those that
 -- the entities have and had, for kinds with owners; null: none has one.
 --
 -- The planner may have no statistics of these tables (a first import is one transaction): it looks
@@ -410,8 +410,8 @@ BEGIN
 END $$;
 
 -- Makes the triggers of a kind of entity on its table: every write is indexed and embedded. For
--- migrations, also of other components. Tools have triggers of their own, which tell the columns
--- that matter from those that do not.
+-- migrations, also of other components. Tools have triggers of their own, which react
+-- to the relevant columns only.
 CREATE FUNCTION search_kind_watch(
     kind text, watched regclass, id_column name, owner_column name DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$

@@ -119,8 +119,8 @@ COMMENT ON TABLE approval_t IS
 COMMENT ON COLUMN approval_t.makers IS
     'Makers of the API key that the call came with, in order. None of them may approve the call.';
 COMMENT ON COLUMN approval_t.digest IS 'SHA-256 of the tool at that time and of the arguments.';
-COMMENT ON COLUMN approval_t.arguments IS 'For people: masked, and cut where they are long.';
-COMMENT ON COLUMN approval_t.rule IS 'Name of the policy rule that asked for the approval.';
+COMMENT ON COLUMN approval_t.arguments IS 'For display: masked, and truncated where they are long.';
+COMMENT ON COLUMN approval_t.rule IS 'Name of the policy rule that requires the approval.';
 COMMENT ON COLUMN approval_t.expire_ts IS
     'End of the wait; of an approved call, the time until which it may be made.';
 

@@ -1,4 +1,4 @@
--- Answers that are kept for Idempotency-Keys. Written by gateway/state/idempotency.py.
+-- Results recorded for Idempotency-Keys. Written by gateway/state/idempotency.py.
 
 -- Without foreign keys: a command may belong to a principal or a service that no table knows.
 CREATE TABLE command_idempotency_t (
