@@ -16,7 +16,7 @@ from gateway.cli.common.output import err, out, print_json, print_rows, say
 from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
-from registry.evaluation.corpus import Progress as OnJobAct
+from registry.evaluation.corpus import Progress as Heard
 from registry.evaluation.evaluate import drawn, evaluate
 from registry.evaluation.results import SetResult, Threshold, mean_of, missed
 from registry.evaluation.runs import MODES
@@ -165,7 +165,7 @@ def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:
 
 
 async def _corpus(
-    stack: AsyncExitStack, settings: Settings, one: RequestSet, heard: OnJobAct
+    stack: AsyncExitStack, settings: Settings, one: RequestSet, heard: Heard
 ) -> Corpus:
     if one.catalog is not None:
         return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
@@ -178,12 +178,12 @@ async def _corpus(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], OnJobAct]]:
+def _progress() -> Iterator[Callable[[str], Heard]]:
     """A progress bar for each step of a set, at a terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         bar = progress.add_task("", total=None)
 
-        def of(name: str) -> OnJobAct:
+        def of(name: str) -> Heard:
             def heard(step: str, done: int, total: int) -> None:
                 progress.update(bar, description=f"{name}: {step}", completed=done, total=total)
 

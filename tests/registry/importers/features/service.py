@@ -13,7 +13,7 @@ _BOUNDARY = re.compile(r'boundary="?([^";]+)')
 
 
 @dataclass(frozen=True)
-class OnJobAct:
+class Heard:
     line: str
     headers: Mapping[str, str]
     body: bytes
@@ -26,7 +26,7 @@ class Scripted:
 
     url: str = ""
     answer: Answer = field(default_factory=Answer)
-    heard: list[OnJobAct] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +43,7 @@ class Scripted:
         await respond(send, answer.status, answer.body, headers.items())
 
 
-def _heard(scope: Scope, body: bytes) -> OnJobAct:
+def _heard(scope: Scope, body: bytes) -> Heard:
     headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
     target = scope["raw_path"].decode()
     if query := scope["query_string"].decode():
@@ -51,4 +51,4 @@ def _heard(scope: Scope, body: bytes) -> OnJobAct:
     if boundary := _BOUNDARY.search(headers.get("content-type", "")):
         body = body.replace(boundary[1].encode(), b"BOUNDARY")
         headers["content-type"] = headers["content-type"].replace(boundary[1], "BOUNDARY")
-    return OnJobAct(f"{scope['method']} {target}", headers, body)
+    return Heard(f"{scope['method']} {target}", headers, body)
