@@ -8,7 +8,7 @@ from gateway.operations.tools import OperationCatalogs
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.display.profiles import Chosen
+from registry.display.profiles import SelectedProfile
 from schemas.jsonrpc import Request
 
 
@@ -37,7 +37,9 @@ class OperationLists(Lists):
     def whole(self, context: Context) -> Catalog:
         return self.catalog(context)
 
-    async def is_short(self, _context: Context, _catalog: Catalog, _chosen: Chosen) -> bool:
+    async def is_short(
+        self, _context: Context, _catalog: Catalog, _chosen: SelectedProfile
+    ) -> bool:
         return False  # no search here
 
 

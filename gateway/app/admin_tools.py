@@ -47,7 +47,7 @@ def admin_fronts(
     answering: AnswerProcessing,
 ) -> dict[str, ASGIApp]:
     """Fronts by path. `middleware` runs before that of `access`."""
-    operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaping)
+    operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaper)
     catalogs.fix(ADMIN_TOOLSET, operations.whole)
     lists = OperationLists(
         operations,

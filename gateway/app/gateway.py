@@ -39,7 +39,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
 from registry.database.postgres import DatabaseHandle
 from registry.display.profiles import Profiles
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
 from schemas.jsonrpc import Request
@@ -182,7 +182,7 @@ class Gateway:
         all else changes at once."""
         settings = self.settings
         if (before.toolsets, before.profiles) != (settings.toolsets, settings.profiles):
-            await self.catalogs.reconfigure(settings.toolsets, shaping_of(settings))
+            await self.catalogs.reconfigure(settings.toolsets, shaper_of(settings))
         self.access.reconfigure(settings)
         self.shared.reconfigure(settings.limits)
         self.federation.reconfigure(settings)
@@ -404,18 +404,18 @@ class Gateway:
         )
 
 
-def shaping_of(settings: Settings) -> Shaping:
+def shaper_of(settings: Settings) -> ToolShaper:
     """Format of tool lists."""
     shown = settings.answers.fields == "shown"
     most = settings.search.limit_max
-    return Shaping(settings.budgets, Profiles(settings.profiles), shown, most)
+    return ToolShaper(settings.budgets, Profiles(settings.profiles), shown, most)
 
 
 def _catalogs(settings: Settings, events: Events) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
         settings.toolsets,
-        shaping_of(settings),
+        shaper_of(settings),
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,

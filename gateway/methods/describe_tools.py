@@ -17,7 +17,7 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
 from registry.display.outlines import Fold
-from registry.display.profiles import Chosen
+from registry.display.profiles import SelectedProfile
 from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import shorten
 from schemas.errors import InvalidParams
@@ -59,7 +59,7 @@ class DescribeSeveral:
     ) -> ToolResult:
         """Raises InvalidParams where none of the tools exists."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
-        ceiling = Ceiling(self._tokens, self._lists.shaping, chosen, tool.name)
+        ceiling = Ceiling(self._tokens, self._lists.shaper, chosen, tool.name)
         return answer(await to_thread.run_sync(_several, catalog, ceiling, arguments))
 
 
@@ -77,7 +77,7 @@ def near(name: str, catalog: Catalog) -> list[str]:
     return _near(name, [one.name for one in catalog.tools if one.name != name])
 
 
-def _one(catalog: Catalog, chosen: Chosen, called: str, arguments: Json) -> Json:
+def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
     found = _found(catalog, chosen, name)
     if found is None:
@@ -160,7 +160,7 @@ def _folded(fold: Fold, schema: Any) -> Any:
     return schema if fits else fold(schema).schema
 
 
-def _found(catalog: Catalog, chosen: Chosen, name: str) -> Tool | None:
+def _found(catalog: Catalog, chosen: SelectedProfile, name: str) -> Tool | None:
     found = catalog.find(name, chosen)
     if found is None or name in (found.name, *found.aliases):
         return found
@@ -192,7 +192,7 @@ def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
     return {"name": found.name, "path": path, "schema": readable(inner)}
 
 
-def _readable(schema: Any, chosen: Chosen, called: str) -> Any:
+def _readable(schema: Any, chosen: SelectedProfile, called: str) -> Any:
     """Inline references for models that must not see one: Gemini reads a `$ref` in a function
     result as the name of an attached part, and refuses (hermes-agent #100441)."""
     if chosen.profile.references or not isinstance(schema, dict):

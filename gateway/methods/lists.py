@@ -23,8 +23,8 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
-from registry.display.profiles import Chosen
-from registry.display.shapes import Shaping
+from registry.display.profiles import SelectedProfile
+from registry.display.shapes import ToolShaper
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
@@ -104,8 +104,8 @@ class Lists:
         self._preparing = asyncio.Lock()  # waiters mostly want the same list
 
     @property
-    def shaping(self) -> Shaping:
-        return self._catalogs.shaping
+    def shaper(self) -> ToolShaper:
+        return self._catalogs.shaper
 
     def catalog(self, context: Context) -> Catalog:
         """The catalog that the caller sees at the requested endpoint."""
@@ -147,10 +147,10 @@ class Lists:
         looks = self._verify_scope and context.identity.verified
         return context.identity.scopes if looks else None
 
-    def profile(self, context: Context, request: Request | None = None) -> Chosen:
+    def profile(self, context: Context, request: Request | None = None) -> SelectedProfile:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
-        profiles = self._catalogs.shaping.profiles
+        profiles = self._catalogs.shaper.profiles
         wanted = context.options.profile and profiles.named(context.options.profile)
         return wanted or profiles.of(_client(context, request))
 
@@ -177,7 +177,7 @@ class Lists:
             page = catalog.lists.page(revision, after, limit, chosen)
         return self._result(context, "tool", page)
 
-    async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
+    async def is_short(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> bool:
         """Whether a list has only the discovery tools."""
         mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
         mode = context.options.mode or mode
@@ -187,19 +187,19 @@ class Lists:
         return mode == "search"
 
     def fitting(
-        self, skills: Iterable[str], catalog: Catalog, chosen: Chosen
+        self, skills: Iterable[str], catalog: Catalog, chosen: SelectedProfile
     ) -> tuple[list[str], list[Tool]]:
         """The `skills`, in the given order, whose tools fit into a short list; and these tools,
         sorted by name."""
 
         def cost(tool: Tool) -> int:
-            shown = self.shaping.shown(tool, chosen, 0, DESCRIBES)
+            shown = self.shaper.shown(tool, chosen, 0, DESCRIBES)
             listed = shown.left_out is None
             return tokens(encode_tool(shown.tool, V2026_07_28, False)) if listed else 0
 
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 
-    async def _few(self, context: Context, catalog: Catalog, chosen: Chosen) -> ShortList:
+    async def _few(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> ShortList:
         """The built-in tools, and those of the skills that the session uses."""
         own = (
             *DISCLOSURE_TOOLS,
@@ -211,10 +211,10 @@ class Lists:
         _, used = await to_thread.run_sync(self.fitting, names, catalog, chosen)
         return await to_thread.run_sync(catalog.lists.short, own, used, chosen)
 
-    def _is_long(self, catalog: Catalog, chosen: Chosen) -> bool:
+    def _is_long(self, catalog: Catalog, chosen: SelectedProfile) -> bool:
         return catalog.lists.tools(chosen).tokens > self._modes.list_tokens
 
-    async def _prepare(self, catalog: Catalog, chosen: Chosen) -> None:
+    async def _prepare(self, catalog: Catalog, chosen: SelectedProfile) -> None:
         """Warm the cache of a tool list: the first encoding takes time linear in its tools."""
         if not catalog.lists.is_cached(chosen):
             async with self._preparing:

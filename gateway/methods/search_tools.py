@@ -155,14 +155,14 @@ class SearchTools:
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         lists = self._lists
-        catalog, chosen, shaping = lists.visible(context), lists.profile(context), lists.shaping
+        catalog, chosen, shaper = lists.visible(context), lists.profile(context), lists.shaper
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, context)
         try:
             found, note = await self._found(query, catalog, context)
         except Unreachable as fault:
             return unsearched(fault)
-        ceiling = Ceiling(self._limits.tokens, shaping, chosen, DESCRIBES)
+        ceiling = Ceiling(self._limits.tokens, shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
             for one, score in found

@@ -16,7 +16,7 @@ from gateway.operations.jobs import JobView
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from schemas.binding import Binding, OperationBinding
 from schemas.jsonrpc import encode
 from schemas.memo import Memo
@@ -57,13 +57,13 @@ _AS_JOB = {
 class OperationCatalogs:
     """The tools of some operations: all of them, and those that a caller's scopes allow."""
 
-    def __init__(self, operations: Iterable[Operation], shaping: Shaping) -> None:
+    def __init__(self, operations: Iterable[Operation], shaper: ToolShaper) -> None:
         tools = [one for one in operations if not one.no_tool]
         self._opened_by = {one.id: scopes_of(one.scope) for one in tools}
         self._scopes = frozenset().union(*self._opened_by.values())
         changing = (self._opened_by[one.id] for one in tools if one.effect != "read")
         self._changing = frozenset().union(*changing)
-        self._shaping = shaping
+        self._shaper = shaper
         self.whole = self._catalog(tool_of(one) for one in tools)
         self._views: Memo[frozenset[str], Catalog] = Memo(VIEWS)
 
@@ -84,7 +84,7 @@ class OperationCatalogs:
         return not scopes.isdisjoint(opened_by)
 
     def _catalog(self, tools: Iterable[Tool]) -> Catalog:
-        return Catalog(tools, shaping=self._shaping, searchable=False)  # lists are complete
+        return Catalog(tools, shaper=self._shaper, searchable=False)  # lists are complete
 
 
 def draft_of(operation: Operation, binding: Binding) -> ToolDraft:

@@ -14,8 +14,8 @@ from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, Located
 from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
-from registry.display.profiles import Chosen
-from registry.display.shapes import Shaping
+from registry.display.profiles import SelectedProfile
+from registry.display.shapes import ToolShaper
 from registry.names.tool_names import is_reserved
 from registry.skills.snapshot import NO_SKILLS, SkillSnapshot, prefixed_items
 from schemas.binding import Does
@@ -43,14 +43,14 @@ class Catalog:
         sources: Iterable[Source] = (),
         *,
         items: Iterable[SnapshotItem] = (),
-        shaping: Shaping | None = None,
+        shaper: ToolShaper | None = None,
         skills: SkillSnapshot = NO_SKILLS,
         denied: frozenset[str] = frozenset(),
         searchable: bool = True,
         checkers: dict[str, Checker] | None = None,
         view_of: "Catalog | None" = None,
     ) -> None:
-        """A snapshot. `shaping` rewrites tools for lists; without it they are listed as they are.
+        """A snapshot. `shaper` rewrites tools for lists; without it they are listed as they are.
         `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
         tools for finding others are part of it. `checkers` are compiled schemas by the name of a
         tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
@@ -63,15 +63,15 @@ class Catalog:
         self.skills: Final = skills
         self.items: Final = tuple(sorted(prefixed_items(items, skills), key=lambda item: item.name))
         self.denied: Final = denied
-        self.shaping: Final = shaping or Shaping()
+        self.shaper: Final = shaper or ToolShaper()
         self._searchable = searchable
-        self._lookup = Lookup(self.tools, self.shaping.profiles)
+        self._lookup = Lookup(self.tools, self.shaper.profiles)
         self.lists: Final = CatalogLists(
             self.tools,
             self.items,
             servers=self.servers,
             skills=skills,
-            shaping=self.shaping,
+            shaper=self.shaper,
             lookup=self._lookup,
             searchable=searchable,
         )
@@ -103,7 +103,7 @@ class Catalog:
     def by_id(self, tool_id: str) -> Tool | None:
         return self._lookup.by_id.get(tool_id)
 
-    def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
+    def find(self, name: str, chosen: SelectedProfile | None = None) -> Tool | None:
         """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
         else the one that formerly had the name."""
         return self._lookup.find(name, chosen) or self._own_by_name.get(name)
@@ -113,7 +113,7 @@ class Catalog:
         renamed to it."""
         return self._own_by_name.get(own.name) is own and self._lookup.is_free(own.name)
 
-    def called(self, tool: Tool, chosen: Chosen) -> str:
+    def called(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
         return self._lookup.called(tool, chosen)
 
@@ -163,7 +163,7 @@ class Catalog:
         sources: Iterable[Source] | None = None,
         items: Iterable[SnapshotItem] | None = None,
         denied: frozenset[str] | None = None,
-        shaping: Shaping | None = None,
+        shaper: ToolShaper | None = None,
         is_view: bool = True,
     ) -> "Catalog":
         """The part of this catalog with `tools` alone, and with their skills; what is None stays.
@@ -173,7 +173,7 @@ class Catalog:
             tools,
             self.sources.values() if sources is None else sources,
             items=self.items if items is None else items,
-            shaping=shaping or self.shaping,
+            shaper=shaper or self.shaper,
             skills=self.skills.within({tool.id for tool in tools}),
             denied=self.denied if denied is None else denied,
             searchable=self._searchable,
@@ -187,9 +187,9 @@ class Catalog:
             tools, sources, items = members(
                 name, toolset, tools=self.tools, sources=self.sources, items=self.items
             )
-            shaping = self.shaping.limited(toolset.tool_tokens)
+            shaper = self.shaper.limited(toolset.tool_tokens)
             self._toolsets[name] = self.narrowed(
-                tools, sources=sources, items=items, shaping=shaping, is_view=False
+                tools, sources=sources, items=items, shaper=shaper, is_view=False
             )
         return self._toolsets[name]
 

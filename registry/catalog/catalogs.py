@@ -14,7 +14,7 @@ from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.events import CatalogEvents
 from registry.catalog.toolsets import unknown
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from registry.sources.store import ToolStore
 from schemas.mcp.messages import ListKind
 
@@ -32,12 +32,12 @@ _TOOLS: frozenset[ListKind] = frozenset({"tools"})
 class Catalogs:
     """Holder of the current catalog of every tenant."""
 
-    shaping = Shaping()  # default
+    shaper = ToolShaper()  # default
 
     def __init__(
         self,
         toolsets: Mapping[str, Toolset] = NO_TOOLSETS,
-        shaping: Shaping | None = None,
+        shaper: ToolShaper | None = None,
         *,
         lists_skills: bool = True,
         own: str = "",
@@ -51,7 +51,7 @@ class Catalogs:
         self._lists_skills = lists_skills
         self._own = own
         self._shows_scripts = shows_scripts
-        self.shaping = shaping or self.shaping
+        self.shaper = shaper or self.shaper
         self._fixed: dict[str, Catalog] = {}  # toolsets shared by all tenants
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
@@ -89,14 +89,14 @@ class Catalogs:
             if catalog.without_scripts is not catalog:
                 self._events.lists_changed.publish(tenant, _TOOLS)
 
-    async def reconfigure(self, toolsets: Mapping[str, Toolset], shaping: Shaping) -> None:
+    async def reconfigure(self, toolsets: Mapping[str, Toolset], shaper: ToolShaper) -> None:
         """Replace the toolsets and the shaping of lists; the tools stay."""
-        self.shaping = shaping  # also for loads that begin now
+        self.shaper = shaper  # also for loads that begin now
         async with AsyncExitStack() as loads:
             for tenant in {*self._current, *self._loading}:
                 await loads.enter_async_context(self._loading[tenant])
             catalogs = {
-                tenant: await to_thread.run_sync(_written_anew, catalog, shaping)
+                tenant: await to_thread.run_sync(_written_anew, catalog, shaper)
                 for tenant, catalog in self._current.items()
             }
             self._toolsets = toolsets
@@ -120,12 +120,12 @@ class Catalogs:
                 tools,
                 sources,
                 items=items,
-                shaping=self.shaping,
+                shaper=self.shaper,
                 skills=skills if self._lists_skills else skills.unlisted(),
                 checkers=before.checkers_for(tools) if before else None,
             )
             made = before.lists.made if before else ()
-            profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
+            profiles = [self.shaper.profiles.default, *(one.chosen for one in made)]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
         self._events.catalog_loaded.publish(tenant)
@@ -162,15 +162,15 @@ class Catalogs:
         return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
 
 
-def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
+def _written_anew(catalog: Catalog, shaper: ToolShaper) -> Catalog:
     tools = catalog.tools
     anew = Catalog(
         tools,
         catalog.sources.values(),
         items=catalog.items,
-        shaping=shaping,
+        shaper=shaper,
         skills=catalog.skills,
         checkers=catalog.checkers_for(tools),
     )
-    anew.lists.prepare([shaping.profiles.default])
+    anew.lists.prepare([shaper.profiles.default])
     return anew

@@ -17,8 +17,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from registry.catalog.lookup import Lookup
 from registry.display.budgets import LEVELS, tokens
 from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
-from registry.display.profiles import Chosen
-from registry.display.shapes import Shaping, Shown, for_objects, shown_names
+from registry.display.profiles import SelectedProfile
+from registry.display.shapes import Shown, ToolShaper, for_objects, shown_names
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
 from schemas.binding import Does
 from schemas.mcp.messages import ListKind
@@ -194,20 +194,20 @@ RelaysTasks = Callable[[Tool], bool]
 
 
 class ToolList:
-    """The tools of one profile, encoded lazily; `Shaping` caches what takes long."""
+    """The tools of one profile, encoded lazily; `ToolShaper` caches what takes long."""
 
     def __init__(
         self,
         tools: Sequence[Tool],
-        shaping: Shaping,
+        shaper: ToolShaper,
         *,
-        chosen: Chosen,
+        chosen: SelectedProfile,
         relays_tasks: RelaysTasks,
     ) -> None:
         """`tools` are ordered by name."""
         self.chosen = chosen
         self._tools = tools
-        self._shaping = shaping
+        self._shaper = shaper
         self._relays_tasks = relays_tasks
         self.names = shown_names([tool.name for tool in tools], chosen)
         self.level, shown, self.costs = self._fitting()
@@ -248,11 +248,11 @@ class ToolList:
     def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
         """The first level at which the list is within its budget, all tools at that level, and the
         tokens of each listed tool, by its name in the catalog."""
-        budgets = self._shaping.budgets
+        budgets = self._shaper.budgets
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
             shown = [
-                self._shaping.shown(one, self.chosen, level, DESCRIBER.name) for one in self._tools
+                self._shaper.shown(one, self.chosen, level, DESCRIBER.name) for one in self._tools
             ]
             costs = {
                 one.tool.name: tokens(self._entry(one.tool, V2026_07_28))
@@ -265,12 +265,12 @@ class ToolList:
 
     def _with_own(self, listed: list[Tool]) -> list[Tool]:
         """`listed` with describe_tool, where the settings want it."""
-        budgets = self._shaping.budgets
+        budgets = self._shaper.budgets
         if budgets is None or budgets.describe == "never":
             return listed
         if budgets.describe == "auto" and not self.shortened:
             return listed
-        own = self._shaping.shown(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
+        own = self._shaper.shown(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
         return sorted([*listed, own], key=lambda tool: tool.name)
 
     def _encoded(self, revision: Revision) -> list[bytes]:
@@ -283,16 +283,16 @@ class ToolList:
 
     def _report(self) -> None:
         """Log what deviates from the settings."""
-        budgets, facts = self._shaping.budgets, {"profile": self.chosen.name}
+        budgets, facts = self._shaper.budgets, {"profile": self.chosen.name}
         if self.level and budgets:
             within = self.tokens <= budgets.catalog_tokens
             event = "catalog_shortened" if within else "catalog_over_budget"
             limits = {"tokens": self.tokens, "limit": budgets.catalog_tokens, "level": self.level}
-            self._shaping.warn(event, facts | limits)
+            self._shaper.warn(event, facts | limits)
         if self.left_out:
             name, reason = next(iter(self.left_out.items()))
             more = {"tool": name, "reason": reason, "tools": len(self.left_out)}
-            self._shaping.warn("tools_left_out", facts | more)
+            self._shaper.warn("tools_left_out", facts | more)
 
 
 def searchable_text(tool: Tool, shown: str = "") -> str:
@@ -309,14 +309,14 @@ class ShortList:
         self,
         tools: Sequence[Tool],
         called: Mapping[str, str],
-        shaping: Shaping,
+        shaper: ToolShaper,
         *,
-        chosen: Chosen,
+        chosen: SelectedProfile,
         relays_tasks: RelaysTasks,
     ) -> None:
         """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
-        each = (shaping.shown(tool, chosen, 0, describer) for tool in tools)
+        each = (shaper.shown(tool, chosen, 0, describer) for tool in tools)
         listed = [one.tool for one in each if one.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)
         self._called = called
@@ -347,7 +347,7 @@ class CatalogLists:
         *,
         servers: Mapping[str, ServerFacts],
         skills: SkillSnapshot,
-        shaping: Shaping,
+        shaper: ToolShaper,
         lookup: Lookup,
         searchable: bool,
     ) -> None:
@@ -357,7 +357,7 @@ class CatalogLists:
         self._items = items
         self._servers = servers
         self._skills = skills
-        self._shaping = shaping
+        self._shaper = shaper
         self._lookup = lookup
         self._searchable = searchable
         self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
@@ -371,32 +371,36 @@ class CatalogLists:
             return {}
         sources = {tool.source for tool in self._tools if tool.source}
         return own_tools(
-            sources, skills=bool(self._skills), limit_maximum=self._shaping.search_limit
+            sources, skills=bool(self._skills), limit_maximum=self._shaper.search_limit
         )
 
     def page(
-        self, revision: Revision, after: str | None, limit: int, chosen: Chosen | None = None
+        self,
+        revision: Revision,
+        after: str | None,
+        limit: int,
+        chosen: SelectedProfile | None = None,
     ) -> Page:
         """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
         return self.tools(chosen).page(revision, after, limit)
 
-    def tools(self, chosen: Chosen | None = None) -> ToolList:
+    def tools(self, chosen: SelectedProfile | None = None) -> ToolList:
         """The tools as a profile shows them; None: the profile of the settings."""
-        chosen = chosen or self._shaping.profiles.default
+        chosen = chosen or self._shaper.profiles.default
         made = self._tool_lists.get(chosen.name)
         if made is None:
             made = ToolList(
-                self._tools, self._shaping, chosen=chosen, relays_tasks=self._relays_tasks
+                self._tools, self._shaper, chosen=chosen, relays_tasks=self._relays_tasks
             )
             self._tool_lists.put(chosen.name, made)
         return made
 
     def short(
-        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
+        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: SelectedProfile | None = None
     ) -> ShortList:
         """The list of the gateway's own tools for `does`, and of `more`, which are in this
         catalog."""
-        chosen = chosen or self._shaping.profiles.default
+        chosen = chosen or self._shaper.profiles.default
         key = (chosen.name, *does, *(tool.id for tool in more))
         made = self._short_lists.get(key)
         if made is None:
@@ -404,7 +408,7 @@ class CatalogLists:
             made = ShortList(
                 [*own, *more],
                 {tool.name: self._lookup.called(tool, chosen) for tool in more},
-                self._shaping,
+                self._shaper,
                 chosen=chosen,
                 relays_tasks=self._relays_tasks,
             )
@@ -416,11 +420,11 @@ class CatalogLists:
         """The lists of tools that are cached."""
         return self._tool_lists.values()
 
-    def is_cached(self, chosen: Chosen) -> bool:
+    def is_cached(self, chosen: SelectedProfile) -> bool:
         """Whether the list of a profile is cached."""
         return self._tool_lists.get(chosen.name) is not None or not self._tools
 
-    def prepare(self, profiles: Iterable[Chosen]) -> None:
+    def prepare(self, profiles: Iterable[SelectedProfile]) -> None:
         """Build lists ahead; in a thread, as it takes time proportional to the tools."""
         for chosen in profiles:
             self.tools(chosen)

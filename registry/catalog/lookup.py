@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from registry.display.profiles import Chosen, Profiles
+from registry.display.profiles import Profiles, SelectedProfile
 from registry.display.shapes import shown_names
 from schemas.tool import Tool
 
@@ -92,7 +92,7 @@ class Lookup:
         """The tool of this name; else the one that formerly had it."""
         return self.by_name.get(name) or self._by_alias.get(name)
 
-    def find(self, name: str, chosen: Chosen | None) -> Tool | None:
+    def find(self, name: str, chosen: SelectedProfile | None) -> Tool | None:
         """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
         else the one that formerly had the name."""
         if name in self.by_name:
@@ -113,17 +113,17 @@ class Lookup:
         """Whether no tool has the name, or formerly had it, in any profile."""
         return name not in self._shown and self.get(name) is None
 
-    def called(self, tool: Tool, chosen: Chosen) -> str:
+    def called(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
         return self._renamed_by(chosen).get(tool.name, tool.name)
 
-    def _renamed_by(self, chosen: Chosen) -> Mapping[str, str]:
+    def _renamed_by(self, chosen: SelectedProfile) -> Mapping[str, str]:
         """Names in a profile, by names in the catalog."""
         if chosen.name not in self._renamed:
             self._renamed[chosen.name] = shown_names(list(self.by_name), chosen)
         return self._renamed[chosen.name]
 
-    def _originals_of(self, chosen: Chosen) -> Mapping[str, str]:
+    def _originals_of(self, chosen: SelectedProfile) -> Mapping[str, str]:
         """Names in the catalog, by names in a profile."""
         if chosen.name not in self._originals:
             names = self._renamed_by(chosen)

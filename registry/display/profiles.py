@@ -111,8 +111,8 @@ BUILT_IN: Mapping[str, Profile] = {
 }
 
 
-class Chosen(Struct, frozen=True):
-    """A profile and its name."""
+class SelectedProfile(Struct, frozen=True):
+    """Profile selected for a client, by name."""
 
     name: str
     profile: Profile
@@ -125,7 +125,7 @@ class Chosen(Struct, frozen=True):
         return max(self.profile.name_limit - len(self.prefix), SHORTEST_NAME)
 
 
-UNCHANGED = Chosen(PLAIN, Profile())
+UNCHANGED = SelectedProfile(PLAIN, Profile())
 
 
 class Profiles:
@@ -137,7 +137,7 @@ class Profiles:
         tool_tokens: Mapping[str, int] = wanted.tool_tokens if wanted else {}
         every = {**own, **{name: one for name, one in BUILT_IN.items() if name not in own}}
         self._chosen = {
-            name: Chosen(
+            name: SelectedProfile(
                 name, one, one.name_prefix.replace("{server}", server), tool_tokens.get(name)
             )
             for name, one in every.items()
@@ -148,18 +148,18 @@ class Profiles:
         self.default = self._chosen.get(default, UNCHANGED)
         self._of_client = lru_cache(CACHED_CLIENTS)(self._matching)
 
-    def __iter__(self) -> Iterator[Chosen]:
+    def __iter__(self) -> Iterator[SelectedProfile]:
         return iter(self._chosen.values())
 
-    def named(self, name: str) -> Chosen | None:
+    def named(self, name: str) -> SelectedProfile | None:
         return self._chosen.get(name)
 
-    def of(self, client: object) -> Chosen:
+    def of(self, client: object) -> SelectedProfile:
         """The profile of a client by the name that it reports; the default without one."""
         if not self._auto or not isinstance(client, str):
             return self.default
         return self._of_client(client[:CLIENT_LENGTH])
 
-    def _matching(self, client: str) -> Chosen:
+    def _matching(self, client: str) -> SelectedProfile:
         found = (chosen for clients, chosen in self._clients if clients.match(client))
         return next(found, self.default)

@@ -1,4 +1,4 @@
-"""Shaping: tools as lists show them, within the budgets and the client's profile.
+"""Shaper of tools: definitions as lists show them, within the budgets and the client's profile.
 
 Arguments are checked against the whole input schema, however it is shown. Each tool is shaped once
 per profile, whichever catalogs it is in.
@@ -23,7 +23,7 @@ from msgspec import Raw
 from config.settings import Budgets
 from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from registry.display.outlines import Fold, trimmed
-from registry.display.profiles import UNCHANGED, Chosen, Profiles
+from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
 from registry.display.rewrites import Inexpressible, rewrites_schemas, rewritten
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
@@ -153,7 +153,7 @@ class Shown:
     left_out: str | None = None  # why the profile cannot express it
 
 
-class Shaping:
+class ToolShaper:
     def __init__(
         self,
         budgets: Budgets | None = None,
@@ -167,7 +167,7 @@ class Shaping:
         argument that selects the members of an answer; that of search_tools has `search_limit` as
         its maximum. `tool_tokens`: a toolset's own."""
         self._tool_tokens = tool_tokens
-        self._of_toolsets: dict[int, Shaping] = {}
+        self._of_toolsets: dict[int, ToolShaper] = {}
         self._fields = fields
         self.search_limit = search_limit
         self.budgets = budgets
@@ -175,7 +175,7 @@ class Shaping:
         self._kept: Memo[tuple[str, str, int, str], Shown] = Memo(KEPT)
         self._warned: set[tuple[str, str]] = set()
 
-    def shown(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
+    def shown(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> Shown:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
         the name of describe_tool there."""
         if self.budgets is None and chosen == UNCHANGED:
@@ -185,13 +185,13 @@ class Shaping:
         )
         return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
 
-    def limited(self, tool_tokens: int | None) -> "Shaping":
+    def limited(self, tool_tokens: int | None) -> "ToolShaper":
         """A copy for a toolset with its own tokens per tool; None: unchanged."""
         if tool_tokens is None or self.budgets is None:
             return self
         found = self._of_toolsets.get(tool_tokens)
         if found is None:
-            found = Shaping(
+            found = ToolShaper(
                 self.budgets,
                 self.profiles,
                 self._fields,
@@ -201,12 +201,12 @@ class Shaping:
             self._of_toolsets[tool_tokens] = found
         return found
 
-    def _tokens_limit(self, chosen: Chosen) -> int | None:
+    def _tokens_limit(self, chosen: SelectedProfile) -> int | None:
         """Tokens per tool of its toolset and the client's profile; None: the default."""
         wanted = (self._tool_tokens, chosen.tool_tokens)
         return min((one for one in wanted if one is not None), default=None)
 
-    def within(self, tool: Tool, chosen: Chosen, limit: int, describer: str) -> Shown:
+    def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> Shown:
         """The tool in about `limit` tokens, without its output schema and mirrored headers; for an
         answer."""
         limits = limits_of(limit, self.budgets)
@@ -223,7 +223,11 @@ class Shaping:
             log.warning(event, extra=dict(facts))
 
     def _made(
-        self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: TextLimits | None
+        self,
+        key: tuple[str, str, int, str],
+        tool: Tool,
+        chosen: SelectedProfile,
+        limits: TextLimits | None,
     ) -> Shown:
         """The cached shape of a tool, made on first use; the key ends with the name of
         describe_tool."""
@@ -235,7 +239,7 @@ class Shaping:
         return replace(shown, tool=replace(shown.tool, name=tool.name))
 
     def _shaped(
-        self, tool: Tool, chosen: Chosen, limits: TextLimits | None, describer: str
+        self, tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, describer: str
     ) -> Shown:
         whole = tool
         description = shorten(tool.description, limits.description) if limits else tool.description
@@ -260,7 +264,7 @@ class Shaping:
         return not (self.budgets and self.budgets.output_schemas) or whole > limits.tool
 
 
-def shown_names(names: Sequence[str], chosen: Chosen) -> Mapping[str, str]:
+def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, str]:
     """Names that a profile changes, by their original names. A name depends on others only where
     they collide; then on the order of the names."""
     limit, letter = chosen.name_limit, chosen.profile.name_letter
@@ -293,7 +297,7 @@ def _with_fields(raw: Raw) -> Raw:
 
 
 def _schema_of(
-    tool: Tool, chosen: Chosen, limits: TextLimits | None, more: str
+    tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, more: str
 ) -> tuple[Raw, bool]:
     """The input schema, and whether it is shortened. Raises Inexpressible."""
     raw, profile = tool.input_schema, chosen.profile
@@ -324,7 +328,7 @@ def _schema_of(
 
 
 def _written(
-    whole: Json, chosen: Chosen, left: int | None, limits: TextLimits | None, *, more: str
+    whole: Json, chosen: SelectedProfile, left: int | None, limits: TextLimits | None, *, more: str
 ) -> tuple[Raw, bool]:
     profile, schema, shortened = chosen.profile, whole, False
     if left is not None:
@@ -368,8 +372,8 @@ class Fitted:
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     tokens: int  # of all tools together
-    shaping: Shaping
-    chosen: Chosen
+    shaper: ToolShaper
+    chosen: SelectedProfile
     describer: str  # name of the tool that describes what is left out
 
     def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
@@ -416,7 +420,7 @@ class Ceiling:
 
     def _entry(self, one: ListedTool, limit: int) -> Json | None:
         """The tool in about `limit` tokens; None: the client's profile cannot express it."""
-        shown = self.shaping.within(one.tool, self.chosen, limit, self.describer)
+        shown = self.shaper.within(one.tool, self.chosen, limit, self.describer)
         if shown.left_out is not None:
             return None
         return {

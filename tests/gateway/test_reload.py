@@ -201,7 +201,7 @@ async def test_guardrails_and_profiles_change(settings: Settings) -> None:
         assert (await called(client, "listPets"))["result"]["heard"]["path"] == "/pets"
         await client.gateway.reconfigure(changed)
         assert (await called(client, "listPets"))["result"]["heard"].get("path") != "/pets"
-        assert client.gateway.catalogs.shaping.profiles.default.name == "short"
+        assert client.gateway.catalogs.shaper.profiles.default.name == "short"
         assert await listed(client, "/mcp?profile=short") == await listed(client)
 
 

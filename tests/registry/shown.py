@@ -10,7 +10,7 @@ from config.load import load
 from config.settings import Budgets
 from registry.catalog.catalog import Catalog
 from registry.display.profiles import Profiles
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from schemas.binding import OpenAPIBinding
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Annotations, Tool
@@ -38,14 +38,14 @@ def described(name: str, schema: Json | None = None, **fields: Any) -> Tool:
     )
 
 
-def shaping(**budgets: Any) -> Shaping:
+def shaper(**budgets: Any) -> ToolShaper:
     """With the default settings, but for these budgets."""
     changed: Budgets = replace(SETTINGS.budgets, **budgets)
-    return Shaping(changed, Profiles(SETTINGS.profiles))
+    return ToolShaper(changed, Profiles(SETTINGS.profiles))
 
 
-def listed(catalog: Catalog, profile: str = "plain", rules: Shaping | None = None) -> list[Json]:
+def listed(catalog: Catalog, profile: str = "plain", rules: ToolShaper | None = None) -> list[Json]:
     """What a client of the profile sees."""
-    chosen = (rules or shaping()).profiles.named(profile)
+    chosen = (rules or shaper()).profiles.named(profile)
     entries: list[Json] = decode(catalog.lists.page(V2026_07_28, None, 1000, chosen).entries)
     return entries

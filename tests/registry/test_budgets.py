@@ -9,10 +9,10 @@ from msgspec.json import decode, encode
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from schemas.binding import HybridBinding, McpBinding, Mirrored
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
-from tests.registry.shown import described, listed, shaping
+from tests.registry.shown import described, listed, shaper
 
 SENTENCE = "It does one thing and no other. "
 STRINGS = {f"field_{number}": {"type": "string", "description": SENTENCE} for number in range(40)}
@@ -40,7 +40,7 @@ def test_a_token_is_four_characters(text: str | bytes, expected: int) -> None:
 
 def test_a_large_tool_is_shown_within_the_ceiling_and_a_small_one_as_it_is() -> None:
     small = described("small", {"type": "object", "properties": {"a": {"type": "string"}}})
-    catalog = Catalog([described("large", DEEP), small], shaping=shaping(tool_tokens=1000))
+    catalog = Catalog([described("large", DEEP), small], shaper=shaper(tool_tokens=1000))
     own, large, other = listed(catalog)
     assert own["name"] == "describe_tool"
     assert cost(large) <= 1000
@@ -64,22 +64,22 @@ ODD = {
 
 
 def test_a_schema_that_fits_keeps_every_keyword() -> None:
-    [shown] = listed(Catalog([described("odd", ODD)], shaping=shaping(tool_tokens=1000)))
+    [shown] = listed(Catalog([described("odd", ODD)], shaper=shaper(tool_tokens=1000)))
     assert shown["inputSchema"] == ODD
 
 
 def test_of_a_schema_that_fits_only_texts_get_shorter() -> None:
     texts = {"type": "string", "description": SENTENCE * 20}
     schema = {**ODD, "dependentSchemas": {"kind": {"properties": {"x": texts}}}}
-    rules = shaping(tool_tokens=1000, argument_characters=200, describe="never")
-    [shown] = listed(Catalog([described("odd", schema)], shaping=rules))
+    rules = shaper(tool_tokens=1000, argument_characters=200, describe="never")
+    [shown] = listed(Catalog([described("odd", schema)], shaper=rules))
     short = {"type": "string", "description": f"{SENTENCE * 6}…"}
     expected = {**ODD, "dependentSchemas": {"kind": {"properties": {"x": short}}}}
     assert shown["inputSchema"] == expected
 
 
 def test_the_catalog_keeps_the_whole_schema_for_its_checks() -> None:
-    catalog = Catalog([described("large", DEEP)], shaping=shaping(tool_tokens=300))
+    catalog = Catalog([described("large", DEEP)], shaper=shaper(tool_tokens=300))
     tool = catalog.get("large")
     assert tool is not None
     assert catalog.checker(tool).explain({"id": "x", "part_3": {"field_1": 5}})
@@ -91,8 +91,8 @@ def test_the_catalog_keeps_the_whole_schema_for_its_checks() -> None:
 
 def test_output_schemas_are_shown_when_settings_say_so() -> None:
     tools = [described("a", output=OUTPUT)]
-    [without] = listed(Catalog(tools, shaping=shaping()))
-    [with_it] = listed(Catalog(tools, shaping=shaping(output_schemas=True)))
+    [without] = listed(Catalog(tools, shaper=shaper()))
+    [with_it] = listed(Catalog(tools, shaper=shaper(output_schemas=True)))
     assert "outputSchema" not in without
     assert with_it["outputSchema"] == OUTPUT
 
@@ -100,13 +100,13 @@ def test_output_schemas_are_shown_when_settings_say_so() -> None:
 @pytest.mark.parametrize("binding", [McpBinding("own"), HybridBinding("h/s/a/1")], ids=repr)
 def test_output_schemas_of_other_servers_are_always_shown(binding: Any) -> None:
     tool = described("a", output=OUTPUT, binding=binding)
-    [shown] = listed(Catalog([tool], shaping=shaping()))
+    [shown] = listed(Catalog([tool], shaper=shaper()))
     assert shown["outputSchema"] == OUTPUT
 
 
 def test_a_long_description_ends_with_a_sentence() -> None:
     tool = described("a", description=SENTENCE * 100)
-    shown = listed(Catalog([tool], shaping=shaping(description_characters=100)))[0]
+    shown = listed(Catalog([tool], shaper=shaper(description_characters=100)))[0]
     assert shown["description"] == f"{SENTENCE * 3}…"
 
 
@@ -114,18 +114,18 @@ def test_a_long_description_ends_with_a_sentence() -> None:
     ("describe", "small", "large"), [("auto", 1, 2), ("always", 2, 2), ("never", 1, 1)]
 )
 def test_describe_tool_is_listed_where_it_is_wanted(describe: str, small: int, large: int) -> None:
-    rules = shaping(describe=describe, tool_tokens=500)
-    assert len(listed(Catalog([described("a")], shaping=rules))) == small
-    assert len(listed(Catalog([described("a", DEEP)], shaping=rules))) == large
+    rules = shaper(describe=describe, tool_tokens=500)
+    assert len(listed(Catalog([described("a")], shaper=rules))) == small
+    assert len(listed(Catalog([described("a", DEEP)], shaper=rules))) == large
 
 
 def test_a_catalog_over_its_budget_is_shortened_evenly(caplog: pytest.LogCaptureFixture) -> None:
     tools = [
         described(f"tool_{n:02}", DEEP, description=f"{n}. {SENTENCE * 20}") for n in range(20)
     ]
-    whole = Catalog(tools, shaping=shaping(tool_tokens=2000)).lists.tools()
-    rules = shaping(tool_tokens=2000, catalog_tokens=whole.tokens // 3)
-    made = Catalog(tools, shaping=rules).lists.tools()
+    whole = Catalog(tools, shaper=shaper(tool_tokens=2000)).lists.tools()
+    rules = shaper(tool_tokens=2000, catalog_tokens=whole.tokens // 3)
+    made = Catalog(tools, shaper=rules).lists.tools()
     assert made.tokens <= whole.tokens // 3
     assert made.level > 0
     assert max(made.costs.values()) - min(made.costs.values()) < 20
@@ -136,23 +136,23 @@ def test_a_catalog_that_cannot_be_shortened_enough_is_listed_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tools = [described(f"tool_{n:03}", DEEP) for n in range(50)]
-    rules = shaping(catalog_tokens=100)
-    assert len(listed(Catalog(tools, shaping=rules))) == 51
-    Catalog(tools, shaping=rules).lists.tools()
+    rules = shaper(catalog_tokens=100)
+    assert len(listed(Catalog(tools, shaper=rules))) == 51
+    Catalog(tools, shaper=rules).lists.tools()
     assert [record.msg for record in caplog.records] == ["catalog_over_budget"]
 
 
 def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
     tools = [described(f"tool_{n}", DEEP, description=SENTENCE * n) for n in range(9)]
-    rules = shaping(tool_tokens=400, catalog_tokens=3000)
-    catalogs = [Catalog(order, shaping=rules) for order in (tools, tools[::-1])]
+    rules = shaper(tool_tokens=400, catalog_tokens=3000)
+    catalogs = [Catalog(order, shaper=rules) for order in (tools, tools[::-1])]
     first, second = (bytes(one.lists.page(V2026_07_28, None, 99).entries) for one in catalogs)
     assert first == second
 
 
 def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
-    rules, tools = shaping(tool_tokens=300), [described("large", DEEP)]
-    first, second = (Catalog(tools, shaping=rules).lists.tools() for _ in range(2))
+    rules, tools = shaper(tool_tokens=300), [described("large", DEEP)]
+    first, second = (Catalog(tools, shaper=rules).lists.tools() for _ in range(2))
     shown = [rules.shown(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
     assert shown[0] is shown[1]
 
@@ -160,7 +160,7 @@ def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
 def test_arguments_that_headers_repeat_are_never_folded() -> None:
     binding = McpBinding("own", mirrored=(Mirrored(("part_1", "field_1"), "field"),))
     tool = described("a", DEEP, binding=binding)
-    [shown] = listed(Catalog([tool], shaping=shaping(tool_tokens=300)))
+    [shown] = listed(Catalog([tool], shaper=shaper(tool_tokens=300)))
     assert shown["inputSchema"] == DEEP
 
 
@@ -172,7 +172,7 @@ def test_without_budgets_tools_are_shown_as_they_are() -> None:
 
 def test_pages_go_on_behind_the_gateways_own_tool() -> None:
     tools = [described(f"{letter}_tool", DEEP) for letter in "abdez"]
-    catalog = Catalog(tools, shaping=shaping(tool_tokens=300))
+    catalog = Catalog(tools, shaper=shaper(tool_tokens=300))
     names: list[str] = []
     after = None
     while True:
@@ -186,7 +186,7 @@ def test_pages_go_on_behind_the_gateways_own_tool() -> None:
 
 def test_the_rules_of_one_catalog_hold_in_its_toolsets_too() -> None:
     catalog = Catalog(
-        [described("large", DEEP), described("small")], shaping=shaping(tool_tokens=300)
+        [described("large", DEEP), described("small")], shaper=shaper(tool_tokens=300)
     )
     part = catalog.toolset("some", Toolset(include=("small",)))
     assert [entry["name"] for entry in listed(part)] == ["small"]
@@ -196,12 +196,12 @@ def test_the_rules_of_one_catalog_hold_in_its_toolsets_too() -> None:
 
 
 def test_the_argument_that_picks_members_of_the_answer_can_be_shown() -> None:
-    rules = shaping()
-    rules = Shaping(rules.budgets, rules.profiles, fields=True)
+    rules = shaper()
+    rules = ToolShaper(rules.budgets, rules.profiles, fields=True)
     own = {"type": "object", "properties": {"_fields": {"type": "integer"}}}
     tools = [described("a"), described("b", own), described("c", binding=McpBinding("c"))]
     shown = [
-        one["inputSchema"].get("properties", {}) for one in listed(Catalog(tools, shaping=rules))
+        one["inputSchema"].get("properties", {}) for one in listed(Catalog(tools, shaper=rules))
     ]
     assert shown[0]["_fields"]["type"] == "array"
     assert shown[1:] == [{"_fields": {"type": "integer"}}, {}]
@@ -209,4 +209,4 @@ def test_the_argument_that_picks_members_of_the_answer_can_be_shown() -> None:
 
 def test_plain_shaping_leaves_tools_alone() -> None:
     tool = described("a", DEEP)
-    assert Shaping().shown(tool, Shaping().profiles.default, 0, "x").tool is tool
+    assert ToolShaper().shown(tool, ToolShaper().profiles.default, 0, "x").tool is tool

@@ -11,7 +11,7 @@ from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Skill, SkillSnapshot
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
-from tests.registry.shown import described, shaping
+from tests.registry.shown import described, shaper
 
 SHOP = (
     described("createOrder", description="Orders food for a PET."),
@@ -62,8 +62,8 @@ def test_their_schemas_check_what_they_say() -> None:
 
 
 def test_a_list_of_them_costs_little_for_every_profile() -> None:
-    rules = shaping()
-    catalog = Catalog([described(f"t{n}") for n in range(50)], shaping=rules)
+    rules = shaper()
+    catalog = Catalog([described(f"t{n}") for n in range(50)], shaper=rules)
     for chosen in rules.profiles:
         for revision in (V2024_11_05, V2026_07_28):
             page = catalog.lists.short(DISCLOSURE_TOOLS, (), chosen).page(revision, None, 100)
@@ -90,13 +90,13 @@ def test_a_list_of_them_costs_little_for_every_profile() -> None:
     ids=str,
 )
 def test_a_list_is_filtered_by_texts_that_tools_contain(texts: list[str], found: list[str]) -> None:
-    tools = Catalog(SHOP, shaping=shaping()).lists.tools()
+    tools = Catalog(SHOP, shaper=shaper()).lists.tools()
     page = tools.matching(texts, V2026_07_28, None, 100)
     assert [one["name"] for one in decode(page.entries)] == found
 
 
 def test_a_filtered_list_goes_on_where_a_page_ended() -> None:
-    tools = Catalog(SHOP, shaping=shaping()).lists.tools()
+    tools = Catalog(SHOP, shaper=shaper()).lists.tools()
     seen, after = [], None
     for _ in SHOP:
         page = tools.matching(["api"], V2026_07_28, after, 1)

@@ -13,9 +13,9 @@ from registry.display.shapes import Ceiling, Fitted, ListedTool
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import encode
 from tests.registry.anyschema import schemas
-from tests.registry.shown import described, shaping
+from tests.registry.shown import described, shaper
 
-SHAPING = shaping()
+SHAPING = shaper()
 SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 HUGE = {
     "type": "object",

@@ -18,7 +18,7 @@ from registry.display.rewrites import Inexpressible, rewritten
 from registry.display.shapes import shown_names
 from schemas.tool import Tool
 from tests.registry.anyschema import instances, schemas
-from tests.registry.shown import SETTINGS, described, listed, shaping
+from tests.registry.shown import SETTINGS, described, listed, shaper
 
 MORE = "Call describe_tool for all."
 REWRITING = [name for name in BUILT_IN if name != PLAIN]
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 def written(schema: Json, name: str) -> Json:
     """As the catalog has it written for clients of the profile."""
-    [shown] = [one for one in listed(Catalog([described("t", schema)], shaping=shaping()), name)
+    [shown] = [one for one in listed(Catalog([described("t", schema)], shaper=shaper()), name)
                if one["name"] == "t"]  # fmt: skip
     found: Json = shown["inputSchema"]
     return found
@@ -228,7 +228,7 @@ def test_an_argument_with_an_illegal_name_is_left_out_if_nobody_needs_it() -> No
 
 def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
     schema = arguments(**{"a b": {"type": "string"}}) | {"required": ["a b"]}
-    catalog = Catalog([described("bad", schema), described("good")], shaping=shaping())
+    catalog = Catalog([described("bad", schema), described("good")], shaper=shaper())
     assert [one["name"] for one in listed(catalog, "claude")] == ["good"]
     assert [one["name"] for one in listed(catalog)] == ["bad", "good"]
     [record] = [one for one in caplog.records if one.msg == "tools_left_out"]
@@ -247,21 +247,21 @@ def test_a_schema_that_is_nested_beyond_reason_fails_nobody_else() -> None:
     raw = text % (b'{"items":' * 3000 + b"{}" + b"}" * 3000)
     tool = described("deep")
     object.__setattr__(tool, "input_schema", type(tool.input_schema)(raw))
-    catalog = Catalog([tool, described("good")], shaping=shaping())
+    catalog = Catalog([tool, described("good")], shaper=shaper())
     for name in BUILT_IN:
         assert "good" in [one["name"] for one in listed(catalog, name)]
 
 
 def test_every_tool_has_a_description_where_one_is_needed() -> None:
     tools = [described("a"), described("b", title="Bee"), described("c", description="See")]
-    shown = listed(Catalog(tools, shaping=shaping()), "bedrock")
+    shown = listed(Catalog(tools, shaper=shaper()), "bedrock")
     assert [one["description"] for one in shown] == ["a", "Bee", "See"]
 
 
 def test_names_leave_room_for_what_the_client_puts_in_front() -> None:
     name = "a_tool_with_a_name_of_exactly_sixty_four_characters_in_all_so_it"
-    rules = shaping()
-    catalog = Catalog([described(name), described("short")], shaping=rules)
+    rules = shaper()
+    catalog = Catalog([described(name), described("short")], shaper=rules)
     for chosen in rules.profiles:
         shown = [one["name"] for one in listed(catalog, chosen.name)]
         assert all(len(chosen.prefix + one) <= chosen.profile.name_limit for one in shown)
@@ -294,7 +294,7 @@ def test_names_begin_with_a_letter_where_they_must() -> None:
 
 
 def test_a_list_for_a_profile_is_written_once() -> None:
-    catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaping=shaping())
+    catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
     assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
     assert [one.chosen.name for one in catalog.lists.made] == ["gemini"]
 
@@ -317,7 +317,7 @@ def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -
     ],
 )
 def test_a_tool_of_the_gateway_gives_way_to_others_of_its_name(tool: Tool, free: bool) -> None:
-    catalog = Catalog([tool], shaping=shaping())
+    catalog = Catalog([tool], shaper=shaper())
     own = next(one for one in catalog.own.values() if one.name == "search_tools")
     assert catalog.finds_always(own) is free
     assert (catalog.find("search_tools") is own) is free

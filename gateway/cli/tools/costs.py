@@ -10,8 +10,8 @@ from gateway.cli.doctor.checks import Check
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import ToolList
 from registry.display.budgets import tokens
-from registry.display.profiles import Chosen, Profiles
-from registry.display.shapes import Shaping
+from registry.display.profiles import Profiles, SelectedProfile
+from registry.display.shapes import ToolShaper
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
@@ -22,8 +22,8 @@ LARGE = 100_000  # tokens of a list; half of the largest context windows in 2026
 
 def listed(settings: Settings, tools: Sequence[Tool], profile: str | None = None) -> ToolList:
     """The tool list as clients of the profile get it."""
-    shaping = Shaping(settings.budgets, Profiles(settings.profiles))
-    return Catalog(tools, shaping=shaping).lists.tools(_chosen(shaping.profiles, profile))
+    shaper = ToolShaper(settings.budgets, Profiles(settings.profiles))
+    return Catalog(tools, shaper=shaper).lists.tools(_chosen(shaper.profiles, profile))
 
 
 def print_costs(
@@ -82,7 +82,7 @@ def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
             yield Check("lists", "warning", f"{text}; see {hint}")
 
 
-def _chosen(profiles: Profiles, name: str | None) -> Chosen:
+def _chosen(profiles: Profiles, name: str | None) -> SelectedProfile:
     if name is None:
         return profiles.default
     chosen = profiles.named(name)

@@ -22,7 +22,7 @@ from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.profiles import Chosen
+from registry.display.profiles import SelectedProfile
 from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import first_sentence, shorten
 from registry.embedding.kinds import SKILL
@@ -204,7 +204,7 @@ class UseSkill:
         raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
 
     async def _use(
-        self, session: Session, skill: Skill, catalog: Catalog, chosen: Chosen
+        self, session: Session, skill: Skill, catalog: Catalog, chosen: SelectedProfile
     ) -> list[str]:
         """Add the skill's tools to the session's tool list and notify the client; returns the
         skills, old or new, whose tools do not fit into the list."""
@@ -219,7 +219,11 @@ class UseSkill:
         return [name for name in names if name not in kept]
 
     def _about(
-        self, found: GrantedTools, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+        self,
+        found: GrantedTools,
+        catalog: Catalog,
+        chosen: SelectedProfile,
+        unlisted: Sequence[str],
     ) -> Json:
         """`unlisted`: skills whose tools are not in the client's list."""
         skill, told = found.skill, dict[str, Any]()
@@ -240,9 +244,13 @@ class UseSkill:
         return told
 
     def _tools(
-        self, found: GrantedTools, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+        self,
+        found: GrantedTools,
+        catalog: Catalog,
+        chosen: SelectedProfile,
+        unlisted: Sequence[str],
     ) -> Json:
-        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, DESCRIBES)
+        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(replace(tool, name=catalog.called(tool, chosen)), {})
             for tool in found.tools.values()

@@ -15,14 +15,14 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens
 from registry.display.profiles import BUILT_IN
-from registry.display.shapes import Shaping
+from registry.display.shapes import ToolShaper
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import TextContent, Tool
 from tests.registry.anyschema import NAMES, schemas
-from tests.registry.shown import described, shaping
+from tests.registry.shown import described, shaper
 
-RULES = shaping()
+RULES = shaper()
 SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 HUGE = {
     "type": "object",
@@ -34,8 +34,8 @@ HUGE = {
 
 
 class Held(Catalogs):
-    def __init__(self, catalog: Catalog, shaping: Shaping) -> None:
-        super().__init__({}, shaping)
+    def __init__(self, catalog: Catalog, shaper: ToolShaper) -> None:
+        super().__init__({}, shaper)
         self._catalog = catalog
 
     def of(self, _tenant: str, _toolset: str | None = None) -> Catalog:
@@ -43,7 +43,7 @@ class Held(Catalogs):
 
 
 def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any) -> Any:
-    catalog = Catalog(tools, shaping=RULES)
+    catalog = Catalog(tools, shaper=RULES)
     lists = Lists(
         Held(catalog, RULES),
         page_size=9,

@@ -30,7 +30,7 @@ from schemas.binding import HybridBinding
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
 from schemas.tool import TextContent, ToolResult
-from tests.registry.shown import described, shaping
+from tests.registry.shown import described, shaper
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ class Searches:
 
 class Held(Catalogs):
     def __init__(self, catalog: Catalog) -> None:
-        super().__init__(TOOLSETS, shaping())
+        super().__init__(TOOLSETS, shaper())
         self._catalog = catalog
 
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
@@ -72,7 +72,7 @@ class Held(Catalogs):
         return self._catalog.toolset(toolset, TOOLSETS[toolset]) if toolset else self._catalog
 
 
-CATALOG = Catalog(TOOLS, shaping=shaping())
+CATALOG = Catalog(TOOLS, shaper=shaper())
 LISTS = Lists(
     Held(CATALOG), page_size=100, ttl_ms=1000, down=lambda _tenant, _catalog: (), fail_closed=False
 )
@@ -171,7 +171,7 @@ async def test_no_answer_has_more_tokens_than_it_may(most: int) -> None:
     huge = {"type": "object", "properties": {f"p{n}": SCHEMA for n in range(400)}}
     tools = [described(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)]
     lists = Lists(
-        Held(Catalog(tools, shaping=shaping())),
+        Held(Catalog(tools, shaper=shaper())),
         page_size=9,
         ttl_ms=9,
         down=lambda _tenant, _catalog: (),
@@ -203,7 +203,7 @@ async def test_schemas_are_written_for_the_client() -> None:
         "properties": {"pet": {"$ref": "#/$defs/Pet"}},
         "$defs": {"Pet": {"type": "object", "properties": {"name": {"type": ["string", "null"]}}}},
     }
-    catalog = Catalog([described("a-" + "x" * 61, schema)], shaping=shaping())
+    catalog = Catalog([described("a-" + "x" * 61, schema)], shaper=shaper())
     lists = Lists(
         Held(catalog), page_size=9, ttl_ms=9, down=lambda _tenant, _catalog: (), fail_closed=False
     )
@@ -226,7 +226,7 @@ async def test_schemas_are_written_for_the_client() -> None:
     assert shown["plain"]["name"] == catalog.tools[0].name
     for profile in ("openai", "gemini"):  # which put something in front of it
         assert len(shown[profile]["name"]) < 63
-        chosen = lists.shaping.profiles.named(profile)
+        chosen = lists.shaper.profiles.named(profile)
         assert catalog.find(shown[profile]["name"], chosen) == catalog.tools[0]
 
 
