@@ -1,8 +1,7 @@
 """Settings as written: YAML text in, values with their source locations out.
 
-Knows YAML, `${NAME}` and `${file:PATH}`; knows nothing about which settings exist.
-
-Problems of settings have messages that name the location and the correction.
+It knows YAML, `${NAME}` and `${file:PATH}`, and no settings. Problems of settings have messages
+that name the location and the correction.
 """
 
 import re

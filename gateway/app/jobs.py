@@ -53,7 +53,7 @@ SCHEDULE = "schedule"  # the principal of scheduled jobs
 async def jobs_of_worker(
     settings: Settings, database: Database, lister: Lister, embedders: Mapping[str, Embedder]
 ) -> AsyncIterator["Jobs"]:
-    """The jobs of a process that serves nothing; `run` them before the block ends."""
+    """The jobs of a process that serves no requests; `run` them before the block ends."""
     handle = DatabaseHandle()
     handle.opened = database
     handle.settled.set()

@@ -30,7 +30,7 @@ Handler = Callable[[dict[str, Any]], Awaitable[None]]
 
 class Bus:
     def __init__(self, event_log: Log, shared: bool, node: str = "") -> None:
-        """Sends nothing unless the log is `shared` with other nodes."""
+        """A bus that sends messages only if the log is `shared` with other nodes."""
         self.node = node or secrets.token_hex(4)
         self.shared = shared
         self.following = asyncio.Event()  # set once no later message is missed

@@ -1,5 +1,5 @@
-"""One copy of the local models for all workers of a machine: a server on a Unix socket, and the
-embedder that asks it.
+"""Model server: one copy of the local models for all workers of a machine, on a Unix socket, and
+the embedder that is its client.
 
 A request and its answer are one message each on a connection of their own: 4 bytes of length, most
 significant first, then MessagePack. Only the user of the process may enter the socket's directory.

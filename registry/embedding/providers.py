@@ -1,8 +1,8 @@
 """Factories of embedders from the settings, and the embedder of queries.
 
-Each purpose has an embedder of its own where `embedding.purposes` says so. The others share one.
+Purposes named in `embedding.purposes` have an embedder each. The others share one.
 
-Each provider is imported when it is made, and loads even later.
+Each provider is imported when it is made, and its model is loaded later still.
 """
 
 from collections.abc import Callable

@@ -63,7 +63,7 @@ class Replica:
         )
         self._longest_rest_s = settings.retry_max_s
         self._clock = clock
-        self._position: str | None = None  # of the newest catalog; None: not asked for yet
+        self._position: str | None = None  # of the newest catalog; None: not queried yet
         self._loads = 0
         self._rest_s = 0.0  # 0: the replica answered last time
         self._rests_until = 0.0
@@ -104,7 +104,7 @@ class Replica:
             yield opened
 
     async def _known_position(self, primary: Pool) -> str | None:
-        """The primary's position since the newest catalog; None: it does not say."""
+        """The primary's position since the newest catalog; None: unknown."""
         if self._position is not None:
             return self._position
         loads = self._loads

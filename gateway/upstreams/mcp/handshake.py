@@ -183,7 +183,7 @@ def declared_capabilities(context: Context) -> dict[str, Any]:
 def stateless_params(
     params: Mapping[str, Any], context: Context, capabilities: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """`params` for a 2026-07-28 server; `capabilities` are what the client can be asked.
+    """`params` for a 2026-07-28 server; `capabilities` are those declared for the client.
 
     A client of that revision has everything in its `_meta` already, and all of it is passed on,
     including the extensions that it declares.

@@ -235,8 +235,9 @@ class TranslatingHandler:
         asker: str,
         server: Revision,
     ) -> None:
-        """`capabilities`: what the client can be asked. `asker`: name of the server, shown to the
-        client if it deals with several servers; else empty."""
+        """A handler for a client of revision `client`. `capabilities`: those of the client.
+        `asker`: name of the server, shown to the client if it deals with several servers; else
+        empty."""
         self._inner = inner
         self._revision = client
         self._capabilities = dict(capabilities)

@@ -1,6 +1,6 @@
 """Parked calls: calls that wait for an answer of their client.
 
-A server of a handshake revision asks something in the middle of a call; a 2026-07-28 client answers
+A server of a handshake revision requests input in the middle of a call; a 2026-07-28 client answers
 by sending its request again, with the answers in it (MRTR: basic/patterns, 2026-07-28). Between the
 two requests the call waits here, on the node that runs it.
 """

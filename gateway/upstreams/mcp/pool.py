@@ -1,9 +1,9 @@
 """Session pool at one server of a handshake revision, shared between compatible calls.
 
-A session is negotiated once, with what the client can be asked, and serves only calls on equal
-key: else a server would ask a client that cannot answer. Where the client can be asked nothing,
-calls share a session; else each has one to itself while it runs, because a server's request outside
-a call's own stream does not identify the call that it belongs to.
+A session is negotiated once, with the capabilities of the client, and serves only calls with an
+equal key: else a server would send requests to a client that cannot answer. Calls of clients
+without capabilities share a session; any other call has one to itself while it runs, because a
+server's request outside a call's own stream does not identify the call that it belongs to.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from schemas.errors import RelayedFault, Unavailable
 class SessionKey(Struct, frozen=True):
     """Key of a pooled session; only calls with equal keys share one."""
 
-    capabilities: str = "{}"  # canonical JSON of what the client can be asked
+    capabilities: str = "{}"  # canonical JSON of the client's capabilities
     owner: str | None = None  # id of the client's session, where each has its own
     exclusive_to: tuple[str, str] | None = None  # one call at a time, of this caller alone
     caller: str = ""  # digest of the caller's token, where the server is to know the caller
