@@ -78,7 +78,7 @@ EVALUATIONS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us
 FIRST_EXPLAINED = 2_000  # at one value
 EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
 EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
-_UNEXPLAINED = "does not fit the schema, which is too intricate to tell where"
+_UNEXPLAINED = "does not fit the schema, which is too complex to locate the error"
 
 
 def describe(error: ValidationError, schema: Mapping[str, Any], below: str | None = None) -> str:

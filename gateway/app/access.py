@@ -190,7 +190,7 @@ class Bounds:
         metrics.registry.register(self.refusals)
         metrics.registry.register(self.breaker)
         shedding = self.shedding
-        text = "How late the event loop was when last looked at."
+        text = "Lag of the event loop at the last sample."
         metrics.gauge("toolgate_loop_lag_seconds", text, lambda: shedding.lag_s)
         text = "Resident memory of the process."
         metrics.gauge("toolgate_memory_bytes", text, lambda: shedding.memory_bytes)
@@ -412,7 +412,7 @@ class Auditing(Collector):
             return
         writer = self._writer
         records = CounterMetricFamily(
-            "toolgate_audit_records", "Records of the audit log, by what became of them.",
+            "toolgate_audit_records", "Records of the audit log, by outcome.",
             labels=("outcome",),
         )  # fmt: skip
         for outcome in ("written", "spooled", "dropped"):

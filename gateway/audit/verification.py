@@ -121,7 +121,7 @@ async def verify(
             found.add(problem)
         rows = await connection.execute(_UNKNOWN)
         async for (chain_id,) in rows:
-            text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
+            text = "records of a chain without a row in audit_chain_t"
             found.add(ChainProblem(chain_id, None, "chain_unknown", text))
         look_on(found.good + found.bad)
     heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]

@@ -35,7 +35,7 @@ class FrontDoor:
         if front is None:
             await self._app(scope, receive, send)
         elif not self._ready():
-            fault = Unavailable("The gateway is starting or stopping; /ready says more")
+            fault = Unavailable("The gateway is starting or stopping; /ready has the details")
             await refuse(scope, receive, send, fault)
         elif (overload := self._shed()) is not None:
             await refuse(scope, receive, send, overload)

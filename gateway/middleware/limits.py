@@ -32,7 +32,7 @@ class RefusalCounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
-            "toolgate_refusals", "What was refused, by the limit.", labels=("limit",)
+            "toolgate_refusals", "Refused requests, by limit.", labels=("limit",)
         )
         for limit, count in list(self._count.items()):
             total.add_metric((limit,), count)

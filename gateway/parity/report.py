@@ -24,7 +24,7 @@ SHOWN = 60  # characters of an expectation; the printing code cuts the last colu
 LONGEST = 300
 FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
 MIN_FAILURES = 3  # failures, below which the target as a whole is not judged
-UNKNOWN = "unknown there: the ledger does not say what the other answers"
+UNKNOWN = "unknown there: the ledger lacks the other's answer"
 
 COLUMNS = ("VECTOR", "WHERE", "EXPECTED", "FOUND")
 
@@ -149,7 +149,7 @@ def left_out(plan: VectorPlan, compat: Mode) -> list[str]:
     hints = {
         f"of {other} mode": f" (use --compat {other} against a target in {other} mode)",
         "for /rpc": " (--rpc-path names it)",
-        "of unknown outcome": " (nobody knows what light-hybrid-4j answers)",
+        "of unknown outcome": " (light-hybrid-4j's answer is not known)",
     }
     return [f"{count} {why} not run{hints[why]}" for why, count in plan.left_out.items()]
 
@@ -189,7 +189,7 @@ def difference_summary(
     others = {one.label for one in open_} - unknown
     parts = [f"{len(plan.due)} compared, {len(others)} differ without an entry in the ledger"]
     if unknown:
-        parts.append(f"{len(unknown)} where the ledger does not say what the other answers")
+        parts.append(f"{len(unknown)} where the ledger lacks the other's answer")
     return ", ".join([*parts, *left_out(plan, compat)])
 
 

@@ -85,7 +85,7 @@ def _why(error: Exception) -> str:
         case aiohttp.ClientConnectorDNSError():
             return f"the name {error.host} does not resolve"
         case aiohttp.ClientSSLError():
-            return "TLS failed: it speaks none, or its certificate is not trusted"
+            return "TLS failed: the server does not support it, or its certificate is not trusted"
         case aiohttp.ClientConnectorError() if error.errno:
             return os.strerror(error.errno).lower()  # connection refused, no route to host
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | OSError():

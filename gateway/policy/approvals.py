@@ -45,7 +45,9 @@ class ApprovalGate:
         )
         async with _translated_errors():
             if (pool := self._pool()) is None:
-                raise Unavailable("Approvals cannot be looked up yet; try again in a moment")
+                raise Unavailable(
+                    "The database of approvals is not connected yet; try again in a moment"
+                )
             approvals = Approvals(pool, principal.tenant)
             if (used := await approvals.use(wanted)) is not None:
                 return approvals, used
@@ -82,4 +84,4 @@ async def _translated_errors() -> AsyncIterator[None]:
     try:
         yield
     except (psycopg.OperationalError, PoolTimeout) as error:
-        raise Unavailable("Approvals cannot be looked up now; try again later") from error
+        raise Unavailable("The database of approvals is unavailable; try again later") from error

@@ -22,9 +22,9 @@ BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # not
 Outcome = Literal["speaks", "silent", "failed", "waits"]
 
 _OWN_REASONS = {
-    DEFAULT: "no rule speaks of it",
+    DEFAULT: "no rule applies to it",
     TIERS: "the tool is more sensitive than the caller is cleared for",
-    DESTRUCTIVE: "the tool does not say that it destroys nothing",
+    DESTRUCTIVE: "the tool is not declared non-destructive",
 }
 
 

@@ -52,7 +52,7 @@ class FunctionUpstream:
                 function.handler, values, call, self._timeout_of(tool.source)
             )
         except InternalError:
-            return failed(f"{tool.name} failed; the log of the gateway says why")
+            return failed(f"{tool.name} failed; the reason is in the log of the gateway")
 
 
 def _misfit(function: Function, tool: Tool, arguments: Mapping[str, Any]) -> str | None:

@@ -138,7 +138,7 @@ class Feed:
             self._fail(str(error))
         except Exception:
             log.exception("feed_crashed")
-            self._fail("the registry cannot be read; the log says why")
+            self._fail("the registry cannot be read; the reason is in the log")
 
     @property
     def pool(self) -> Pool | None:

@@ -179,5 +179,5 @@ class ServingEmbedder:
         except EmbeddingFailed as error:
             return None, str(error)
         if embedder is None:
-            return None, f"The vectors are of {label}, which these settings cannot ask."
+            return None, f"The vectors are of {label}, which these settings cannot reach."
         return embedder, None

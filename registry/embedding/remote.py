@@ -231,7 +231,7 @@ _CAUSES: tuple[tuple[type[Exception] | UnionType, str, bool], ...] = (
         "closed the connection before its answer was complete",
         True,
     ),
-    (aiohttp.ClientResponseError | ValueError, "answered what is no HTTP", False),
+    (aiohttp.ClientResponseError | ValueError, "did not answer over HTTP", False),
 )
 
 

@@ -94,7 +94,7 @@ class Search:
         """
         text = readable(query.text, self._settings.query_characters).strip()
         if not text:
-            raise InvalidParams("the query is empty; say what is looked for in a sentence or two")
+            raise InvalidParams("the query is empty; describe what to find in a sentence or two")
         if (pool := self._pool()) is None:
             raise Unavailable("the registry is not there yet; try again in a moment")
         ready = Ready() if query.mode == "lexical" else self._encoding.ready(query.kind.purpose)

@@ -210,7 +210,7 @@ async def test_rows_that_cannot_be_read_are_a_failure_and_no_crash(
 
     monkeypatch.setattr(ToolStore, "tools", newer)
     async with feeding(database_settings, {}) as feed:
-        assert feed.state.failure == "the registry cannot be read; the log says why"
+        assert feed.state.failure == "the registry cannot be read; the reason is in the log"
         assert not feed.state.loaded
 
 

@@ -152,7 +152,7 @@ def settings_hint(source: str, stated: list[Alternative]) -> str:
         keys = (f"{setting}.credentials.{one.scheme} ({_keys(one)})" for one in alternative)
         return f"Set {' and '.join(dict.fromkeys(keys))}, or {setting}.headers."
     return (
-        "It wants a client certificate, which is not sent from here: name a proxy that sends one "
+        "It requires a client certificate, which the gateway lacks: name a proxy that sends one "
         f"as {setting}.base_url, and set {setting}.require_credentials: false."
     )
 

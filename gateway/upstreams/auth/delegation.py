@@ -27,7 +27,7 @@ def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
         return caller_of(context)
     except NoCaller as why:
         raise UpstreamFailed(
-            f"{pool.source} was not called: it wants the caller's own token "
+            f"{pool.source} was not called: it requires the caller's own token "
             f"(sources.{pool.source}.{key}), and {why}"
         ) from why
 

@@ -267,7 +267,7 @@ class SourceExchange:
         # section 2.2.1: required
         wanted = {settings.requested_token_type} if settings.requested_token_type else USUAL
         if answer.issued_token_type not in wanted:
-            raise self._endpoint.failed("issued a token of another type than was wanted")
+            raise self._endpoint.failed("issued a token of another type than requested")
         token = self._endpoint.token(answer, requested_at)
         if len(token.text) > TOKEN_LIMIT_BYTES:
             raise self._endpoint.failed("answered a token that cannot be sent")

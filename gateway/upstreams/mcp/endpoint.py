@@ -193,7 +193,7 @@ class ServerEndpoint:
                 invalidate_token(self.pool, None, sent)
             return f"{self.name} refused the token that it got (HTTP {status})"
         return (
-            f"{self.name} wants a token where there is no caller (HTTP {status}): set "
+            f"{self.name} requires a token where there is no caller (HTTP {status}): set "
             f"sources.{self.name}.exchange.actor: client, or sources.{self.name}.headers"
         )
 
@@ -254,7 +254,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
     """The `message` as the answer to our request. Raises MalformedMessage."""
     if message.answers(exchange.id) or (message.id in (None, UNSET) and message.error is not UNSET):
         return message
-    raise MalformedMessage("answered another request than it was asked")
+    raise MalformedMessage("answered with the id of another request")
 
 
 async def _handle(

@@ -107,7 +107,7 @@ def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], Server
     try:
         result = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise MalformedMessage("answered server/discover with what is no DiscoverResult") from error
+        raise MalformedMessage("did not answer server/discover with a DiscoverResult") from error
     info = result.meta.get(META_SERVER)
     server_info = info if isinstance(info, dict) else {}
     facts = ServerDescription(
@@ -136,7 +136,7 @@ def read_facts(members: Mapping[str, Raw]) -> ServerDescription:
     try:
         result = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise MalformedMessage("answered initialize with what is no InitializeResult") from error
+        raise MalformedMessage("did not answer initialize with an InitializeResult") from error
     revision = HANDSHAKE.get(result.protocol_version)
     if revision is None:
         raise MalformedMessage(
@@ -314,5 +314,5 @@ def options_of(source: Source) -> McpOptions:
 def required_era(source: Source, facts: ServerDescription | None) -> ServerDescription:
     """The facts of the only era that the settings allow. Raises UpstreamFailed."""
     if facts is None:
-        raise UpstreamFailed(f"{source.name} does not speak 2026-07-28, as its `era` says it does")
+        raise UpstreamFailed(f"{source.name} does not support 2026-07-28, which its `era` requires")
     return facts

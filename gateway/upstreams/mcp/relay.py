@@ -95,7 +95,7 @@ class McpRelay:
             raise (SourceDown if error.down else Unreachable)(str(error)) from error
         finally:
             server.calls -= 1
-        raise Unreachable(f"{request.source.name} no longer speaks the revision that listed this")
+        raise Unreachable(f"{request.source.name} no longer supports the revision that listed this")
 
     async def watch(self, source: Source, uri: str) -> None:
         try:
@@ -267,7 +267,7 @@ def _wanted(members: Members, name: str) -> _InputRequired:
     try:
         return _decode_input(msgspec.json.encode(members))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Unreachable(f"{name} asks for input in a way that is not understood") from error
+        raise Unreachable(f"{name} requests input in an unknown form") from error
 
 
 async def _with_answers(

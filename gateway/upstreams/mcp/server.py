@@ -144,7 +144,7 @@ class Watcher:
                     self._turn(str(error))
                 except Exception:  # whatever it sent: the server must not stay unwatched
                     log.exception("mcp_watch_failed", extra={"source": self._server.source.name})
-                    self._turn("what it said could not be taken")
+                    self._turn("its messages could not be processed")
                 self._link = None
                 self._server.invalidate_probe()
                 await asyncio.sleep(pause_s)
@@ -403,7 +403,7 @@ class McpServer:
         if self._stateless is None or not self._stateless.alive:
             await self._new_stateless(await self.supported_eras())
         if self._stateless is None:
-            raise UpstreamFailed(f"{self.source.name} does not speak 2026-07-28 any more")
+            raise UpstreamFailed(f"{self.source.name} no longer supports 2026-07-28")
         return self._stateless
 
     async def _new_stateless(self, supported: SupportedEras) -> None:

@@ -155,7 +155,7 @@ class ServerGauges(Collector):
         )
         failures = CounterMetricFamily(
             "toolgate_mcp_failures",
-            "Requests that the MCP server gave no usable answer to.",
+            "Requests without a usable answer of the MCP server.",
             labels=labels,
         )
         for server in self._servers:

@@ -256,7 +256,7 @@ class StdioCarrier:
         if self._process is None or not self._process.running:
             raise SessionLost(f"{self.name} has ended", sent=False)
         if not self._process.write(body):
-            raise UpstreamFailed(f"{self.name} does not read what it is sent")
+            raise UpstreamFailed(f"{self.name} does not read its input")
 
     async def close(self) -> None:
         if self._process is not None:

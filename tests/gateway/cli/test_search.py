@@ -206,7 +206,7 @@ def test_queries_of_any_kind_have_an_outcome(toolgate: Toolgate, here: Path) -> 
     [one] = ran.json["sets"]
     assert one["requests"] == len(odd)
     assert one["notes"]["lexical"] == {
-        "the query is empty; say what is looked for in a sentence or two": 1
+        "the query is empty; describe what to find in a sentence or two": 1
     }
 
 

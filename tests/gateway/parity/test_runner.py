@@ -132,11 +132,11 @@ async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excus
     lines = out.splitlines()
     [row] = [line.split() for line in lines if line.split()[:3] == ["L34", "step", "1:"]][:1]
     assert row[4:6] == ["400", "200"]
-    note = "L34 differs, unknown there: the ledger does not say what the other answers"
+    note = "L34 differs, unknown there: the ledger lacks the other's answer"
     assert lines.count(note) == 1
     assert lines[-1].startswith(
         "2 compared, 0 differ without an entry in the ledger, "
-        "1 where the ledger does not say what the other answers"
+        "1 where the ledger lacks the other's answer"
     )
     _, out, _ = await ran("parity", "--target", strict, "--against", old, *chosen, "--json")
     told = {one["vector"]: one for one in json.loads(out)["differences"]}
@@ -150,7 +150,7 @@ async def test_light_hybrid_4j_is_judged_by_what_the_ledger_says_of_it(serve: Se
     assert code == 0, out
     assert out == (
         "2 of 2 passed, 1 for /rpc not run (--rpc-path names it), "
-        "1 of unknown outcome not run (nobody knows what light-hybrid-4j answers)\n"
+        "1 of unknown outcome not run (light-hybrid-4j's answer is not known)\n"
     )
     code, out, _ = await ran(*arguments)
     assert code == 1

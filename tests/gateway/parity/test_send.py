@@ -81,7 +81,7 @@ def test_a_vector_can_say_otherwise() -> None:
         (
             "https",
             b"220 no TLS\r\n",
-            "TLS failed: it speaks none, or its certificate is not trusted",
+            "TLS failed: the server does not support it, or its certificate is not trusted",
         ),
     ],
 )

@@ -176,8 +176,8 @@ async def test_a_token_that_the_service_refuses_is_exchanged_once_more(serve):
         ({"status": 302}, "answered HTTP 302"),
         ({"body": b"[" * 100_000}, "answered something that is no token"),
         ({"also": {"issued_token_type": "urn:ietf:params:oauth:token-type:id_token"}},
-         "issued a token of another type than was wanted"),
-        ({"also": {"issued_token_type": ""}}, "issued a token of another type than was wanted"),
+         "issued a token of another type than requested"),
+        ({"also": {"issued_token_type": ""}}, "issued a token of another type than requested"),
         ({"also": {"token_type": "N_A"}}, "answered a token that is not of the type Bearer"),
         ({"also": {"access_token": "a\r\nX: b"}}, "answered a token that cannot be sent"),
         ({"also": {"access_token": "t" * 40_000}}, "answered a token that cannot be sent"),
@@ -225,7 +225,8 @@ async def test_who_has_no_token_of_their_own_is_refused(serve, context, why, set
     async with opened(SourceSettings(**{setting: value})) as client:
         result = await Calling(client, await serve(pets))(context)
     assert result.content[0].text == (
-        f"pets was not called: it wants the caller's own token (sources.pets.{setting}), and {why}"
+        "pets was not called: it requires the caller's own token "
+        f"(sources.pets.{setting}), and {why}"
     )
     assert (pets.seen, server.asked) == ([], [])
 

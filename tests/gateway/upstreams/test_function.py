@@ -150,7 +150,7 @@ async def test_what_it_returns_or_raises() -> None:
     crashed = await call("crash")
     assert (crashed.is_error, text(crashed)) == (
         True,
-        "box failed; the log of the gateway says why",
+        "box failed; the reason is in the log of the gateway",
     )
     failed = await call("fail")
     assert (failed.is_error, text(failed)) == (True, "HTTP 404: no such box")

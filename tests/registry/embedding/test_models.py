@@ -152,7 +152,7 @@ async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
     for one in (mine, others, none):
         await one.refresh()
     assert told(mine) == ("fake/old", "fake/old", None)
-    unreachable = "The vectors are of fake/old, which these settings cannot ask."
+    unreachable = "The vectors are of fake/old, which these settings cannot reach."
     assert told(others) == (None, "fake/old", unreachable)
     assert told(none) == (None, "fake/old", DISABLED)
     bundled = HashEmbedder("bundled/toolgate-minilm-1")

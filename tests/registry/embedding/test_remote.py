@@ -277,7 +277,7 @@ async def test_a_service_that_does_not_answer_is_left(serve: Serve, query: bool)
     [
         ((b"",), "closed the connection before its answer was complete"),
         ((response(b"[[1", length=100),), "closed the connection before its answer was complete"),
-        ((b"SSH-2.0-OpenSSH_9.2\r\n\r\n",), "answered what is no HTTP"),
+        ((b"SSH-2.0-OpenSSH_9.2\r\n\r\n",), "did not answer over HTTP"),
     ],
     ids=["at once", "midway", "no http"],
 )

@@ -242,7 +242,8 @@ async def test_lists_are_read_with_the_headers_where_there_is_no_caller(serve, b
     with pytest.raises(ImportRejected) as caught:
         await there.lists()
     assert str(caught.value) == (
-        "The MCP server cannot be read: things wants a token where there is no caller (HTTP 401): "
+        "The MCP server cannot be read: "
+        "things requires a token where there is no caller (HTTP 401): "
         "set sources.things.exchange.actor: client, or sources.things.headers"
     )
     listed = changed(settings, headers={"Authorization": "Bearer lists"})

@@ -58,7 +58,7 @@ def says(body: bytes, kind: str = "application/json", status: int = 200) -> Play
 
 NO_MESSAGE = "sent an answer that is no JSON-RPC message"
 NO_OBJECT = "answered with a result that is no object"
-OTHER = "answered another request than it was asked"
+OTHER = "answered with the id of another request"
 UNANSWERED = "closed the stream before it answered"
 TOO_LARGE = f"answered more than {LIMIT_BYTES} bytes (upstream.response_limit_bytes)"
 
