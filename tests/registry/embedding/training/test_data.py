@@ -19,7 +19,7 @@ def test_no_pair_comes_from_the_test_split():
     tools = tuple(tool(str(number)) for number in range(60))
     queries = tuple(TrainingQuery(f"q{n}", f"ask {n}", (str(n % 60),)) for n in range(300))
     one = ToolSet("set", tools, queries)
-    asked = {pair.asked for pair in set_pairs(one, same_vectors, seed=1)}
+    asked = {pair.query for pair in set_pairs(one, same_vectors, seed=1)}
     held_out = {query.text for query in queries if one.held_out(query)}
     assert asked
     assert not asked & held_out
@@ -28,7 +28,7 @@ def test_no_pair_comes_from_the_test_split():
 def test_a_pair_knows_every_tool_that_answers_it():
     queries = tuple(TrainingQuery(str(n), "Do a now. Do b now.", ("a", "b")) for n in range(9))
     pairs = set_pairs(ToolSet("two", (tool("a"), tool("b")), queries), same_vectors, seed=1)
-    assert {pair.asked for pair in pairs} == {"Do a now. Do b now.", "Do a now.", "Do b now."}
+    assert {pair.query for pair in pairs} == {"Do a now. Do b now.", "Do a now.", "Do b now."}
     assert all(pair.also == {"two a", "two b"} for pair in pairs)
 
 
@@ -46,7 +46,7 @@ def test_requests_are_made_from_the_summaries_of_an_api(tmp_path):
     path = tmp_path / "shop.json"
     path.write_text(json.dumps(document))
     (pair,) = api_pairs(path, seed=1)
-    assert "list all orders" in pair.asked
+    assert "list all orders" in pair.query
     assert (pair.tool.name, pair.tool.source) == ("listOrders", "Shop")
 
 
