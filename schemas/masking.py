@@ -10,7 +10,6 @@ Undescribed parts may wrap the described value: an unknown member, the items of 
 schema has an object, and JSON in a text are masked like the value itself.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +18,7 @@ from msgspec import DecodeError
 
 from schemas.errors import ParseError
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
+from schemas.urls import without_queries
 
 KEYWORD = "x-mask"
 QUERY = "x-mask-query"
@@ -353,11 +353,3 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
-
-
-def without_queries(text: str) -> str:
-    """`text` without the queries of the URLs in it, as some contain tokens."""
-    return _URL_QUERY.sub(r"\1?***", text)

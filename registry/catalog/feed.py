@@ -33,7 +33,7 @@ from registry.sources.source_reader import (
 from registry.sources.specs import configured, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
-from schemas.masking import without_queries
+from schemas.urls import without_queries
 
 log = logging.getLogger("toolgate.feed")
 

@@ -38,8 +38,8 @@ from registry.sources.imports import ImportReport, SourceChanged, SourceExists, 
 from registry.sources.source_reader import ImportSpec, Lister
 from registry.sources.specs import configured, removed_from_settings
 from registry.sources.store import ToolStore
-from schemas.masking import without_queries
 from schemas.source import Origin, Outcome, Source, Version
+from schemas.urls import without_queries
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 TOLD = 1000  # maximum number of outcomes in a result

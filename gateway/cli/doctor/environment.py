@@ -25,8 +25,8 @@ from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
 from registry.sources.specs import configured, removed_from_settings
 from schemas.errors import ImportRejected, ToolgateError
-from schemas.masking import without_queries
 from schemas.source import Source
+from schemas.urls import without_queries
 
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")
 

@@ -22,10 +22,10 @@ from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, removed_from_settings
-from schemas.masking import without_queries
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
+from schemas.urls import without_queries
 
 COMMANDS = {
     "list": ("gateway.cli.sources.command:list_", "List the sources."),

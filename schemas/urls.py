@@ -1,0 +1,10 @@
+"""URLs in texts. Imports nothing that takes time to load: every command shows errors."""
+
+import re
+
+_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
+
+
+def without_queries(text: str) -> str:
+    """`text` without the queries of the URLs in it, as some contain tokens."""
+    return _URL_QUERY.sub(r"\1?***", text)
