@@ -299,4 +299,4 @@ async def test_vectors_of_ones_own_are_played(strict: str, tmp_path: Path) -> No
 async def test_a_timeout_is_finite(seconds: str) -> None:
     code, out, err = await ran("parity", "--target", "http://a", "--timeout", seconds)
     assert (code, out) == (2, "")
-    assert f"{seconds} is no finite number" in err
+    assert f"{seconds} is not a finite number" in err

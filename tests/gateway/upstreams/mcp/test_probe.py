@@ -202,7 +202,7 @@ async def test_only_the_era_that_is_set_is_asked_for(serve, ways):
 
 async def test_an_era_that_is_set_and_not_there_is_a_failure(serve, ways):
     url = await serve(server())
-    with pytest.raises(UpstreamFailed, match="does not speak 2026-07-28"):
+    with pytest.raises(UpstreamFailed, match="does not support 2026-07-28"):
         await ways()(mcp_source(url, era="stateless")).probe()
 
 
