@@ -112,7 +112,7 @@ async def _again(settings: Settings, count: int) -> None:
     host_id = settings.tenant.host_id
     async with Database.open(settings.database) as database:
         ids = [tool.id for tool in await ToolStore(database.pool).tools(host_id)][:count]
-        await refresh(database.pool, host_id, "tool", ids, force=True)
+        await refresh(database.pool, host_id, ids, force=True)
         begin = time.perf_counter()
         while any((await tasks(database.pool)).values()):
             if time.perf_counter() - begin > TIMEOUT_S:
