@@ -22,7 +22,7 @@ from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import KEY_MARK, Principal
 from gateway.operations.job_requests import draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
-from gateway.operations.jobs import Heard, JobAct, JobView
+from gateway.operations.jobs import ENDED, Heard, JobAct, JobView
 from gateway.operations.operation import (
     ALL,
     Operation,
@@ -208,7 +208,7 @@ class Jobs(Collector):
         ended = CounterMetricFamily(
             "toolgate_jobs_ended", "Jobs that ended in this process.", labels=("state",)
         )
-        for state in ("succeeded", "failed", "cancelled"):
+        for state in ENDED:
             ended.add_metric((state,), self._ended[state])
         yield ended
         gauge = GaugeMetricFamily(
@@ -216,8 +216,8 @@ class Jobs(Collector):
         )
         if self._worker is not None:
             health = self._worker.health
-            for state in ("waiting", "running", "stalled"):
-                gauge.add_metric((state,), getattr(health, state))
+            for name in ("waiting", "running", "stalled"):
+                gauge.add_metric((name,), getattr(health, name))
         yield gauge
 
     def _find(self, name: str) -> OperationServer | None:

@@ -106,15 +106,14 @@ def _row(line: Line) -> str:
     https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
     """
     member = _members.decode(line.text).get
-    values = ["\\N" if value is None else str(value) for value in map(member, _COLUMNS)]
-    if (
-        b"\\" in line.text
-    ):  # else no value has a backslash or a control character: JSON escapes them
-        values = [
-            text if value is None else text.translate(_ESCAPES)
-            for text, value in zip(values, map(member, _COLUMNS), strict=True)
-        ]
-    return "\t".join((*values, f"\\\\x{line.hash.hex()}\n"))
+    # without a backslash in the text, JSON has escaped nothing: no value has a control character
+    written = _escaped if b"\\" in line.text else str
+    texts = ["\\N" if value is None else written(value) for value in map(member, _COLUMNS)]
+    return "\t".join((*texts, f"\\\\x{line.hash.hex()}\n"))
+
+
+def _escaped(value: str | int) -> str:
+    return str(value).translate(_ESCAPES)
 
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:

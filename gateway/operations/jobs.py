@@ -14,7 +14,7 @@ from gateway.context import Principal
 RESPOND_ASYNC = "respond-async"  # RFC 7240, 4.1
 
 JobState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
-ENDED: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
+ENDED: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ def _own_embedder(settings: EmbeddingSettings) -> Embedder | None:
     """The embedder that runs in this process."""
     match settings.provider:
         case "bundled":
-            return _bundled(settings)
+            from registry.embedding.bundled import Bundled
+
+            return Bundled(settings.batch_size, settings.threads)
         case "sentence-transformers":
             from registry.embedding.sentence_transformers import SentenceTransformers
 
@@ -115,12 +117,6 @@ def local_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
         if (found := embedder_for(own.of(purpose), label)) is not None:
             return found
     return None
-
-
-def _bundled(settings: EmbeddingSettings) -> Embedder:
-    from registry.embedding.bundled import Bundled
-
-    return Bundled(settings.batch_size, settings.threads)
 
 
 class ServingEmbedder:

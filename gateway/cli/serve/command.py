@@ -1,4 +1,4 @@
-"""`toolgate serve`: the gateway in the foreground, under uvicorn, with signal handling."""
+"""`toolgate serve`: the gateway in the foreground, as one process or as a supervisor of several."""
 
 import asyncio
 import logging
@@ -48,8 +48,6 @@ def check_exposure(host: str, auth: Auth) -> None:
             USAGE,
         )
 
-
-GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
 
 log = logging.getLogger("toolgate.serve")
 

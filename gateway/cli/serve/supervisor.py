@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -34,13 +34,12 @@ from config.load import load
 from config.logging import configure
 from config.settings import Settings
 from gateway.cli.common.failure import FAILED, fail
-from gateway.cli.serve.process import READY_PIPE, announce, has_terminal
+from gateway.cli.serve.process import READY_PIPE, STOPPING, announce, has_terminal
 from gateway.cli.serve.worker import ALIVE, MODEL, READY, WorkerLink, shares_model
 
 log = logging.getLogger("toolgate.supervisor")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
-STOPPING = (signal.SIGTERM, signal.SIGINT)
 LISTENER = "GATEWAY_LISTENER_FD"  # environment of a replacement: descriptor of the socket
 TICK_S = 1.0
 SETTLED_S = 10.0  # a worker that lived this long is replaced at once
@@ -70,7 +69,7 @@ class _Slot:
     """The place of one worker and of its replacements."""
 
     backoff_s: float = 0.0  # before the next replacement, doubled while they die early
-    due: float = field(default=0.0)  # time of the next start
+    due: float = 0.0  # time of the next start
 
     def delay(self, reset: bool = False) -> None:
         self.backoff_s = 0.0 if reset else _next(self.backoff_s)

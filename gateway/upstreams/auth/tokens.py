@@ -185,9 +185,6 @@ def _reason(body: bytes) -> str:
     return f" ({error})" if isinstance(error, str) and error in _ERRORS else ""
 
 
-_Key = tuple[str, str]  # digest of the caller's token, scope; the rest is the same for a source
-
-
 class SourceExchange:
     """Token exchanges of one source."""
 

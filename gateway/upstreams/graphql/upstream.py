@@ -28,9 +28,6 @@ from schemas.jsonrpc import encode
 from schemas.source import Source
 from schemas.tool import FIELDS, META_NEXT, TextContent, Tool, ToolResult
 
-PATHS_LIMIT = 200
-DEPTH_LIMIT = 15
-
 _SEGMENT = re.compile(r"(on +)?([_A-Za-z][_0-9A-Za-z]{0,127})", re.ASCII)
 _TOKEN = re.compile(
     r"""\s*(?:\.\.\.\s*on\s+(?P<type>\w+)|(?P<open>\{)|(?P<close>\})
