@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.cli.processes import Served, environment
+from tests.gateway.cli.processes import Served, environment, served
 from tests.gateway.cli.test_workers import gone, until
 
 pytestmark = pytest.mark.anyio
@@ -31,12 +31,8 @@ async def supervised(work: str, config: Path, **settings: str) -> AsyncIterator[
         stderr=subprocess.PIPE,
         env=environment(**settings),
     )
-    try:
-        yield Served(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+    async with served(process) as supervisor:
+        yield supervisor
 
 
 @pytest.fixture
