@@ -237,7 +237,7 @@ def grown(plan: Plan, part: str) -> tuple[Plan, str]:
 )
 @click.option("--steps", default=5, show_default=True, help="How often the busy part grows.")
 def main(searches: float, steps: int) -> None:
-    """Which part saturates first, at how many requests a second, and what comes next."""
+    """Print the part that saturates first, at how many requests a second, and the next ones."""
     costs = Table("part of a request", "µs", "measured", title="Costs")
     for name, cost in COSTS.items():
         costs.add_row(name, f"{cost.us:,g}", cost.measured)

@@ -41,7 +41,7 @@ DEVELOPMENT_ISSUER = "toolgate:development"
 """The `iss` of tokens that are signed with `auth.development_secret`."""
 
 RESERVED_ISSUER = "key"
-"""Who has an API key is "key:NAME", so that no issuer can have this name."""
+"""Prefix of the principals of API keys ("key:NAME"), which no issuer may have as its name."""
 
 ADMIN_TOOLSET = "admin"  # the toolset of the admin API's operations, and the end of its paths
 

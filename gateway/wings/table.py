@@ -38,7 +38,7 @@ def enabled(settings: "Settings") -> list[str]:
 
 
 def with_jobs(settings: "Settings") -> list[str]:
-    """The names of those whose operations run as jobs."""
+    """The names of the enabled wings whose operations run as jobs."""
     return [name for name in enabled(settings) if WINGS[name].jobs]
 
 

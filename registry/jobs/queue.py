@@ -99,16 +99,16 @@ class _Entries(JobManager):
     that goes by the table of jobs. If the database is away, that happens later."""
 
     async def finish_job_by_id_async(self, *args: Any, **kwargs: Any) -> None:
-        with _told("job_entry_not_removed"):
+        with _connection_failure_logged("job_entry_not_removed"):
             await super().finish_job_by_id_async(*args, **kwargs)
 
     async def retry_job_by_id_async(self, *args: Any, **kwargs: Any) -> None:
-        with _told("job_entry_not_retried"):
+        with _connection_failure_logged("job_entry_not_retried"):
             await super().retry_job_by_id_async(*args, **kwargs)
 
 
 @contextmanager
-def _told(event: str) -> Iterator[None]:
+def _connection_failure_logged(event: str) -> Iterator[None]:
     try:
         yield
     except ConnectorException:

@@ -62,7 +62,7 @@ class ServingProcess:
         """Serve until a signal; returns the reason if the gateway never became ready."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # of a worker that was forked
-        logging.getLogger("uvicorn.error").addFilter(told_already)
+        logging.getLogger("uvicorn.error").addFilter(not_cancelled)
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
         if self._link is not None:
             beside.append(asyncio.create_task(self._link.run(self._answers())))
@@ -272,7 +272,7 @@ def _is_new(connection: object) -> bool:
     return getattr(connection, "cycle", None) is None
 
 
-def told_already(record: logging.LogRecord) -> bool:
+def not_cancelled(record: logging.LogRecord) -> bool:
     """Log filter: drops uvicorn's traceback for every call that shutdown cancelled."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
