@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
+from gateway.http.deadline import Deadline
 from gateway.hybrid import Call, Failure, Handler, Service
 from gateway.state.background_tasks import ShieldedTasks
-from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.results import no_answer, status_failure
 from schemas.binding import PythonBinding
 from schemas.errors import Fault, InternalError

@@ -16,10 +16,10 @@ from yarl import URL
 from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
+from gateway.http.http1 import DEFAULT_HEADERS, Http1Response, Site, TooLarge
+from gateway.http.pool import Pool
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
-from gateway.upstreams.http.http1 import DEFAULT_HEADERS, Http1Response, Site
-from gateway.upstreams.http.pool import Pool
 from registry.documents.addresses import PublicResolver, check_url_host
 from schemas.errors import ToolgateError
 from schemas.source import Source
@@ -111,13 +111,6 @@ class UpstreamFailed(ToolgateError):
         super().__init__(text)
         self.late = late  # it may still arrive, but after the timeout
         self.down = down  # an outage: the failure is not specific to the request
-
-
-class TooLarge(Exception):
-    """An answer exceeds a size limit."""
-
-    def __init__(self, limit_bytes: int, setting: str = "upstream.response_limit_bytes") -> None:
-        super().__init__(f"answered more than {limit_bytes} bytes ({setting})")
 
 
 class SourcePool:

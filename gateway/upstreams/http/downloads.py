@@ -9,10 +9,10 @@ from urllib.parse import unquote
 import aiohttp
 
 from gateway.context import Principal
+from gateway.http.http1 import Http1Response, TooLarge
 from gateway.state.stored_answers import AnswerInfo, StorageFull, StoredAnswers
 from gateway.upstreams.http.client import Download
-from gateway.upstreams.http.connections import TooLarge, declared_within
-from gateway.upstreams.http.http1 import Http1Response
+from gateway.upstreams.http.connections import declared_within
 from gateway.upstreams.http.results import charset_of, essence, is_textual
 from schemas.errors import Unavailable
 

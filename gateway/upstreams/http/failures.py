@@ -6,8 +6,7 @@ from types import UnionType
 
 import aiohttp
 
-from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.http.http1 import ConnectFailed, MalformedRequest, MalformedResponse
+from gateway.http.http1 import ConnectFailed, MalformedRequest, MalformedResponse, TooLarge
 from registry.documents.addresses import is_private
 
 

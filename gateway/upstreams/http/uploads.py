@@ -21,15 +21,15 @@ from yarl import URL
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
+from gateway.http.deadline import Deadline
+from gateway.http.http1 import Stream
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.rest.bodies import (
     ANY_TYPE,
     CallFile,
     Piece,
     RemoteFile,
-    Stream,
     StreamedBody,
     known_type,
     media_type_of,

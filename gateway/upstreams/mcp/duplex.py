@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
 
-from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
-from gateway.upstreams.http.deadline import Deadline
+from gateway.http.deadline import Deadline
+from gateway.http.http1 import TooLarge
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, TimedTasks
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts, with_envelope

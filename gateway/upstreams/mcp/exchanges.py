@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from msgspec import UNSET
 
-from gateway.upstreams.http.deadline import Deadline
+from gateway.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.link import MessageHandler, Timeout
 from gateway.upstreams.mcp.wire import Message

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
+from gateway.http.http1 import TooLarge
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import launcher
 from gateway.upstreams.mcp.backoff import RestartBackoff
 from gateway.upstreams.mcp.duplex import DuplexLink

@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
+from gateway.http.events import EventStream
+from gateway.http.http1 import ConnectFailed, Http1Response
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.http.http1 import ConnectFailed, Http1Response
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
@@ -40,7 +41,7 @@ from gateway.upstreams.mcp.link import (
     SubscribableLink,
     Timeout,
 )
-from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, MalformedMessage
+from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage
 from schemas.errors import RelayedFault
 from schemas.mcp.messages import CANCELLED
 from schemas.mcp.revisions import V2025_11_25, Revision

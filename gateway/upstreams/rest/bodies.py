@@ -9,7 +9,7 @@ import binascii
 import mimetypes
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -67,14 +67,6 @@ class StreamedBody:
 
     pieces: Sequence[Piece]
     content_type: str | None
-
-
-class Stream:
-    """A body that is read while it is sent, once. `length` is None if unknown."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], length: int | None) -> None:
-        self.chunks = chunks
-        self.length = length
 
 
 def file_of(argument: str, value: Any) -> CallFile:

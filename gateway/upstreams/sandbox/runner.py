@@ -20,7 +20,7 @@ from anyio import CapacityLimiter
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from config.settings import Scripts
-from gateway.upstreams.http.deadline import Deadline
+from gateway.http.deadline import Deadline
 from gateway.upstreams.sandbox.filter import MACHINES, program
 from schemas.binding import Language
 from schemas.errors import Fault, ToolgateError

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from gateway.context import Principal
+from gateway.http.http1 import Http1Request
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
-from gateway.upstreams.http.http1 import Http1Request
 from schemas.errors import Unavailable
 from tests.fixtures_servers import Serve
 from tests.gateway.upstreams.conftest import GET, opened, source

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.mcp.wire import EventStream, JsonTextParser, LineSplitter, ServerEvent
+from gateway.http.events import EventStream, ServerEvent
+from gateway.http.http1 import TooLarge
+from gateway.upstreams.mcp.wire import JsonTextParser, LineSplitter
 
 LIMIT = 1000
 

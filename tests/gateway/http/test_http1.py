@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from gateway.upstreams.http.http1 import (
+from gateway.http.http1 import (
     BUFFER_BYTES,
     HEAD_BYTES,
     HEADERS,
@@ -22,9 +22,9 @@ from gateway.upstreams.http.http1 import (
     MalformedRequest,
     MalformedResponse,
     Site,
+    Stream,
 )
-from gateway.upstreams.http.pool import Pool
-from gateway.upstreams.rest.bodies import Stream
+from gateway.http.pool import Pool
 from tests.servers.exact import Peer, talking
 
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,6 @@ from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.upstreams.rest.bodies import Stream
-
 # a head, the trailers, and the framing of chunks beyond CHUNK_FRAMING_BYTES each
 HEAD_BYTES = 65536
 HEADERS = 128  # of one response, as in aiohttp
@@ -49,6 +47,21 @@ class MalformedResponse(aiohttp.ClientError):
 
 class MalformedRequest(aiohttp.ClientError):
     """A request that would not be one request: its target or a header has forbidden characters."""
+
+
+class TooLarge(Exception):
+    """An answer exceeds a size limit."""
+
+    def __init__(self, limit_bytes: int, setting: str = "upstream.response_limit_bytes") -> None:
+        super().__init__(f"answered more than {limit_bytes} bytes ({setting})")
+
+
+class Stream:
+    """A body that is read while it is sent, once. `length` is None if unknown."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], length: int | None) -> None:
+        self.chunks = chunks
+        self.length = length
 
 
 class Origin(NamedTuple):

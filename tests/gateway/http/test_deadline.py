@@ -3,7 +3,7 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.upstreams.http.deadline import Deadline
+from gateway.http.deadline import Deadline
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from aiohappyeyeballs import AddrInfoType
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 
-from gateway.upstreams.http.http1 import (
+from gateway.http.http1 import (
     HEAD_BYTES,
     HEADERS,
     ConnectFailed,
@@ -24,8 +24,8 @@ from gateway.upstreams.http.http1 import (
     Origin,
     Site,
     State,
+    Stream,
 )
-from gateway.upstreams.rest.bodies import Stream
 
 IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
 DNS_TTL_S = 10.0  # resolved addresses are used for this long, as by aiohttp

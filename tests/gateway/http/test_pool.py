@@ -11,10 +11,10 @@ import pytest
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from gateway.upstreams.http.http1 import ConnectFailed, Site
-from gateway.upstreams.http.pool import Pool
+from gateway.http.http1 import ConnectFailed, Site
+from gateway.http.pool import Pool
 from registry.documents.addresses import PrivateAddress, PublicResolver
-from tests.gateway.upstreams.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
+from tests.gateway.http.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
 from tests.servers.exact import Peer, talking
 from tests.servers.tls import Authority, https
 
