@@ -1,0 +1,158 @@
+"""Masking of what a memory must not keep (M37)."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wings.memory.masking import IBAN_LENGTHS, Mode, Refused, mask, masked, masked_json
+
+ORG = {"scope": "org"}
+IBAN = "DE89 3704 0044 0532 0130 00"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mail ann.lee+x@mail.example.co.uk.", "mail [email]."),
+        ("an@b.de;bo@c.de cy@d.de", "[email];[email] [email]"),
+        ("全角 ann\uff20example.com", "全角 [email]"),
+        ("jörg@müller.de", "[email]"),
+        ("call +49 (0)30 901820-17 today", "call [phone] today"),
+        ("0049 30 90182017", "[phone]"),
+        ("(212) 555-0187 or 212.555.0187", "[phone] or [phone]"),
+        ("手机13812345678。", "手机[phone]。"),
+        ("138 1234 5678", "[phone]"),
+        ("030/9018-2017", "[phone]"),
+        ("4111 1111 1111 1111", "[card]"),
+        ("card 2 4111-1111-1111-1111 12/27", "card 2 [card] 12/27"),
+        ("5500000000000004 and 340000000000009", "[card] and [card]"),
+        (
+            "\uff14\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11\uff11",
+            "[card]",
+        ),
+        (f"pay to {IBAN} by Friday", "pay to [iban] by Friday"),
+        (f"{IBAN.replace(' ', '').lower()}", "[iban]"),
+        ("NO9386011117947", "[iban]"),
+        ("sk-ant-api03-abcdefghijklmnop_QRST", "[key]"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[key]"),
+        ("AKIAIOSFODNN7EXAMPLE", "[key]"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_1", "[key]"),
+        ("password: hunter2, please", "password: [key], please"),
+        ("my password is hunter2", "my password is [key]"),
+        ('{"api_key": "0123456789"}', '{"api_key": "[key]"}'),
+        ("Authorization: Bearer abcdef.ghij", "Authorization: Bearer [key]"),
+        ("密码是\uff1ahunter22。", "密码是\uff1a[key]。"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE+x/y=\n-----END RSA PRIVATE KEY-----!", "[key]!"),
+    ],
+)
+def test_what_is_personal_or_secret_is_replaced(text: str, expected: str) -> None:
+    assert mask(text, ORG)[0] == expected
+    assert mask(expected, ORG) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "met on 2023-05-07 at 14:30:15.123456",
+        "8 May 2023 to 2024",
+        "order 4111111111111112",  # no Luhn digit
+        "NO9386011117948",  # wrong check digits
+        "ZZ9386011117947",  # no country
+        "1,234,567.89 and 192.168.100.200",
+        "version 1.2.3-4, ISBN 978-3-16-148410-0",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "the password is required",
+        "a token of thanks",
+        "@ann at home",
+        "我喜欢2023年5月8日",
+        "",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert mask(text, ORG) == (text, ())
+
+
+def test_kinds_are_named_once_each() -> None:
+    text, kinds = mask("a@b.de, c@d.de, token=abcdefgh, sk-0123456789abcdefgh", ORG)
+    assert kinds == ("key", "email")
+    assert text == "[email], [email], token=[key], [key]"
+
+
+def test_a_scope_stores_masks_or_refuses() -> None:
+    text = "ann@example.com"
+    assert masked("off", mask, text, ORG) == (text, [])
+    assert masked("mask", mask, text, ORG) == ("[email]", ["email"])
+    with pytest.raises(Refused, match="contains email, which the scope org") as refused:
+        masked("refuse", mask, text, ORG)
+    assert "ann" not in str(refused.value)
+    assert masked("refuse", mask, "Ann", ORG) == ("Ann", [])
+
+
+def test_json_is_masked_inside() -> None:
+    value = {"a@b.de": [1, True, None, 4111111111111111, {"x": "13812345678"}], "n": 2.5}
+    found, kinds = masked_json("mask", mask, value, ORG)
+    assert found == {"[email]": [1, True, None, "[card]", {"x": "[phone]"}], "n": 2.5}
+    assert kinds == ["email", "card", "phone"]
+    with pytest.raises(Refused):
+        masked_json("refuse", mask, value, ORG)
+
+
+@pytest.mark.parametrize("mode", ["mask", "refuse"])
+def test_a_hook_decides_instead(mode: Mode) -> None:
+    def hook(text: str, facts: object) -> tuple[str, tuple[str, ...]]:
+        return (text.replace("Rex", "[dog]"), ("dog",)) if "Rex" in text else (text, ())
+
+    assert masked(mode, hook, "ann@example.com", ORG) == ("ann@example.com", [])
+    if mode == "mask":
+        assert masked(mode, hook, "Rex barks", ORG) == ("[dog] barks", ["dog"])
+
+
+WORDS = st.text(string.ascii_letters + " ,.;é中", max_size=40)
+DIGITS = st.lists(st.integers(0, 9), min_size=11, max_size=17)
+
+
+def card(digits: list[int]) -> str:
+    digits = [4, *digits]
+    odd = sum(digits[-2::-2])
+    even = sum(2 * one - 9 * (one > 4) for one in digits[-1::-2])
+    return "".join(map(str, [*digits, -(odd + even) % 10]))
+
+
+def iban(country: str, fill: int) -> str:
+    body = str(fill).zfill(40)[-(IBAN_LENGTHS[country] - 4) :]
+    number = int("".join(str(int(one, 36)) for one in f"{body}{country}00"))
+    return f"{country}{98 - number % 97:02}{body}"
+
+
+@given(WORDS, DIGITS, WORDS)
+def test_every_valid_card_is_found_among_words(before: str, digits: list[int], after: str) -> None:
+    number = card(digits)
+    grouped = " ".join(number[at : at + 4] for at in range(0, len(number), 4))
+    for shown in (number, grouped, grouped.replace(" ", "-")):
+        text, _ = mask(f"{before} {shown} {after}", ORG)
+        assert number[-8:] not in text.replace(" ", "").replace("-", "")
+
+
+@given(st.sampled_from(sorted(IBAN_LENGTHS)), st.integers(0, 10**30), WORDS)
+def test_every_valid_iban_is_found_before_words(country: str, fill: int, after: str) -> None:
+    number = iban(country, fill)
+    grouped = " ".join(number[at : at + 4] for at in range(0, len(number), 4))
+    for shown in (number, grouped):
+        assert "iban" in mask(f"to {shown} {after}", ORG)[1]
+
+
+@given(st.text(max_size=200))
+def test_masking_is_idempotent(text: str) -> None:
+    once, kinds = mask(text, ORG)
+    assert mask(once, ORG)[0] == once
+    assert bool(kinds) == (once != text)
+
+
+@pytest.mark.parametrize(
+    "unit", ["4", "4 ", "a@", "a.", "DE8", "+1 ", "sk-", "token:", "-----BEGIN "]
+)
+def test_no_text_takes_more_than_linear_time(unit: str) -> None:
+    text = unit * (65536 // len(unit))
+    mask(text, ORG)  # ends within the timeout of the test; RE2 does not backtrack
