@@ -42,7 +42,7 @@ class _Rule:
         return str(self.pattern.sub(lambda match: self.replaced(match.group(0)), text))
 
 
-class Refused(ToolgateError):
+class ContentRefused(ToolgateError):
     """The text contains what its scope refuses. Names the kinds, and nothing of the text."""
 
 
@@ -59,12 +59,12 @@ def mask(text: str, _facts: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def masked(mode: Mode, hook: Mask, text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The text as its scope stores it, and the kinds of what was masked. Raises Refused."""
+    """The text as its scope stores it, and the kinds of what was masked. Raises ContentRefused."""
     if mode == "off":
         return text, []
     changed, kinds = hook(text, facts)
     if kinds and mode == "refuse":
-        raise Refused(
+        raise ContentRefused(
             f"the content contains {' and '.join(kinds)}, which the scope {facts.get('scope')} "
             "does not store; leave it out"
         )

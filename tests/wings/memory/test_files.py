@@ -20,7 +20,7 @@ from gateway.wings.memory.dialects.files import (
     FileCommand,
     FileError,
     FileTool,
-    Version,
+    FileVersion,
 )
 
 pytestmark = pytest.mark.anyio
@@ -28,22 +28,22 @@ NOTES = "/memories/notes.md"
 
 
 class DictFiles:
-    """Files in memory. Implements `Files`."""
+    """FileStore in memory. Implements `FileStore`."""
 
     def __init__(self) -> None:
-        self.versions: dict[str, Version] = {}
+        self.versions: dict[str, FileVersion] = {}
 
     async def sizes(self) -> Mapping[str, int]:
         return {path: len(one.text.encode()) for path, one in self.versions.items()}
 
-    async def read(self, path: str) -> Version | None:
+    async def read(self, path: str) -> FileVersion | None:
         return self.versions.get(path)
 
     async def write(self, path: str, text: str, since: int) -> None:
         present = self.versions.get(path)
         if since != (0 if present is None else present.number):
             raise FileChanged(path)
-        self.versions[path] = Version(text, since + 1)
+        self.versions[path] = FileVersion(text, since + 1)
 
     async def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -174,7 +174,7 @@ async def test_create_replaces_a_file_if_the_setting_says_so(files: DictFiles) -
     tool = FileTool(files, overwrites=True)
     for text in ("one", "two"):
         await run(tool, "create", path=NOTES, file_text=text)
-    assert files.versions[NOTES] == Version("two", 2)
+    assert files.versions[NOTES] == FileVersion("two", 2)
 
 
 async def test_a_file_that_changed_meanwhile_is_not_overwritten(files: DictFiles) -> None:

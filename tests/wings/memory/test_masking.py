@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wings.memory.masking import IBAN_LENGTHS, Mode, Refused, mask, masked, masked_json
+from gateway.wings.memory.masking import (
+    IBAN_LENGTHS,
+    Mode,
+    ContentRefused,
+    mask,
+    masked,
+    masked_json,
+)
 
 ORG = {"scope": "org"}
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -84,7 +91,7 @@ def test_a_scope_stores_masks_or_refuses() -> None:
     text = "ann@example.com"
     assert masked("off", mask, text, ORG) == (text, [])
     assert masked("mask", mask, text, ORG) == ("[email]", ["email"])
-    with pytest.raises(Refused, match="contains email, which the scope org") as refused:
+    with pytest.raises(ContentRefused, match="contains email, which the scope org") as refused:
         masked("refuse", mask, text, ORG)
     assert "ann" not in str(refused.value)
     assert masked("refuse", mask, "Ann", ORG) == ("Ann", [])
@@ -95,7 +102,7 @@ def test_json_is_masked_inside() -> None:
     found, kinds = masked_json("mask", mask, value, ORG)
     assert found == {"[email]": [1, True, None, "[card]", {"x": "[phone]"}], "n": 2.5}
     assert kinds == ["email", "card", "phone"]
-    with pytest.raises(Refused):
+    with pytest.raises(ContentRefused):
         masked_json("refuse", mask, value, ORG)
 
 

@@ -29,20 +29,20 @@ class FileChanged(ToolgateError):
     """Somebody else wrote the file since it was read."""
 
 
-class Version(Struct, frozen=True):
+class FileVersion(Struct, frozen=True):
     """A file as it was read."""
 
     text: str
     number: int
 
 
-class Files(Protocol):
+class FileStore(Protocol):
     """The files of one owner, by their paths."""
 
     async def sizes(self) -> Mapping[str, int]:
         """All paths, with the bytes of their texts."""
 
-    async def read(self, path: str) -> Version | None: ...
+    async def read(self, path: str) -> FileVersion | None: ...
 
     async def write(self, path: str, text: str, since: int) -> None:
         """Write the version after `since`; 0: the file is new. Raises FileChanged."""
@@ -75,7 +75,7 @@ class FileCommand(Struct, frozen=True, forbid_unknown_fields=True):
 class FileTool:
     """The tool over the files of one owner."""
 
-    def __init__(self, files: Files, *, overwrites: bool) -> None:
+    def __init__(self, files: FileStore, *, overwrites: bool) -> None:
         """`overwrites`: `create` replaces a file that is there, as older documentation has it."""
         self._files = files
         self._overwrites = overwrites
@@ -157,7 +157,7 @@ class FileTool:
         await self._files.rename({one: checked(new + one[len(old) :]) for one in moved})
         return f"Successfully renamed {old} to {new}"
 
-    async def _file(self, path: str) -> Version:
+    async def _file(self, path: str) -> FileVersion:
         if (found := await self._files.read(path)) is None:
             raise FileError(f"Error: The path {path} does not exist. Please provide a valid path.")
         return found
