@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.wings.memory.masking import (
     IBAN_LENGTHS,
-    Mode,
     ContentRefused,
+    Mode,
     mask,
     masked,
     masked_json,
