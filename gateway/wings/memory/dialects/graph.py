@@ -1,0 +1,249 @@
+"""The nine tools of MCP's reference memory server, over the graph of one owner.
+
+Names, arguments, texts and structured content are those of the server. Deviations: what one call
+names twice is stored once; entities and relations that only `search_nodes` ranks follow those that
+contain its query; and calls are transactions.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from schemas.errors import ToolgateError
+
+NAME_BYTES = 1024  # of an entity, a type or a relation: they are keys of indexes
+
+
+class UnknownEntity(ToolgateError):
+    """An observation is of an entity that is not there. Its text is that of the server."""
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES // 4)]
+
+
+class Entity(Struct, frozen=True, rename="camel"):
+    name: Annotated[Name, Meta(description="The name of the entity")]
+    entity_type: Annotated[Name, Meta(description="The type of the entity")]
+    observations: Annotated[
+        tuple[str, ...], Meta(description="What has been observed of the entity")
+    ]
+
+
+class Relation(Struct, frozen=True, rename={"from_": "from", "relation_type": "relationType"}):
+    from_: Annotated[Name, Meta(description="The name of the entity where the relation starts")]
+    to: Annotated[Name, Meta(description="The name of the entity where the relation ends")]
+    relation_type: Annotated[Name, Meta(description="The type of the relation")]
+
+
+class KnowledgeGraph(Struct, frozen=True):
+    """Entities and relations in the order in which they were created."""
+
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+
+
+class NewEntities(Struct, frozen=True):
+    entities: tuple[Entity, ...]
+
+
+class NewRelations(Struct, frozen=True):
+    relations: tuple[Relation, ...]
+
+
+class Contents(Struct, frozen=True, rename="camel"):
+    entity_name: Annotated[str, Meta(description="The name of the entity to add to")]
+    contents: Annotated[tuple[str, ...], Meta(description="The observations to add")]
+
+
+class NewObservations(Struct, frozen=True):
+    observations: tuple[Contents, ...]
+
+
+class AddedContents(Struct, frozen=True, rename="camel"):
+    entity_name: str
+    added_observations: tuple[str, ...]
+
+
+class Added(Struct, frozen=True):
+    results: tuple[AddedContents, ...]
+
+
+class EntityNames(Struct, frozen=True, rename="camel"):
+    entity_names: Annotated[tuple[str, ...], Meta(description="Names of entities to delete")]
+
+
+class OldObservations(Struct, frozen=True, rename="camel"):
+    entity_name: Annotated[str, Meta(description="The name of the entity that has them")]
+    observations: Annotated[tuple[str, ...], Meta(description="The observations to delete")]
+
+
+class Deletions(Struct, frozen=True):
+    deletions: tuple[OldObservations, ...]
+
+
+class Deleted(Struct, frozen=True):
+    success: bool
+    message: str
+
+
+class NodeQuery(Struct, frozen=True):
+    query: Annotated[
+        str, Meta(description="What to look for in names, types and observations of entities")
+    ]
+
+
+class NodeNames(Struct, frozen=True):
+    names: Annotated[tuple[str, ...], Meta(description="Names of the entities to show")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphChange:
+    """What is added to a graph and removed from it; observations with the names of their
+    entities."""
+
+    entities: Sequence[Entity] = ()
+    relations: Sequence[Relation] = ()
+    observations: Sequence[tuple[str, str]] = ()
+    gone_entities: Sequence[str] = ()  # with their observations
+    gone_relations: Sequence[Relation] = ()
+    gone_observations: Sequence[tuple[str, str]] = ()
+
+
+class GraphStore(Protocol):
+    """The graph of one owner."""
+
+    async def read(self) -> KnowledgeGraph: ...
+
+    async def change(self, decide: Callable[[KnowledgeGraph], GraphChange]) -> GraphChange:
+        """Read the graph, and change it as decided, in one transaction and one after the other."""
+
+    async def ranked(self, query: str) -> Sequence[str]:
+        """Names of entities whose observations match by words and meaning, best first."""
+
+
+class GraphTools:
+    """The tools over one graph. Each method is a tool."""
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+
+    async def create_entities(self, asked: NewEntities) -> NewEntities:
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            known = {one.name for one in graph.entities}
+            new = {one.name: one for one in reversed(asked.entities) if one.name not in known}
+            entities = [
+                msgspec.structs.replace(one, observations=tuple(dict.fromkeys(one.observations)))
+                for one in asked.entities
+                if new.get(one.name) is one
+            ]
+            return GraphChange(entities=entities)
+
+        made = await self._store.change(decide)
+        return NewEntities(tuple(made.entities))
+
+    async def create_relations(self, asked: NewRelations) -> NewRelations:
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            known = set(graph.relations)
+            new = [one for one in dict.fromkeys(asked.relations) if one not in known]
+            return GraphChange(relations=new)
+
+        made = await self._store.change(decide)
+        return NewRelations(tuple(made.relations))
+
+    async def add_observations(self, asked: NewObservations) -> Added:
+        """Raises UnknownEntity: then nothing is added."""
+        results: list[AddedContents] = []
+
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            known = {one.name: dict.fromkeys(one.observations) for one in graph.entities}
+            results.clear()
+            for one in asked.observations:
+                if one.entity_name not in known:
+                    raise UnknownEntity(f"Entity with name {one.entity_name} not found")
+                present = known[one.entity_name]
+                new = tuple(text for text in dict.fromkeys(one.contents) if text not in present)
+                present.update(dict.fromkeys(new))
+                results.append(AddedContents(one.entity_name, new))
+            added = ((one.entity_name, text) for one in results for text in one.added_observations)
+            return GraphChange(observations=list(added))
+
+        await self._store.change(decide)
+        return Added(tuple(results))
+
+    async def delete_entities(self, asked: EntityNames) -> Deleted:
+        gone = frozenset(asked.entity_names)
+
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            names = [one.name for one in graph.entities if one.name in gone]
+            return GraphChange(gone_entities=names, gone_relations=_touching(graph, gone))
+
+        await self._store.change(decide)
+        return Deleted(True, "Entities deleted successfully")
+
+    async def delete_observations(self, asked: Deletions) -> Deleted:
+        wanted = [(one.entity_name, text) for one in asked.deletions for text in one.observations]
+
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            known = {(one.name, text) for one in graph.entities for text in one.observations}
+            return GraphChange(gone_observations=[one for one in wanted if one in known])
+
+        await self._store.change(decide)
+        return Deleted(True, "Observations deleted successfully")
+
+    async def delete_relations(self, asked: NewRelations) -> Deleted:
+        def decide(graph: KnowledgeGraph) -> GraphChange:
+            wanted = set(asked.relations)
+            return GraphChange(gone_relations=[one for one in graph.relations if one in wanted])
+
+        await self._store.change(decide)
+        return Deleted(True, "Relations deleted successfully")
+
+    async def read_graph(self) -> KnowledgeGraph:
+        return await self._store.read()
+
+    async def search_nodes(self, asked: NodeQuery) -> KnowledgeGraph:
+        graph = await self._store.read()
+        names = dict.fromkeys(one.name for one in graph.entities if _has(one, asked.query.lower()))
+        names.update(dict.fromkeys(await self._store.ranked(asked.query)))
+        return _part(graph, names)
+
+    async def open_nodes(self, asked: NodeNames) -> KnowledgeGraph:
+        graph = await self._store.read()
+        wanted = frozenset(asked.names)
+        return _part(graph, [one.name for one in graph.entities if one.name in wanted])
+
+
+def indented(value: Any) -> str:
+    """The text of a result: as JSON.stringify(value, null, 2) has it."""
+    return json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
+
+
+def text_of(answer: Struct) -> str:
+    """The text beside the structured content `answer`: lists without the member that holds them,
+    messages by themselves."""
+    if isinstance(answer, Deleted):
+        return answer.message
+    if isinstance(answer, KnowledgeGraph):
+        return indented(answer)
+    [member] = answer.__struct_fields__
+    return indented(getattr(answer, member))
+
+
+def _part(graph: KnowledgeGraph, names: Collection[str]) -> KnowledgeGraph:
+    """These entities in this order, and the relations with one of them at either end."""
+    by_name = {one.name: one for one in graph.entities}
+    entities = tuple(by_name[name] for name in names if name in by_name)
+    return KnowledgeGraph(entities, tuple(_touching(graph, by_name.keys() & set(names))))
+
+
+def _touching(graph: KnowledgeGraph, names: Collection[str]) -> list[Relation]:
+    return [one for one in graph.relations if one.from_ in names or one.to in names]
+
+
+def _has(entity: Entity, query: str) -> bool:
+    texts: Iterable[str] = (entity.name, entity.entity_type, *entity.observations)
+    return any(query in text.lower() for text in texts)
