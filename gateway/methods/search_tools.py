@@ -155,9 +155,10 @@ class SearchTools:
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         lists = self._lists
-        catalog, chosen, shaper = lists.visible(context), lists.profile(context), lists.shaper
+        catalog, scopes = lists.visible(context), lists.scopes(context)
+        chosen, shaper = lists.profile(context), lists.shaper
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
-        query = await self._query(arguments, limit, catalog, context)
+        query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
         try:
             found, note = await self._found(query, catalog, context)
         except Unreachable as fault:
@@ -179,20 +180,28 @@ class SearchTools:
         """Names of tools by semantic search for `intent`, filtered by the words of `query`. Raises
         Unreachable."""
         asked = {"query": params.intent}
-        query = await self._query(asked, self._limits.usual, catalog, context)
+        scopes = self._lists.scopes(context)
+        query = await self._query(
+            asked, self._limits.usual, catalog, scopes=scopes, context=context
+        )
         found, _ = await self._found(query, catalog, context)
         text = (params.query or "").strip().casefold()
         return [tool.name for tool, _ in found if text in searchable_text(tool)]
 
     async def _query(
-        self, arguments: Json, limit: int, catalog: Catalog, context: Context
+        self,
+        arguments: Json,
+        limit: int,
+        catalog: Catalog,
+        *,
+        scopes: frozenset[str] | None,
+        context: Context,
     ) -> SearchQuery:
         ids: list[str] | None = None
         if self._handles is not None and "skill" in arguments:
             given = await self._handles.given(context, catalog, arguments["skill"])
             ids = list(given.tools)
         toolset = self._toolsets[context.toolset] if context.toolset else None
-        scopes = self._lists.scopes(context)
         denied = () if ids is not None else catalog.denied
         if len(denied) > len(catalog.tools):
             ids, denied = [tool.id for tool in catalog.tools], ()

@@ -110,8 +110,9 @@ def sentences(query: str, limit: int = SENTENCES) -> list[str]:
 
 
 def readable(text: str, limit: int | None = None) -> str:
-    """The first `limit` characters of `text`; lone surrogates, which cannot be encoded, as "?"."""
-    return text[:limit].encode("utf-8", "replace").decode()
+    """The first `limit` characters of `text`, without those that PostgreSQL cannot store: lone
+    surrogates as "?", NUL as a space."""
+    return text[:limit].encode("utf-8", "replace").decode().replace("\0", " ")
 
 
 def _parts(text: str) -> Iterator[str]:

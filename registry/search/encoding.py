@@ -84,7 +84,7 @@ class Encoding:
         embedder = self._embedder(purpose)
         if embedder is None:
             return Ready(None, self._why(purpose) or DISABLED)
-        if self._is_paused(embedder.model):
+        if self._paused_until and self._is_paused(embedder.model):
             return Ready(None, DOWN)
         return Ready(embedder)
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from registry.embedding import texts
-
 K1 = 1.2
 B = 0.6
 WORDS = 64  # distinct words of a query, the rarest first
@@ -58,11 +56,6 @@ def idfs(words: Sequence[Word], docs: int) -> list[float]:
     """Inverse document frequencies: high where few of `docs` documents have the word, always above
     0."""
     return [math.log(1 + max(docs - one.docs + 0.5, 0.5) / (one.docs + 0.5)) for one in words]
-
-
-def readable(query: str, limit: int) -> str:
-    """The first `limit` characters of `query`, without those that PostgreSQL cannot store."""
-    return texts.readable(query, limit).replace("\0", " ")
 
 
 def last_word(text: str) -> str:

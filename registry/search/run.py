@@ -112,8 +112,9 @@ class SearchRun:
         for part in prepared:
             candidates += await self._candidates(transaction, part, encoded)
         worded = encoded.vectors is None
+        share = 0.0 if worded else self._share
         least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
-        best = ranked(candidates, 0.0 if worded else self._share, self._query.limit, least)
+        best = ranked(candidates, share, self._query.limit, least)
         note = self.note(encoded, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
         return SearchResult(await self._hits(transaction, best), note, path)
@@ -183,18 +184,20 @@ class SearchRun:
         self, transaction: Transaction, part: PreparedPart, encoded: Encoded
     ) -> list[Candidate]:
         words, vectors = part.plan, encoded.vectors
+        queries: Any = () if vectors is None else vectors  # of the whole, then of its sentences
         path: Path = "lexical" if vectors is None else part.path
         if path == "lexical" and not part.proposed:
             return []
         shape = Shape(
             self._narrowed,
             vectors=None if path == "lexical" else path,
-            sentences=0 if vectors is None else len(vectors) - 1,
+            sentences=max(len(queries) - 1, 0),
             indexed=self._predicate if path == "hnsw" else "",
             usage=self._settings.feedback and vectors is not None,
         )
         share = max(self._reach // max(shape.sentences, 1), 2 * self._query.limit)
         ef = effort(self._settings.hnsw_ef, words.docs, self._reach)
+        planner = self._scans if path == "exact" else LOOKUPS
         values = {
             **self._values,
             "part": part.part_id,
@@ -206,9 +209,8 @@ class SearchRun:
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
             "usage_share": self._settings.feedback_share,
-            **(_numbered(vectors) if vectors is not None else {}),
+            **{f"q{n}": HalfVector.of(row) for n, row in enumerate(queries)},
         }
-        planner = self._scans if path == "exact" else LOOKUPS
         rows = await transaction.rows(planner, statements.candidates(shape), values)
         return [Candidate(*row) for row in rows]
 
@@ -251,7 +253,3 @@ def _waiting(missing: int, kind: str, dense: bool) -> str | None:
     many = "more than 999" if missing >= MISSING_LIMIT else str(missing)
     how = "not found" if dense else "found by their words only"
     return f"{many} {kind}s have no vector yet and are {how}"
-
-
-def _numbered(vectors: Any) -> dict[str, HalfVector]:
-    return {f"q{n}": HalfVector.of(row) for n, row in enumerate(vectors)}

@@ -16,9 +16,9 @@ from anyio import create_task_group
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
+from registry.embedding.texts import readable
 from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.filters import DocumentCounts
-from registry.search.lexical import readable
 from registry.search.query import SearchQuery, SearchResult, Timings
 from registry.search.run import SearchRun
 from registry.search.transaction import read

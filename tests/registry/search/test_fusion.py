@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from registry.embedding.texts import readable
 from registry.search.fusion import Candidate, enough, ranked
-from registry.search.lexical import Word, idfs, last_word, plan, readable
+from registry.search.lexical import Word, idfs, last_word, plan
 
 
 def candidate(name: str, bm25: float, cosine: float | None, weight: float = 1.0) -> Candidate:
