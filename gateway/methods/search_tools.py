@@ -156,7 +156,7 @@ class SearchTools:
     ) -> ToolResult:
         lists = self._lists
         catalog, scopes = lists.visible(context), lists.scopes(context)
-        chosen, shaper = lists.profile(context), lists.shaper
+        shaper, chosen = lists.shaper, lists.profile(context)
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
         try:

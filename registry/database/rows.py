@@ -138,11 +138,11 @@ def source_of(row: StoredSource) -> Source:
         tool_count=row.tool_count,
         updated=row.updated.isoformat(),
         digest=row.digest,
-        options=options_of(row.name, row.kind, row.options),
         server=_facts(row.name, row.server),
         number=row.number,
         rolled_back=_rolled_back(row.name, row.rolled_back),
         origin=cast("Origin", row.origin) if row.origin in get_args(Origin) else None,
+        options=options_of(row.name, row.kind, row.options),
     )
 
 

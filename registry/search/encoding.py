@@ -98,18 +98,18 @@ class Encoding:
         weighted by length: that finds nearly the same as the vector of the whole text would, in
         half the time, and no model truncates it.
         """
-        started = time.perf_counter()
         key = (embedder.model, text)
-        vectors = self._cache.use(key)
-        if vectors is None:
-            try:
-                with anyio.fail_after(self._timeout_s):
-                    vectors = self._cache.put(key, await self._encoded(embedder, text))
-            except (EmbeddingFailed, TimeoutError) as error:
-                self._paused_until[embedder.model] = self._clock() + PAUSE_S
-                reason = str(error) or f"no answer in {self._timeout_s:g} s"
-                log.warning("search_model_failed", extra={"reason": reason, "pause_s": PAUSE_S})
-                return Encoded(why=DOWN, took_ms=_since(started))
+        if (known := self._cache.use(key)) is not None:
+            return Encoded(known, embedder.model)
+        started = time.perf_counter()
+        try:
+            with anyio.fail_after(self._timeout_s):
+                vectors = self._cache.put(key, await self._encoded(embedder, text))
+        except (EmbeddingFailed, TimeoutError) as error:
+            self._paused_until[embedder.model] = self._clock() + PAUSE_S
+            reason = str(error) or f"no answer in {self._timeout_s:g} s"
+            log.warning("search_model_failed", extra={"reason": reason, "pause_s": PAUSE_S})
+            return Encoded(why=DOWN, took_ms=_since(started))
         return Encoded(vectors, embedder.model, took_ms=_since(started))
 
     async def _encoded(self, embedder: Embedder, text: str) -> "Vectors":

@@ -31,14 +31,15 @@ from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
 from registry.sources.store import SavedTools, SourceDraft, ToolStore
 from registry.sources.write import Before, Check, Progress, same_stored_spec, stored_spec
 from schemas.errors import ImportRejected
-from schemas.source import Outcome, Source
+from schemas.source import Outcome, Source, facts_of
 from schemas.tool import ToolDraft
 
 
 def drafted(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceDraft:
     """The source that the import makes."""
+    stated = stated_base_url(spec)
     declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
-    stated, declared = stated_base_url(spec), scrubbed(declared)
+    declared, title, version = map(scrubbed, (declared, imported.title, imported.version))
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
@@ -46,8 +47,8 @@ def drafted(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceD
         base_url=stated or declared,
         base_url_trusted=not spec.options.guarded
         and (stated is not None or same_origin(spec.location, declared)),
-        title=scrubbed(imported.title),
-        version=scrubbed(imported.version),
+        title=title,
+        version=version,
         include=spec.include,
         exclude=spec.exclude,
         digest=found.digest,
@@ -242,7 +243,7 @@ class Sources:
         """The source of this name. Raises SourceExists if either is a part of the gateway itself,
         and the other is not."""
         known = await self._store.source(self._host_id, spec.name)
-        if known is not None and known.facts.own != spec.facts.own:
+        if known is not None and known.facts.own != facts_of(spec.kind).own:
             raise SourceExists(spec.name)
         return known
 

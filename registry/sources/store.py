@@ -151,8 +151,8 @@ class ToolStore:
         """The active skills, and the agents that have them."""
         return await load_skills(self._pool, host_id)
 
-    async def sources(self, host_id: str) -> list[Source]:
-        """All sources, ordered by name."""
+    async def sources(self, host_id: str, name: str | None = None) -> list[Source]:
+        """All sources, ordered by name; or that of one name, if it is there."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -175,15 +175,17 @@ class ToolStore:
                 FROM api_t AS api
                 LEFT JOIN api_version_t AS version ON version.current
                     AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
-                WHERE api.host_id = %s
+                WHERE api.host_id = %(host)s
+                    AND (%(name)s::text IS NULL OR api.name = %(name)s)
                 ORDER BY api.name COLLATE "C"
                 """,
-                [host_id],
+                {"host": host_id, "name": name},
             )
             return [source_of(StoredSource(*row)) async for row in rows]
 
     async def source(self, host_id: str, name: str) -> Source | None:
-        return next((one for one in await self.sources(host_id) if one.name == name), None)
+        found = await self.sources(host_id, name)
+        return found[0] if found else None
 
     async def remove(
         self, host_id: str, name: str, expected_number: int | None = None

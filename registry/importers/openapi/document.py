@@ -178,7 +178,7 @@ class OpenApiDocument:
         overrides: dict[str, Any] = {}
         ref: object = None
         for _ in range(REF_HOPS):
-            value = mapping(node)
+            value = node if isinstance(node, dict) else {}
             ref = value.get("$ref")
             if not isinstance(ref, str):
                 return {**value, **overrides} if overrides else value

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.responses import json_schemas, successful_responses
+from registry.importers.openapi.responses import ResponseFacts
 from registry.importers.openapi.values import mapping, sequence
 from schemas.binding import OpenAPIBinding, Pagination
 
@@ -65,6 +64,9 @@ _PAGES = ("page", "pagenumber")
 _MORE = frozenset(("hasmore", "hasnextpage", "hasnext", "morefollows"))
 _INTEGER = "integer"
 
+Find = Callable[[Any], dict[str, Any]]
+"""The object that a schema or its `$ref` is; {}: there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
@@ -88,7 +90,10 @@ class _Page:
     """Arguments of the request and members of the answer, by normalized names."""
 
     def __init__(
-        self, arguments: dict[str, _Argument], answer: dict[str, Any], find: Callable[[Any], Any]
+        self,
+        arguments: dict[str, _Argument],
+        answer: dict[str, Any],
+        find: Find,
     ) -> None:
         self.arguments = arguments
         self._find = find
@@ -133,38 +138,32 @@ class _Page:
         return _properties(member.schema, self._find)
 
     def _kind(self, member: _Member) -> Any:
-        return mapping(self._find(member.schema)).get("type")
+        return self._find(member.schema).get("type")
 
 
 def of(
     document: OpenApiDocument,
-    operation: DocumentOperation,
+    answered: ResponseFacts,
     binding: OpenAPIBinding,
     properties: Mapping[str, Any],
 ) -> Pagination | None:
     """The pagination of an operation; None if none is detected. `properties` are those of the
     tool's input schema."""
     arguments = _arguments(binding, properties)
-    if not arguments:
-        return None
-    try:
-        good = successful_responses(operation, document)
-        [schema] = json_schemas(good, document)[:1] or [True]
-    except SkipOperation:
+    if not arguments or answered.raw_schema is None:
         return None
 
-    def find(raw: Any) -> Any:
+    def find(raw: Any) -> dict[str, Any]:
         try:
             return document.resolve(raw)
         except SkipOperation:
             return {}
 
-    page = _Page(arguments, mapping(find(schema)), find)
-    headers = [name.lower() for response in good[:1] for name in mapping(response.get("headers"))]
+    page = _Page(arguments, find(answered.raw_schema), find)
     for recognise in (_last, _url, _cursor, _numbered, _offset):
         if found := recognise(page):
             return found
-    return _link(page, "link" in headers)
+    return _link(page, "link" in answered.headers)
 
 
 @lru_cache(maxsize=10_000)  # the same few names recur in every operation
@@ -277,9 +276,9 @@ def _named(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Memb
     return {plain(name): _Member((*path, name), mapping(one)) for name, one in members.items()}
 
 
-def _properties(schema: Any, find: Callable[[Any], Any], hops: int = _HOPS) -> dict[str, Any]:
+def _properties(schema: Any, find: Find, hops: int = _HOPS) -> dict[str, Any]:
     """The properties of an object and of the schemas that it includes."""
-    node = mapping(find(schema))
+    node = find(schema)
     found: dict[str, Any] = {}
     if hops:
         for part in sequence(node.get("allOf")):

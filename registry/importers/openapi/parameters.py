@@ -15,7 +15,7 @@ from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
 from registry.importers.openapi.schemas import Converted, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
-from registry.importers.openapi.values import mapping, nested_at_most, sequence, text
+from registry.importers.openapi.values import mapping, nested_at_most, text
 from registry.importers.plain_text import plain
 from schemas.binding import Location, Style
 
@@ -135,9 +135,11 @@ class Parameters:
 
     def _objects(self, holder: dict[str, Any], notes: list[str]) -> list[dict[str, Any]]:
         stated = holder.get("parameters")
-        if stated is not None and not isinstance(stated, list):
+        if isinstance(stated, list):
+            return [self._document.resolve(raw) for raw in stated]
+        if stated is not None:
             notes.append("`parameters` is not a list; ignored")
-        return [self._document.resolve(raw) for raw in sequence(stated)]
+        return []
 
     def _wire(self, raw: dict[str, Any]) -> tuple[WireParameter | None, tuple[str, ...]]:
         if id(raw) not in self._read:
@@ -265,6 +267,8 @@ def _fit_template(
     declared = {wire.name for wire in kept if wire.location == "path"}
     undeclared = [name for name in variables if name not in declared]
     notes.extend(f"parameter {name} is in the path, but not described" for name in undeclared)
+    if not undeclared:
+        return kept
     plain = schemas.convert({"type": "string"})
     return kept + [
         WireParameter(name, "path", "simple", False, required=True, schema=plain)

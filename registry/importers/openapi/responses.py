@@ -6,7 +6,7 @@ A bad response description never costs the operation: undescribable parts are le
 import re
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -76,6 +76,8 @@ class ResponseFacts:
     output_schema: dict[str, Any] | None = None  # of the JSON; None: no JSON, or any
     accept: str | None = None  # the header; None: JSON, or any
     notes: tuple[str, ...] = ()
+    raw_schema: Any = None  # of the usual response, as described; None: unreadable
+    headers: frozenset[str] = frozenset()  # of the usual response, in lower case
 
 
 class Responses:
@@ -93,13 +95,16 @@ class Responses:
         except SkipOperation as skip:
             return ResponseFacts(notes=(f"answers: {skip}",))
         accept = _accept([key for response in good for key in mapping(response.get("content"))])
-        if operation.method == "HEAD":
-            return ResponseFacts(accept=accept)
+        usual = [str(name).lower() for one in good[:1] for name in mapping(one.get("headers"))]
+        facts = ResponseFacts(accept=accept, headers=frozenset(usual))
         try:
-            return ResponseFacts(self._schema(json_schemas(good, self._document)), accept)
+            raws = json_schemas(good, self._document)
+            facts = replace(facts, raw_schema=raws[0] if raws else True)
+            schema = None if operation.method == "HEAD" else self._schema(raws)
         except (SkipOperation, ValueError) as problem:
             reason = str(problem).partition("\n")[0]
-            return ResponseFacts(None, accept, (f"its output schema is left out: {reason}",))
+            return replace(facts, notes=(f"its output schema is left out: {reason}",))
+        return replace(facts, output_schema=schema)
 
     def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
         """The schema of all successful responses together. Raises `SkipOperation`."""

@@ -335,7 +335,7 @@ class OpenApiDrafts:
         schema = inputs.schema(self._budget)
         binding = replace(
             binding,
-            pagination=pagination.of(self._document, operation, binding, schema["properties"]),
+            pagination=pagination.of(self._document, answered, binding, schema["properties"]),
         )
         title, description = _texts(operation, schema)
         draft = ToolDraft(
