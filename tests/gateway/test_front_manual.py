@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_gateway import Client, SessionClient, running
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -27,12 +27,12 @@ def new(name: str, binding: Any, address: Address | None = None) -> NewTool:
 
 async def called(session: SessionClient, which: str, **arguments: Any) -> Any:
     """The answer of a tool, once the catalog has it."""
-    with anyio.fail_after(60):
-        while True:
-            answer = await session.call("tools/call", {"name": which, "arguments": arguments})
-            if "result" in answer:
-                return answer["result"]
-            await anyio.wait_all_tasks_blocked()
+
+    async def answer() -> Any:
+        call = {"name": which, "arguments": arguments}
+        return (await session.call("tools/call", call)).get("result")
+
+    return await until(answer)
 
 
 def by_hand(client: Client) -> ManualTools:
@@ -73,9 +73,11 @@ async def test_what_is_made_is_served_and_what_is_disabled_is_not(
         assert "scripts are switched off" in off["content"][0]["text"]
 
         await tools.disable(["made", "listPets"])
-        with anyio.fail_after(60):
-            while {"made", "listPets"} & await listed(session):
-                await anyio.wait_all_tasks_blocked()
+
+        async def disabled() -> bool:
+            return not {"made", "listPets"} & await listed(session)
+
+        await until(disabled)
         assert {"greet", "getPet"} <= await listed(session)
 
 

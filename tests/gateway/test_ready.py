@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import psycopg
 import pytest
 from msgspec.structs import replace
@@ -12,13 +11,12 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from registry.database import postgres
 from registry.embedding import watched
+from tests import polling
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_redis import RedisServer
 from tests.fixtures_servers import Serve
 
 pytestmark = pytest.mark.anyio
-
-DEADLINE_S = 60
 
 
 async def ready(client: Client) -> tuple[int, dict[str, Any]]:
@@ -28,13 +26,13 @@ async def ready(client: Client) -> tuple[int, dict[str, Any]]:
 
 async def until(client: Client, part: str, state: str) -> dict[str, Any]:
     """What /ready says, as soon as a part of it has this state."""
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            status, said = await ready(client)
-            assert status == 200
-            if said[part] == state:
-                return said
-            await anyio.wait_all_tasks_blocked()
+
+    async def found() -> dict[str, Any] | None:
+        status, said = await ready(client)
+        assert status == 200
+        return said if said[part] == state else None
+
+    return await polling.until(found)
 
 
 async def test_a_redis_that_is_away_is_told_until_it_is_back(

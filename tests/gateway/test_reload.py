@@ -14,8 +14,9 @@ from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
 from schemas.errors import ToolgateError, TooManyRequests
 from tests.fixtures_database import HOST
-from tests.fixtures_gateway import META, MODERN, Client, Recorder, running
+from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, Recorder, running
 from tests.gateway.portal import COMMAND, DATA, Portal, legacy, portal, service, with_rules
+from tests.polling import until
 from tests.servers import rules
 
 pytestmark = pytest.mark.anyio
@@ -45,9 +46,11 @@ async def test_a_service_is_added_and_its_tools_with_it(settings: Settings, tmp_
         assert (await more(client))[0] == 400
         session = await client.session()
         await client.gateway.reconfigure(adding(settings, more=written(tmp_path, "added")))
-        with anyio.fail_after(30):
-            while (await more(client))[0] == 400:  # the catalog follows the notice of the database
-                await anyio.wait_all_tasks_blocked()
+
+        async def loaded() -> bool:  # the catalog follows the notice of the database
+            return (await more(client))[0] != 400
+
+        await until(loaded)
         assert await more(client) == (200, "added")
         listed = (await session.call("tools/list"))["result"]["tools"]
         assert "rule_more" in [tool["name"] for tool in listed]
@@ -140,20 +143,18 @@ async def test_other_rules_hold_from_the_next_call_and_clients_hear_of_it(
 async def test_a_call_that_runs_goes_on_under_the_rules_that_it_began_with(
     settings: Settings, service: Recorder
 ) -> None:
-    async with running(settings) as client, anyio.create_task_group() as tasks:
-        answers: list[Any] = []
+    answers: list[Any] = []
 
-        async def slow() -> None:
-            answers.append(await called(client, "slow"))
+    async def slow(client: Client) -> None:
+        answers.append(await called(client, "slow"))
 
-        with anyio.fail_after(30):
-            tasks.start_soon(slow)
+    with anyio.fail_after(DEADLINE_S):
+        async with running(settings) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(slow, client)
             await service.arrived.wait()
             await client.gateway.reconfigure(ruled(settings, no=Rule("deny", tools=("slow",))))
             assert "error" in await called(client, "slow")
             service.release.set()
-            while not answers:
-                await anyio.wait_all_tasks_blocked()
     assert answers[0]["result"]["heard"]["path"] == "/slow"
 
 
@@ -162,7 +163,7 @@ async def test_calls_that_run_count_against_other_limits(
 ) -> None:
     limits = replace(settings.limits, sources={"pets": Rate(concurrent=1)})
     async with running(settings) as client, anyio.create_task_group() as tasks:
-        with anyio.fail_after(30):
+        with anyio.fail_after(DEADLINE_S):
             await client.gateway.reconfigure(replace(settings, limits=limits))
             tasks.start_soon(called, client, "slow")
             await service.arrived.wait()

@@ -27,6 +27,7 @@ from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.disclosing import told
 from tests.gateway.guards.signing import by_jwks
 from tests.kinds.test_parrot import asked
+from tests.polling import until
 from tests.wings.rig import ROWS, wings, with_toy
 from tests.wings.toy.wing import LIFE
 
@@ -255,11 +256,12 @@ async def test_other_tenants_have_it_too(
     async with running(toyed) as client:
         assert {one.name for one in await store.tools(OTHER)} == NAMES
         await store.remove(OTHER, "toy")  # as for a tenant that is new
-        with anyio.fail_after(DEADLINE_S):
-            while "toy" not in client.gateway.catalogs.of(OTHER).sources or not await store.tools(
-                OTHER
-            ):
-                await anyio.wait_all_tasks_blocked()
+
+        async def added() -> bool:
+            loaded = client.gateway.catalogs.of(OTHER).sources
+            return "toy" in loaded and bool(await store.tools(OTHER))
+
+        await until(added)
 
 
 @pytest.mark.parametrize("front", ["rest", "rpc", "list"])
@@ -313,9 +315,7 @@ async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> No
         assert (status, problem["detail"]) == (503, "The wing toy is unavailable; try again later.")
         assert (await got(client, "/toy-app"))[0] == 503
         LIFE.append("repaired")
-        with anyio.fail_after(DEADLINE_S):
-            while client.gateway.wings.states != {"wing toy": "ok"}:  # type: ignore[union-attr]
-                await anyio.wait_all_tasks_blocked()
+        await until(lambda: client.gateway.wings.states == {"wing toy": "ok"})
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
     assert LIFE == ["repaired", "open", "closed"]
 
@@ -344,10 +344,7 @@ async def test_wings_fail_apart(
         rows = {**ROWS, "second": WingRow(f"tests.wings.toy.others:{name}", "Another.")}
         monkeypatch.setattr(table, "WINGS", rows)
         async with running(toyed) as client:
-            assert client.gateway.wings is not None
-            with anyio.fail_after(DEADLINE_S):
-                while client.gateway.wings.states["wing second"] != "failed":
-                    await anyio.wait_all_tasks_blocked()
+            await until(lambda: client.gateway.wings.states["wing second"] == "failed")
             assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
             assert (await client.post("/second/v1/notes", {"text": "milk"}))[0] == 503
         [failed, *_] = [one for one in caplog.records if one.message == "wing_failed"]
