@@ -62,7 +62,7 @@ class Health:
         feed, broken = self.feed, self.broken()
         return {
             "database": feed.database,
-            "catalog": "ok" if feed.loaded else "loading",
+            "catalog": feed.catalog,
             **self.parts(),
             "sources": feed.sources,
             **({"breakers": broken} if broken else {}),

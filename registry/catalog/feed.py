@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 import psycopg
@@ -81,11 +82,19 @@ class FeedState:
     # or "ok", "unreachable", "without pgvector", or "unusable": permanent
     database: str = "connecting"
     sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
+    behind: int = 0  # catalogs to reload after a lost connection
     failure: str | None = None  # why there will never be a catalog
 
     @property
+    def catalog(self) -> str:
+        """ "loading" before the gateway is ready, "stale" while changes that were made during an
+        outage of the database are still to be loaded, else "ok"."""
+        return "loading" if not self.loaded else "stale" if self.behind else "ok"
+
+    @property
     def degraded(self) -> bool:
-        return self.database != "ok" or any(state != "ok" for state in self.sources.values())
+        failing = any(state != "ok" for state in self.sources.values())
+        return self.database != "ok" or self.behind > 0 or failing
 
 
 class Feed:
@@ -125,6 +134,8 @@ class Feed:
         self._events = events or CatalogEvents()
         self._events.source_changed.subscribe(self.refresh)
         self._importing = False  # set once, when imports begin
+        self._listening = False  # notifications arrive
+        self._has_vector = True
         self.state = FeedState()
         self.settled = self._handle.settled
 
@@ -197,14 +208,6 @@ class Feed:
     async def _follow(self, database: Database) -> None:
         self._handle.opened = database
         store = self._store = ToolStore(database.pool)
-        has_vector = True
-
-        def checked(has: bool) -> None:
-            nonlocal has_vector
-            has_vector = has
-            if self.state.database in DATABASE_UP:
-                self.state.database = DATABASE_UP[has]
-
         async with anyio.create_task_group() as tasks:
 
             async def changed(notice: Notice) -> None:
@@ -213,12 +216,13 @@ class Feed:
                     return
                 await self._events.database_connected.publish(database.pool)
                 await self._resync(store, tasks)
-                self.state.database = DATABASE_UP[has_vector]
+                self._listening = True
+                self._answered()
                 if not self._importing:
                     self._importing = True
                     tasks.start_soon(self._import_all, store)
 
-            await database.listen(CHANNEL, changed, self._lost, checked)
+            await database.listen(CHANNEL, changed, self._disconnected, self._checked)
 
     async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
         """Reload all tenants. Before the gateway is ready that is awaited; later each tenant is
@@ -227,27 +231,32 @@ class Feed:
             await self._catalogs.reload_all(store, self._host_id)
             return
         for tenant in await self._catalogs.tenants(store, self._host_id):
-            tasks.start_soon(self._reload_in_background, store, tenant)
+            self.state.behind += 1
+            tasks.start_soon(self._catch_up, store, tenant)
+
+    async def _catch_up(self, store: ToolStore, tenant: str) -> None:
+        """Reload one tenant; a run that began before the connection was back does not count."""
+        await self._reloading[tenant].run(partial(self._reload_patiently, store, tenant))
+        self.state.behind -= 1
 
     async def _reload_in_background(self, store: ToolStore, tenant: str) -> None:
-        """Reload one tenant, single-flight: notifications during a run share one further run.
-        Retried until the database responds."""
-
-        async def reload() -> None:
-            self._awaited.discard(tenant)
-            while True:
-                try:
-                    await self._reload(store, tenant)
-                except (psycopg.OperationalError, TimeoutError):
-                    self._lost()
-                    await asyncio.sleep(RELOAD_RETRY_S)
-                else:
-                    self.state.database = "ok"
-                    return
-
+        """Reload one tenant, single-flight: notifications during a run share one further run."""
         if tenant not in self._awaited:
             self._awaited.add(tenant)
-            await self._reloading[tenant].run(reload)
+            await self._reloading[tenant].run(partial(self._reload_patiently, store, tenant))
+
+    async def _reload_patiently(self, store: ToolStore, tenant: str) -> None:
+        """Reload one tenant, retried until the database responds."""
+        self._awaited.discard(tenant)
+        while True:
+            try:
+                await self._reload(store, tenant)
+            except (psycopg.OperationalError, TimeoutError):
+                self._lost()
+                await asyncio.sleep(RELOAD_RETRY_S)
+            else:
+                self._answered()
+                return
 
     async def _reload(self, store: ToolStore, tenant: str) -> None:
         await self._catalogs.reload(store, tenant)
@@ -257,6 +266,19 @@ class Feed:
 
     def _lost(self) -> None:
         self.state.database = "unreachable"
+
+    def _disconnected(self) -> None:
+        self._listening = False
+        self._lost()
+
+    def _answered(self) -> None:
+        if self._listening:  # else changes are missed, although a query succeeded
+            self.state.database = DATABASE_UP[self._has_vector]
+
+    def _checked(self, has_vector: bool) -> None:
+        self._has_vector = has_vector
+        if self.state.database in DATABASE_UP:
+            self._answered()
 
     async def _import_all(self, store: ToolStore) -> None:
         await self._check_removed(store)

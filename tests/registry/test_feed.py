@@ -25,6 +25,7 @@ from schemas.hybrid import Action
 from schemas.tool import Tool
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
+from tests.polling import until
 from tests.registry.servers import URL, Listed, snapshot, spec, tool
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +201,39 @@ async def test_a_connection_lost_before_the_first_load_is_only_a_delay(
         assert feed.state.loaded
         assert feed.state.database == "ok"
         assert len(names(feed)) == 5
+
+
+async def test_changes_of_an_outage_are_loaded_before_the_state_is_well_again(
+    database_settings: DatabaseSettings,
+    description: Path,
+    store: ToolStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connected, read = anyio.Event(), anyio.Event()
+    real = Catalogs.reload
+
+    async def slow(self: Catalogs, store: ToolStore, tenant: str) -> None:
+        connected.set()
+        await read.wait()
+        await real(self, store, tenant)
+
+    async with feeding(database_settings, {}) as feed:
+        monkeypatch.setattr(Catalogs, "reload", slow)
+        async with store._pool.connection() as connection:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        with anyio.fail_after(DEADLINE_S):
+            await connected.wait()
+        await Sources(store, HOST, LIMITS).import_(
+            ImportSpec("pets", str(description), base_url=None)
+        )
+        await until(lambda: feed.state.database == "ok")
+        assert (feed.state.catalog, feed.state.degraded, names(feed)) == ("stale", True, [])
+        read.set()
+        await until(lambda: not feed.state.degraded)
+        assert (feed.state.catalog, len(names(feed))) == ("ok", 5)
 
 
 async def test_rows_that_cannot_be_read_are_a_failure_and_no_crash(
