@@ -122,8 +122,8 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
         said = TextContent(_told(response.body))
         return ToolResult((said,), structured_content=Raw(response.body), is_error=True)
     if not response.body:
-        return DONE
-    content = [TextContent(response.body.decode())]
+        return ToolResult((TextContent(response.text),)) if response.text else DONE
+    content = [TextContent(response.text or response.body.decode())]
     tag = response.headers.get("ETag")
     if tag is not None and tells_tag:
         content.append(TextContent(f"ETag: {tag}"))

@@ -224,6 +224,7 @@ class OperationOutput:
     status: int | None = None  # None: the operation's
     location: str = ""  # below the API: of the created resource
     untold: Any = None  # body for an idempotent repetition, if different
+    text: str = ""  # of the tool's result; "": the value as JSON
 
 
 class TaggedView(Struct, frozen=True):
@@ -256,6 +257,7 @@ class Operation:
     creates: bool = False  # a PUT that creates with If-None-Match: *
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
+    tool: str = ""  # its name where it is not the id; then it has no route
     job: AsJob | None = None  # None: it answers at once
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
     details: str = ""  # what a model has to know beside the summary
@@ -282,6 +284,10 @@ class Operation:
     def effect(self) -> Effect:
         """The effect of its method, except that a POST with a read scope is "read"."""
         return "read" if self.scope.endswith(":read") else EFFECTS[self.method]
+
+    @property
+    def tool_name(self) -> str:
+        return self.tool or self.id
 
     @property
     def tag(self) -> str:

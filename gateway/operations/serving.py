@@ -52,6 +52,7 @@ class OperationResponse:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
+    text: str = ""  # of the tool's result; "": the body
 
 
 def problem_response(problem: ProblemDetails, request_id: str) -> OperationResponse:
@@ -78,6 +79,7 @@ class _Kept(Struct):
     body: str
     headers: dict[str, str]
     media_type: str
+    text: str = ""
 
 
 _kept = msgspec.json.Decoder(_Kept)
@@ -146,13 +148,16 @@ class Repeats:
 
 def _encoded(response: OperationResponse) -> bytes:
     headers = dict(response.headers)
-    kept = _Kept(response.status, response.body.decode(), headers, response.media_type)
+    kept = _Kept(
+        response.status, response.body.decode(), headers, response.media_type, text=response.text
+    )
     return msgspec.json.encode(kept)
 
 
 def _restored(data: bytes) -> OperationResponse:
     kept = _kept.decode(data)
-    return OperationResponse(kept.status, kept.body.encode(), kept.headers, kept.media_type)
+    body = kept.body.encode()
+    return OperationResponse(kept.status, body, kept.headers, kept.media_type, text=kept.text)
 
 
 class OperationServer:
@@ -173,6 +178,8 @@ class OperationServer:
         self.by_id: Mapping[str, Operation] = {one.id: one for one in operations}
         self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
         for one in operations:
+            if one.tool:
+                continue
             self.routes.setdefault(one.parts, {})[one.method] = one
 
     def admits(self, asked: OperationInput, operation: Operation) -> bool:
@@ -260,7 +267,7 @@ class OperationServer:
         told = given if isinstance(given, OperationOutput) else OperationOutput(given)
         status = told.status or operation.status
         if told.value is None:
-            empty = OperationResponse(status)
+            empty = OperationResponse(status, text=told.text)
             return empty, empty
         body = msgspec.json.encode(told.value)
         also = {"Location": self._root + told.location} if told.location else {}
@@ -271,7 +278,7 @@ class OperationServer:
             if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
                 unchanged = OperationResponse(304, headers=also)
                 return unchanged, unchanged
-        response = OperationResponse(status, body, also)
+        response = OperationResponse(status, body, also, text=told.text)
         if told.untold is None:
             return response, response
         return response, replace(response, body=msgspec.json.encode(told.untold))

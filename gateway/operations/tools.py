@@ -91,7 +91,7 @@ def draft_of(operation: Operation, binding: Binding) -> ToolDraft:
     """The operation as a tool that is stored like any other."""
     return ToolDraft(
         operation.id,
-        operation.id,
+        operation.tool_name,
         description_of(operation),
         input_schema(operation),
         binding,
@@ -109,10 +109,16 @@ def tool_of(operation: Operation) -> Tool:
     schema, output = Raw(encode(input_schema(operation))), output_schema(operation)
     encoded = None if output is None else Raw(encode(output))
     description = description_of(operation)
-    said = (operation.id, description, bytes(schema), bytes(encoded or b""), operation.effect)
+    said = (
+        operation.tool_name,
+        description,
+        bytes(schema),
+        bytes(encoded or b""),
+        operation.effect,
+    )
     return Tool(
         id=str(uuid5(NAMESPACE_URL, f"toolgate:operation:{operation.id}")),
-        name=operation.id,
+        name=operation.tool_name,
         title=None,
         description=description,
         input_schema=schema,

@@ -60,11 +60,13 @@ def not_open(name: str) -> ProblemDetails:
 
 def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
     """The tools that a wing offers. Raises ToolgateError for an offer that cannot be served."""
-    counted = Counter(one.id for one in offer.operations)
-    for id_, count in counted.items():
-        if count > 1 or not id_.startswith(f"{wing.name}_") or not TOOL_NAME.fullmatch(id_):
+    ids = Counter(one.id for one in offer.operations)
+    names = Counter(one.tool_name for one in offer.operations)
+    for one in offer.operations:
+        is_own = one.id.startswith(f"{wing.name}_") and TOOL_NAME.fullmatch(one.tool_name)
+        if not is_own or ids[one.id] > 1 or names[one.tool_name] > 1:
             raise ToolgateError(
-                f"the wing {wing.name} offers the operation {id_!r}, expected a name of its own "
+                f"the wing {wing.name} offers the operation {one.id!r}, expected a name of its own "
                 f"that begins with {wing.name}_, of 64 letters, digits, _ and - at most"
             )
     if unknown := sorted(offer.apps.keys() - set(wing.mounts)):
@@ -185,7 +187,8 @@ class WingApi(OperationApi):
 
         @cache  # slow and constant
         def described() -> dict[str, Any]:
-            return describe(all_, root, version, title=title, about=ABOUT)
+            routed = [one for one in all_ if not one.tool]
+            return describe(routed, root, version, title=title, about=ABOUT)
 
         async def description(_asked: OperationInput) -> Any:
             return described()

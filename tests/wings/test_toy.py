@@ -38,7 +38,7 @@ ADD = {"name": "toy_add", "arguments": {"text": "milk"}}
 JOB_PATHS = {"/copies", "/count", "/jobs", "/jobs/{job}"}
 PATHS = {"/notes", "/notes/{number}", "/search", "/calls", *JOB_PATHS}
 OF_JOBS = {"toy_list_jobs", "toy_get_job", "toy_cancel_job"}
-NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call", "toy_copy", *OF_JOBS}
+NAMES = {"toy_add", "toy_list", "toy_get", "toy_search", "toy_call", "toy_copy", "greet", *OF_JOBS}
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +118,16 @@ async def test_rest_serves_it_with_statuses_conditions_and_a_description(client:
     status, document, _ = await got(client, "/toy/v1/openapi.json")
     assert (status, document["info"]["title"]) == (200, "Toy notes")
     assert document["paths"].keys() == {*PATHS, "/openapi.json"}
+
+
+async def test_a_tool_has_the_name_and_the_text_that_its_clients_expect(client: Client) -> None:
+    call = {"name": "greet", "arguments": {"text": "Ann"}}
+    for _ in range(2):
+        result = (await client.rpc(rpc("tools/call", call)))["result"]
+        assert result["content"] == [{"type": "text", "text": "Hello, Ann!"}]
+        assert result["structuredContent"] == {"text": "Ann"}
+    assert (await client.post("/toy/v1/greetings", {"text": "Ann"}))[0] == 404
+    assert "error" in await client.rpc(rpc("toy_greet", {"text": "Ann"}))
 
 
 async def test_a_repeated_post_is_done_once(client: Client) -> None:

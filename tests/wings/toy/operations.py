@@ -130,6 +130,17 @@ class NoteOperations:
                 job=AsJob(lock="copies"),
             ),
             Operation(
+                "toy_greet",
+                "POST",
+                "/greetings",
+                "Greet somebody.",
+                "toy:read",
+                self.greet,
+                Called,
+                body=NewNote,
+                tool="greet",
+            ),
+            Operation(
                 "toy_count",
                 "POST",
                 "/count",
@@ -173,6 +184,9 @@ class NoteOperations:
             asked.job.progress(number, len(asked.body.texts))
         found = await self._notes.of(tenant, owner)
         return NoteList(tuple(Note(*one, owner) for one in found))
+
+    async def greet(self, asked: OperationInput) -> OperationOutput:
+        return OperationOutput(Called(asked.body.text), text=f"Hello, {asked.body.text}!")
 
     async def count(self, _asked: OperationInput) -> Counted:
         return Counted(await self._notes.count())
