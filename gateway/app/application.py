@@ -178,12 +178,13 @@ def application(
     health: Health,
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
+    largest_body: int,
     siblings: Siblings | None = None,
 ) -> Starlette:
     """The ASGI application. `fronts` by path; `admin` is None without an admin API; `wings`: their
-    routes; `siblings` as in `Probes`."""
+    routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in
+    `Probes`."""
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
-    largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
         routes=[
             Route("/health", probes.alive),
@@ -202,7 +203,7 @@ def application(
                 hosts=settings.server.allowed_hosts,
                 origins=settings.server.allowed_origins,
             ),
-            Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest),
+            Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest_body),
             *access.protected_resource.middleware,
             Middleware(
                 FrontDoor,

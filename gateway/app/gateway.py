@@ -165,6 +165,7 @@ class Gateway:
         self.admin = admin_api(self._parts()) if settings.admin.enabled else None
         self.fronts.update(self._fronts())
         registry = self.metrics.registry
+        of_wings = 0 if self.wings is None else self.wings.largest_body
         return application(
             settings,
             self.access,
@@ -174,6 +175,9 @@ class Gateway:
             health=self.health,
             metrics=registry,
             lifespan=self.lifespan,
+            largest_body=max(
+                settings.server.body_limit_bytes, settings.admin.body_limit_bytes, of_wings
+            ),
             siblings=self.siblings,
         )
 

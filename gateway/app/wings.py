@@ -24,12 +24,14 @@ from config.settings import Settings
 from gateway.abc import Handler, Middleware, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.context import Context, Identity, new_request_id
+from gateway.context import Context, Identify, Identity, new_request_id
 from gateway.events import Events
+from gateway.guards.bodies import LimitedBody, declared
 from gateway.methods.calls import CallPlans
 from gateway.methods.results import SERVER
-from gateway.operations.http import send_response
-from gateway.operations.operation import Operation, Pages, unavailable
+from gateway.operations.http import again_later, check_known, send_response
+from gateway.operations.operation import Operation, Pages, ProblemDetails, unavailable
+from gateway.operations.requests import headers_of, too_large
 from gateway.operations.serving import Repeats, problem_response
 from gateway.protocol.dispatcher import OTHER
 from gateway.protocol.shapes import tool_result
@@ -52,7 +54,14 @@ from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
-from schemas.errors import Denied, Fault, MethodNotFound, ToolgateError, Unavailable
+from schemas.errors import (
+    Denied,
+    Fault,
+    MethodNotFound,
+    ToolgateError,
+    TooManyRequests,
+    Unavailable,
+)
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25
 from schemas.source import HybridOptions
@@ -102,6 +111,11 @@ class Wings:
     @property
     def routes(self) -> list[BaseRoute]:
         return [PathPrefix(path, app) for one in self._served for path, app in one.apps.items()]
+
+    @property
+    def largest_body(self) -> int:
+        """The highest limit of bodies among their paths, in bytes."""
+        return max((one.largest_body for one in self._served), default=0)
 
     @property
     def states(self) -> dict[str, str]:
@@ -208,8 +222,29 @@ class ServedWing(WingLife):
         """Apps of the wing by path; they answer while it is open."""
         return {
             self._wing.root: self._api,
-            **{path: _Mounted(self.name, path, lambda: self._apps) for path in self._wing.mounts},
+            **{path: self._mounted(path) for path in self._wing.mounts},
         }
+
+    @property
+    def largest_body(self) -> int:
+        """The highest limit of bodies among its paths with one of their own, in bytes."""
+        own = section(self._ground.settings, self.name)
+        return max((getattr(own, one) for one in self._wing.body_limits.values()), default=0)
+
+    def _mounted(self, path: str) -> "_Mounted":
+        settings, member = self._ground.settings, self._wing.body_limits.get(path)
+        limit_bytes, setting = settings.server.body_limit_bytes, "server.body_limit_bytes"
+        identify = None
+        if member is not None:
+            limit_bytes = getattr(section(settings, self.name), member)
+            setting, identify = f"{self.name}.{member}", self._ground.access.identify
+        return _Mounted(
+            self.name,
+            lambda: self._apps.get(path),
+            limit_bytes=limit_bytes,
+            setting=setting,
+            identify=identify,
+        )
 
     async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
         """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
@@ -451,19 +486,49 @@ class WingCalls:
 class _Mounted:
     """A path of a wing: served by what the wing offers for it, while it is open."""
 
-    def __init__(self, name: str, path: str, apps: Callable[[], Mapping[str, ASGIApp]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        app: Callable[[], ASGIApp | None],
+        *,
+        limit_bytes: int,
+        setting: str,
+        identify: Identify | None,
+    ) -> None:
+        """`limit_bytes`: of a request's body, by `setting`. `identify`: requests of callers that
+        it does not know are refused before their bodies are read; None: the application does."""
         self._name = name
-        self._path = path
-        self._apps = apps
+        self._app = app
+        self._limit_bytes = limit_bytes
+        self._setting = setting
+        self._identify = identify
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._apps().get(self._path)
-        if app is not None:
-            await app(scope, receive, send)
-            return
-        request_id = new_request_id()
-        response = problem_response(not_open(self._name), request_id)
-        await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+        try:
+            await self._serve(scope, receive, send)
+        except ProblemDetails as problem:
+            request_id = new_request_id()
+            response = problem_response(problem, request_id)
+            await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app()
+        if app is None:
+            raise not_open(self._name)
+        if self._identify is not None:
+            check_known(await self._identify(scope), headers_of(scope))
+        if declared(scope) > self._limit_bytes:
+            raise too_large(self._limit_bytes, self._setting)
+        body = LimitedBody(self._limit_bytes, receive, send)
+        try:
+            await app(scope, body.receive, body.send)
+        except (Fault, ExceptionGroup):  # of a task group of the application
+            if body.refusal is None:
+                raise
+        if isinstance(body.refusal, TooManyRequests | Unavailable):
+            raise again_later(body.refusal)
+        if body.refusal is not None:
+            raise too_large(self._limit_bytes, self._setting)
 
 
 def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> CallTool:

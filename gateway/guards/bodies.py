@@ -14,7 +14,7 @@ from config.access import LimitsSettings
 from gateway.guards.refusal import refuse
 from gateway.guards.shedding import memory_limit
 from gateway.state.rates import network_of
-from schemas.errors import Fault, Overloaded, TooManyRequests
+from schemas.errors import Fault, Overloaded, PayloadTooLarge, TooManyRequests
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
 SHARE = 8  # of the memory limit, for all bodies
@@ -125,6 +125,35 @@ class _Body:
     def leave(self) -> None:
         if self._held:
             self._budget.give_back(self._client, self._held)
+
+
+class LimitedBody:
+    """A body of at most `limit_bytes`, streamed to an application. The application's response
+    gives way to `refusal`, unless it has begun."""
+
+    def __init__(self, limit_bytes: int, receive: Receive, send: Send) -> None:
+        self._left = limit_bytes
+        self._receive = receive
+        self._send = send
+        self._begun = False
+        self.refusal: Fault | None = None  # of the body, by this limit or by the budget
+
+    async def receive(self) -> Message:
+        """The next message. Raises PayloadTooLarge, and what the budget raises."""
+        try:
+            message = await self._receive()
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise PayloadTooLarge("The body is larger than the limit")
+        except Fault as fault:
+            self.refusal = None if self._begun else fault
+            raise
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self.refusal is None:
+            self._begun = True
+            await self._send(message)
 
 
 def declared(scope: Scope) -> int:

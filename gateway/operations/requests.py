@@ -139,7 +139,7 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, lim
     `limit` has, or the client disconnects."""
     declared = headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:
-        raise _too_large(limit_bytes, limit)
+        raise too_large(limit_bytes, limit)
     data = bytearray()
     while True:
         message = await receive()
@@ -147,7 +147,7 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, lim
             raise bad_request("The body ended too early.")
         data += message.get("body", b"")
         if len(data) > limit_bytes:
-            raise _too_large(limit_bytes, limit)
+            raise too_large(limit_bytes, limit)
         if not message.get("more_body", False):
             return bytes(data)
 
@@ -181,7 +181,7 @@ def _is_zero(media_range: str) -> bool:
     return re.search(r";\s*q=0(\.0*)?\s*(;|$)", media_range) is not None
 
 
-def _too_large(limit_bytes: int, limit: str) -> ProblemDetails:
+def too_large(limit_bytes: int, limit: str) -> ProblemDetails:
     text = f"The body has more than {limit_bytes} bytes ({limit})."
     return ProblemDetails(413, "too-large", text, headers={"Connection": "close"})
 

@@ -100,8 +100,16 @@ class Wing:
     kinds: tuple[SearchKind, ...] = ()  # whose views and triggers its migrations make
     path: str = ""  # of its REST API; "": /NAME/v1
     mounts: tuple[str, ...] = ()  # further paths, whose applications it offers
+    body_limits: Mapping[str, str] = field(default_factory=dict)
+    """By path, one of `mounts`: the member of the wing's section of the settings that limits its
+    request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
+
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations
+
+    def __post_init__(self) -> None:
+        if unknown := self.body_limits.keys() - set(self.mounts):
+            raise ValueError(f"{self.name}: body_limits names {min(unknown)}, which is no mount")
 
     @property
     def root(self) -> str:

@@ -1,11 +1,13 @@
 """A wing that no module of the product names, served by every front."""
 
+import io
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
@@ -314,6 +316,78 @@ async def test_it_mounts_applications_and_shows_metrics(client: Client) -> None:
         assert await response.text() == "raw"
     async with client.http.get(client.url + "/metrics") as response:
         assert "toy_sweeps 1.0" in await response.text()
+
+
+@pytest.fixture
+async def uploading(toyed: Settings, tmp_path: Path) -> AsyncIterator[Client]:
+    """A gateway whose toy takes larger bodies than all else, from callers that are known."""
+    server = replace(toyed.server, body_limit_bytes=200_000)
+    settings = replace(toyed, server=server, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    async with running(settings) as client:
+        yield client
+
+
+async def parts(count: int) -> AsyncIterator[bytes]:
+    """A body of 64 KB each, whose length is not declared."""
+    for _ in range(count):
+        yield b"x" * 65_536
+
+
+async def uploads(client: Client, data: Any, **headers: str) -> tuple[int, str]:
+    url = f"{client.url}/toy-uploads"
+    body = io.BytesIO(data) if isinstance(data, bytes) else data
+    async with client.http.post(url, data=body, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def test_a_path_of_its_own_takes_bodies_up_to_a_setting_of_the_wing(
+    uploading: Client,
+) -> None:
+    known = bearer(scope="toy:write")
+    assert await uploads(uploading, b"x" * 1_000_000, **known) == (200, "1000000")
+    assert await uploads(uploading, parts(16), **known) == (200, "1048576")
+    LIFE.clear()
+    for data in (b"x" * 1_100_000, parts(17)):
+        status, problem = await uploads(uploading, data, **known)
+        detail = json.loads(problem)["detail"]
+        assert status == 413
+        assert "1048576" in detail
+        assert "toy.upload_limit_bytes" in detail
+    assert 0 < len(LIFE) <= 17  # of the second: the first declared its length
+    assert (await uploading.post("/rpc", b"x" * 300_000, known))[0] == 413
+    url = f"{uploading.url}/toy-app"
+    async with uploading.http.post(url, data=io.BytesIO(b"x" * 300_000)) as response:
+        assert response.status == 413
+
+
+async def test_larger_bodies_are_read_from_known_callers_alone(uploading: Client) -> None:
+    LIFE.clear()
+    for data in (b"x" * 100, b"x" * 1_100_000, parts(2)):
+        assert (await uploads(uploading, data))[0] == 401
+    assert LIFE == []
+
+
+async def test_bodies_of_its_own_path_count_as_all_large_ones(
+    toyed: Settings,
+) -> None:
+    limits = replace(toyed.limits, bodies_bytes=300_000, client_bodies_bytes=150_000)
+    sent, going_on = anyio.Event(), anyio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * 150_000
+        sent.set()
+        await going_on.wait()
+
+    async with running(replace(toyed, limits=limits)) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(uploads, client, slow())
+        with anyio.fail_after(DEADLINE_S):
+            await sent.wait()
+            while client.gateway.access.bounds.bodies.held_bytes < 150_000:
+                await anyio.lowlevel.checkpoint()
+        assert (await uploads(client, b"x" * 100_000))[0] == 429
+        status, problem = await uploads(client, parts(2))
+        assert (status, json.loads(problem)["type"]) == (429, "problems/too-many-requests")
+        going_on.set()
 
 
 async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> None:

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Gauge
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
 from registry.database.migrate import Component
@@ -23,6 +25,7 @@ class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
     limit: int = 10
     fails: bool = False  # until it is repaired
     schedule: str = ""  # of counting
+    upload_limit_bytes: int = 1 << 20
 
 
 @asynccontextmanager
@@ -44,10 +47,19 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         operations=notes.operations,
         tasks=[sweep],
         collectors=[swept],
-        apps={"/toy-app": PlainTextResponse("raw")},
+        apps={"/toy-app": PlainTextResponse("raw"), "/toy-uploads": uploaded},
         pages=[ConsolePage(title="Notes", path="notes", files=FILES)],
     )
     LIFE.append("closed")
+
+
+async def uploaded(scope: Scope, receive: Receive, send: Send) -> None:
+    """Counts the bytes of a body as they come."""
+    size = 0
+    async for part in Request(scope, receive).stream():
+        size += len(part)
+        LIFE.append("part")
+    await PlainTextResponse(str(size))(scope, receive, send)
 
 
 async def checks(settings: ToySettings, _tenant: str, pool: Pool | None) -> AsyncIterator[Finding]:
@@ -68,7 +80,8 @@ WING = Wing(
     open=opened,
     migrations=Component("toy", FILES.joinpath("sql")),
     kinds=(KIND,),
-    mounts=("/toy-app",),
+    mounts=("/toy-app", "/toy-uploads"),
+    body_limits={"/toy-uploads": "upload_limit_bytes"},
     checks=checks,
     commands={"sweep": ("tests.wings.toy.commands:sweep", "Sweep the notes.")},
 )
