@@ -126,6 +126,11 @@ class SourceFacts:
     final: str = ""  # reason why rollback is impossible, worded to follow the source's name
 
     @property
+    def has_items(self) -> bool:
+        """Whether it may have prompts and resources beside tools."""
+        return self.server or self.own
+
+    @property
     def described(self) -> bool:
         """Whether the source is read from a description, whose location may change."""
         return not (self.server or self.loaded)

@@ -146,8 +146,8 @@ class Client:
         """A 2026-07-28 request with everything that it must carry."""
         params = {**(params or {}), "_meta": META}
         sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-        if "name" in params:
-            sent["Mcp-Name"] = params["name"]
+        if (name := params.get("name", params.get("uri"))) is not None:
+            sent["Mcp-Name"] = name
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         status, answer, _ = await self.post("/mcp", request, sent | headers)
         return status, answer

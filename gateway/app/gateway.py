@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
-from gateway.abc import Middleware, Upstream
+from gateway.abc import Middleware, Relay, Upstream
 from gateway.admin.health import Health
 from gateway.admin.service import AdminApi
 from gateway.admin.siblings import Siblings
@@ -241,6 +241,7 @@ class Gateway:
                 catalogs=self.catalogs,
                 access=self.access,
                 upstreams=self.upstreams.wings,
+                offers={},
                 metrics=self.metrics.registry,
                 middleware=lambda: self._middleware,
                 outcome=self._outcome,
@@ -394,12 +395,14 @@ class Gateway:
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         offering = [] if self.wings is None else [self.wings.middleware]
+        relay: Relay = self.federation.relay
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
             upstreams=self._upstreams,
             access=self.access,
             federation=self.federation,
+            relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
             middleware=[*self._middleware, *offering, *self.access.middleware],
             answering=self._answering(),

@@ -9,7 +9,7 @@ from msgspec import Raw
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
-from gateway.abc import Middleware, Upstream
+from gateway.abc import Middleware, Relay, Upstream
 from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
@@ -32,7 +32,7 @@ from gateway.methods.tasks import TaskMethods
 from gateway.methods.tools import BuiltInTools, CallToolResolver, ToolMethods
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
-from gateway.protocol.sealed import Sealer
+from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.sessions import Sessions
 from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
@@ -115,6 +115,7 @@ def dispatchers(
     upstreams: Mapping[type, Upstream],
     access: Access,
     federation: Federation,
+    relay: Relay,
     shared: Shared,
     middleware: Sequence[Middleware],
     answering: AnswerProcessing,
@@ -151,7 +152,7 @@ def dispatchers(
     instructions = {name: one.instructions for name, one in settings.toolsets.items()}
     methods = {
         **session_methods(lists, shared, settings.mcp.instructions, instructions),
-        **_served(lists, federation, shared, skills.files),
+        **_served(lists, relay, shared, skills.files, task_ids=federation.task_ids),
         **tool_methods(lists, tools),
     }
     on_portal = _portal_methods(services, anonymous_list=settings.portal.anonymous_list)
@@ -244,12 +245,13 @@ def session_methods(
     }
 
 
-def _served(lists: Lists, federation: Federation, shared: Shared, skills: SkillFiles) -> Table:
+def _served(
+    lists: Lists, relay: Relay, shared: Shared, skills: SkillFiles, *, task_ids: TaskIds
+) -> Table:
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""
-    relay = federation.relay
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
     resources = ResourceMethods(lists, relay, hub=shared.hub, kept=shared.kept, skills=skills)
-    tasks = TaskMethods(lists, relay, federation.task_ids)
+    tasks = TaskMethods(lists, relay, task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),
         "prompts/get": Method(prompts.get, _mcp),

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
-from gateway.abc import Handler, Middleware, Route, ToolCall, Upstream
+from gateway.abc import Handler, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.context import Context, Identify, Identity, new_request_id
@@ -38,6 +38,7 @@ from gateway.protocol.shapes import tool_result
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import CallTool, Offer, Task, Wing, WingParts
+from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
 from gateway.wings.life import WingLife
 from gateway.wings.serving import WingApi, WingOperations, WingServer, drafts, not_open
@@ -65,7 +66,7 @@ from schemas.errors import (
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25
 from schemas.source import HybridOptions
-from schemas.tool import Tool, ToolDraft, ToolResult
+from schemas.tool import Tool, ToolResult
 
 if TYPE_CHECKING:  # a gateway whose wings have none does not import them
     from gateway.app.jobs import Jobs
@@ -85,6 +86,7 @@ class WingGround:
     catalogs: Catalogs
     access: Access
     upstreams: dict[str, Upstream]  # of open wings, by name
+    offers: dict[str, Offer]  # of open wings, by name
     metrics: CollectorRegistry
     middleware: Callable[[], Sequence[Middleware]]  # of every message, outermost first
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
@@ -132,6 +134,10 @@ class Wings:
             return await handle(context, request)
 
         return offered
+
+    def relay(self, relay: Relay) -> Relay:
+        """The relay of requests to other servers, and to the wings for what they offer."""
+        return WingRelay(relay, self._ground.offers)
 
     def reconfigure(self) -> None:
         """Use the current middleware and guards for requests that come over HTTP."""
@@ -200,7 +206,7 @@ class ServedWing(WingLife):
         self.calls = WingCalls(wing.name, ground, offering)
         self._ground = ground
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
-        self._drafts: Sequence[ToolDraft] = ()
+        self._imported = imported(self.name, (), Offer())
         self._apps: Mapping[str, ASGIApp] = {}
         settings = ground.settings
         keys = IdempotencyKeys(ground.handle.pool, settings.admin.idempotency_ttl_s)
@@ -263,7 +269,7 @@ class ServedWing(WingLife):
         """Store the tools for a tenant and load its catalog, if they are not those stored. Raises
         ToolgateError, and psycopg.OperationalError."""
         store, limits = ToolStore(self._database.pool), self._ground.settings.imports
-        sources = Sources(store, tenant, limits, offered={self.name: self._drafts})
+        sources = Sources(store, tenant, limits, offered={self.name: self._imported})
         options = HybridOptions()
         location = f"wing:{self.name}"
         spec = ImportSpec(self.name, location, kind="wing", options=options, origin="wing")
@@ -296,12 +302,13 @@ class ServedWing(WingLife):
     @asynccontextmanager
     async def serving(self, offer: Offer) -> AsyncIterator[None]:
         offer = replace(offer, operations=self._operations(offer))
-        self._drafts = drafts(self._wing, offer)
+        self._imported = imported(self.name, drafts(self._wing, offer), offer)
         self._apps = offer.apps
         with ExitStack() as stack:
             stack.callback(self._withdraw)
             server = self._api.serve(offer.operations)
             self._ground.upstreams[self.name] = WingOperations(server, self._verifies)
+            self._ground.offers[self.name] = offer
             for collector in offer.collectors:
                 self._ground.metrics.register(collector)
                 stack.callback(self._ground.metrics.unregister, collector)
@@ -313,6 +320,7 @@ class ServedWing(WingLife):
 
     def _withdraw(self) -> None:
         self._ground.upstreams.pop(self.name, None)
+        self._ground.offers.pop(self.name, None)
         self._api.withdraw()
         self._apps = {}
 

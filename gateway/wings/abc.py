@@ -62,11 +62,37 @@ class ConsolePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WingResource:
+    """A resource, or a template of resources."""
+
+    uri: str  # or a URI template
+    name: str
+    description: str
+    read: Callable[[Context, str], Awaitable[str | None]]
+    """Gives the text at a URI; None: there is none. Raises Fault."""
+
+    media_type: str = "text/plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WingPrompt:
+    """A prompt of one message of the user."""
+
+    name: str
+    description: str
+    arguments: Mapping[str, str]  # descriptions by name; all are required
+    text: Callable[[Context, Mapping[str, str]], Awaitable[str]]
+    """Gives the message for arguments. Raises Fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """What an open wing adds to its gateway."""
 
     operations: Sequence[Operation] = ()  # their ids begin with the wing's name and `_`
     tasks: Sequence[Task] = ()  # run until the wing is closed; an error reopens the wing
+    resources: Sequence[WingResource] = ()
+    prompts: Sequence[WingPrompt] = ()
     collectors: Sequence[Collector] = ()  # of metrics
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
     pages: Sequence[ConsolePage] = ()

@@ -167,8 +167,8 @@ class Sources:
         offered: Offered = NOTHING_OFFERED,
     ) -> None:
         """Imports for one tenant. `services` are those served by this process: only it knows their
-        actions. `lister` lists other MCP servers; without it none is imported. `offered`: the tools
-        of wings."""
+        actions. `lister` lists other MCP servers; without it none is imported. `offered` by
+        wings."""
         self._store = store
         self._host_id = host_id
         self._limits = limits

@@ -29,12 +29,10 @@ from schemas.source import (
     GraphQLOptions,
     OpenAPIOptions,
     Origin,
-    Outcome,
     SourceFacts,
     facts_of,
 )
 from schemas.source import Options as SourceOptions
-from schemas.tool import ToolDraft
 
 SDL_SIGNATURE = re.compile(
     rb'\A(?:\s|#[^\n]*|"""(?:[^"]|"(?!""))*"""|"[^"\n]*")*'
@@ -60,7 +58,7 @@ def looks_like(data: bytes) -> str | None:
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
 
-Offered = Mapping[str, Sequence[ToolDraft]]  # by name of a wing of this process
+Offered = Mapping[str, Imported]  # by name of a wing of this process
 
 NO_SERVICES: Services = {}
 NOTHING_OFFERED: Offered = {}
@@ -312,16 +310,16 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
 
 
 async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
-    """The tools of a wing: no document, so the digest is that of its tools."""
+    """What a wing offers: no document, so the digest is that of its tools and items."""
     if spec.name not in origins.offered:
         raise ImportRejected(
             f"The source {spec.name} is a wing of the gateway: `toolgate serve` imports it, and "
             "nothing else."
         )
-    drafts = tuple(origins.offered[spec.name])
-    outcomes = tuple(Outcome(one.key, one.key, one.name, "imported") for one in drafts)
-    imported = Imported(spec.name, None, (), drafts, outcomes)
-    digest = _digest("".join(storable(draft)[1] for draft in drafts).encode())
+    imported = origins.offered[spec.name]
+    parts = [*imported.drafts, *imported.items]
+    parts += [] if imported.server is None else [imported.server]
+    digest = _digest("".join(storable(one)[1] for one in parts).encode())
     return FoundSource(spec.location, None, digest, lambda: imported)
 
 

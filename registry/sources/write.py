@@ -377,7 +377,7 @@ class ImportWriter:
         if plan.rows:
             await AliasSaving(self._connection, self._host_id).run(plan.aliases)
         kinds = (self._source.kind, before.kind if before else "")
-        if not any(facts_of(kind).server for kind in kinds):
+        if not any(facts_of(kind).has_items for kind in kinds):
             return plan.saved
         items = await self._save_items(api_id, naming)
         held = await self._pin(api_id, drafts, plan.saved, before)

@@ -132,6 +132,31 @@ async def test_a_tool_has_the_name_and_the_text_that_its_clients_expect(client: 
     assert "error" in await client.rpc(rpc("toy_greet", {"text": "Ann"}))
 
 
+@pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
+async def test_its_resources_and_prompts_are_those_of_the_gateway(
+    client: Client, revision: str
+) -> None:
+    await client.post("/toy/v1/notes", {"text": "milk"})
+    listed = await asked(client, revision, "resources/list")
+    assert "toy://note/1" in {one["uri"] for one in listed["resources"]}
+    listed = await asked(client, revision, "resources/templates/list")
+    assert "toy://note/{number}" in {one["uriTemplate"] for one in listed["resourceTemplates"]}
+    found = await asked(client, revision, "resources/read", {"uri": "toy://note/1"})
+    assert json.loads(found["contents"][0]["text"])["text"] == "milk"
+    [prompt] = (await asked(client, revision, "prompts/list"))["prompts"]
+    assert prompt["arguments"][0]["name"] == "what"
+    given = {"name": "toy_ask", "arguments": {"what": "tea"}}
+    found = await asked(client, revision, "prompts/get", given)
+    assert found["messages"][0]["content"]["text"] == "anonymous wants tea"
+
+
+async def test_what_its_items_cannot_answer_is_the_clients_error(client: Client) -> None:
+    _, answer = await client.modern("resources/read", {"uri": "toy://note/7"})
+    assert answer["error"]["message"] == "Resource not found"
+    _, answer = await client.modern("prompts/get", {"name": "toy_ask", "arguments": {}})
+    assert answer["error"]["message"] == "The prompt toy_ask takes the argument what, a text"
+
+
 async def test_a_repeated_post_is_done_once(client: Client) -> None:
     key = {"Idempotency-Key": "one"}
     for _ in range(2):
@@ -230,6 +255,7 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
             "toy_list",
             "toy_get",
             "toy_search",
+            "greet",
             *OF_JOBS,
         }
         _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), reader)

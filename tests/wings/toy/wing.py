@@ -1,7 +1,7 @@
 """The toy wing."""
 
 import importlib.resources
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -11,7 +11,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
+from gateway.context import Context
+from gateway.wings.abc import (
+    ConsolePage,
+    Finding,
+    Offer,
+    Wing,
+    WingParts,
+    WingPrompt,
+    WingResource,
+)
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrowed
 from tests.wings.toy.operations import NoteOperations
@@ -43,8 +52,34 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         swept.inc()
         await anyio.sleep_forever()
 
+    async def read(context: Context, uri: str) -> str | None:
+        number = {"number": uri.rpartition("/")[2]}
+        found = await parts.call(context, "toy_get", number)
+        return None if found.is_error else bytes(found.structured_content or b"").decode()
+
+    async def ask(context: Context, arguments: Mapping[str, str]) -> str:
+        return f"{context.principal.id} wants {arguments['what']}"
+
     yield Offer(
         operations=notes.operations,
+        resources=[
+            WingResource(
+                uri="toy://note/{number}",
+                name="note",
+                description="A note of the caller.",
+                read=read,
+                media_type="application/json",
+            ),
+            WingResource(uri="toy://note/1", name="first", description="The first.", read=read),
+        ],
+        prompts=[
+            WingPrompt(
+                name="toy_ask",
+                description="Ask for something.",
+                arguments={"what": "what is wanted"},
+                text=ask,
+            )
+        ],
         tasks=[sweep],
         collectors=[swept],
         apps={"/toy-app": PlainTextResponse("raw"), "/toy-uploads": uploaded},

@@ -1,0 +1,113 @@
+"""Resources and prompts of wings: stored like those of MCP servers, answered in this process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.abc import Relay, RelayRequest
+from gateway.context import Context
+from gateway.protocol.failures import RESOURCE_NOT_FOUND
+from gateway.wings.abc import Offer, WingPrompt, WingResource
+from registry.importers.drafts import Imported, ItemDraft
+from registry.names.uris import Template, UriBits
+from schemas.errors import InvalidParams, RelayedFault, Unavailable
+from schemas.jsonrpc import encode
+from schemas.mcp.revisions import V2025_11_25, V2026_07_28
+from schemas.mcp.snapshot import ServerFacts
+from schemas.source import Outcome, Source
+from schemas.tool import ToolDraft
+
+
+def imported(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
+    """What the wing `name` offers to clients, as the import of its source."""
+    items = tuple(_items(offer))
+    outcomes = [Outcome(one.key, one.key, one.name, "imported") for one in drafts]
+    outcomes += [Outcome(one.id, one.key, one.name, "imported") for one in items]
+    return Imported(
+        name, None, (), tuple(drafts), tuple(outcomes), items=items, server=_facts(offer)
+    )
+
+
+class WingRelay:
+    """Answers requests for the items of wings, and relays others. Implements `Relay`."""
+
+    def __init__(self, relay: Relay, offers: Mapping[str, Offer]) -> None:
+        """`offers` of the wings that are open, by name, which changes as they are opened and
+        closed."""
+        self._relay = relay
+        self._offers = offers
+
+    async def request(self, request: RelayRequest, context: Context) -> dict[str, Raw]:
+        source = request.source
+        if not source.facts.own:
+            return await self._relay.request(request, context)
+        offer = self._offers.get(source.name)
+        if offer is None:
+            raise Unavailable(f"The wing {source.name} is not open in this gateway")
+        if request.method == "prompts/get":
+            return await _prompted(offer.prompts, request.params, context)
+        return await _read(offer.resources, request.params["uri"], context)
+
+    async def watch(self, source: Source, uri: str) -> None:
+        await self._relay.watch(source, uri)
+
+    async def unwatch(self, source: Source, uri: str) -> None:
+        await self._relay.unwatch(source, uri)
+
+
+def _items(offer: Offer) -> Iterator[ItemDraft]:
+    for one in offer.resources:
+        about = {"name": one.name, "description": one.description, "mimeType": one.media_type}
+        if "{" in one.uri:
+            yield ItemDraft("template", one.uri, one.uri, {"uriTemplate": one.uri, **about})
+        else:
+            yield ItemDraft("resource", one.uri, one.uri, {"uri": one.uri, **about})
+    for prompt in offer.prompts:
+        arguments = [
+            {"name": name, "description": text, "required": True}
+            for name, text in prompt.arguments.items()
+        ]
+        definition = {"description": prompt.description, "arguments": arguments}
+        yield ItemDraft("prompt", prompt.name, prompt.name, {"name": prompt.name, **definition})
+
+
+def _facts(offer: Offer) -> ServerFacts | None:
+    """The capabilities of the items; None: there are none."""
+    offered = {"resources": offer.resources, "prompts": offer.prompts}
+    capabilities: dict[str, Any] = {name: {} for name, items in offered.items() if items}
+    if not capabilities:
+        return None
+    return ServerFacts(V2025_11_25.name, capabilities, V2026_07_28.name, capabilities)
+
+
+async def _read(resources: Sequence[WingResource], uri: str, context: Context) -> dict[str, Raw]:
+    for one in resources:
+        if _names(one.uri, uri) and (text := await one.read(context, uri)) is not None:
+            contents = [{"uri": uri, "mimeType": one.media_type, "text": text}]
+            return {"contents": Raw(encode(contents))}
+    raise RelayedFault(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
+
+
+def _names(template: str, uri: str) -> bool:
+    if "{" not in template:
+        return template == uri
+    return Template.read(template).matches(UriBits(uri))
+
+
+async def _prompted(
+    prompts: Sequence[WingPrompt], params: Mapping[str, Any], context: Context
+) -> dict[str, Raw]:
+    prompt = next((one for one in prompts if one.name == params["name"]), None)
+    if prompt is None:
+        raise InvalidParams(f"Unknown prompt: {params['name'][:100]}")
+    given = params.get("arguments") or {}
+    for name in prompt.arguments:
+        if not isinstance(given.get(name), str):
+            raise InvalidParams(f"The prompt {prompt.name} takes the argument {name}, a text")
+    text = await prompt.text(context, given)
+    message = {"role": "user", "content": {"type": "text", "text": text}}
+    return {
+        "description": Raw(encode(prompt.description)),
+        "messages": Raw(encode([message])),
+    }
