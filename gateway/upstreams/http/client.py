@@ -18,11 +18,11 @@ from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
 from gateway.http.deadline import Deadline
+from gateway.http.failures import failure_text, is_outage
 from gateway.http.http1 import Http1Response, Site, Stream, TooLarge
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
-from gateway.upstreams.http.failures import failure_text, is_outage
 from gateway.upstreams.rest.bodies import StreamedBody
 from schemas.source import Source
 

@@ -12,11 +12,11 @@ from yarl import URL
 
 from gateway.http.deadline import Deadline
 from gateway.http.events import EventStream
+from gateway.http.failures import failure_text, is_outage
 from gateway.http.http1 import Http1Response, Site, TooLarge
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed, read
-from gateway.upstreams.http.failures import failure_text, is_outage
 from gateway.upstreams.http.results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
