@@ -19,10 +19,13 @@ from config.access import (
     Rule,
 )
 from config.document import KeyPath, Problem, Where, dotted
+from config.models import Strategy
 from config.networks import is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
+from schemas.errors import Fault
 from schemas.expressions import InvalidExpression, compile_expression
+from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 from schemas.validators import ValidationError, compiled
 
@@ -202,6 +205,30 @@ def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         path = ("disclosure", "when_down")
         text = "expected lexical: with embedding.provider disabled every search would fail"
         yield Problem(where(path, provider), dotted(path), text)
+
+
+def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Conflicts among the settings of chat models."""
+    models, chosen = settings.models, ("models", "strategy")
+    if models.default not in models.strategies:
+        text = f"expected auto or one of {', '.join(models.strategies)}, found {models.default}"
+        yield Problem(where(chosen), dotted(chosen), text)
+    for name, strategy in models.strategies.items():
+        path: KeyPath = ("models", "strategies", name)
+        for key, text in _strategy_problems(strategy):
+            yield Problem(where((*path, key)), dotted((*path, key)), text)
+
+
+def _strategy_problems(strategy: Strategy) -> Iterator[tuple[str, str]]:
+    try:
+        decode_strict(strategy.options.encode())
+    except Fault as error:
+        yield "options", f"expected a JSON object as text: {error}"
+    key = strategy.api_key.strip()
+    if not (key.isascii() and key.isprintable()):
+        yield "api_key", "expected characters that an HTTP header may hold"
+    if key and strategy.url and is_unencrypted(strategy.url):
+        yield "url", "expected an https:// URL where a key is sent, but for a server on loopback"
 
 
 def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -511,6 +538,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *auth_conflicts(settings, where),
         *_unclear_redis(settings, where),
         *embedding_conflicts(settings, where),
+        *model_conflicts(settings, where),
         *oauth_conflicts(settings, where),
         *policy_conflicts(settings, where),
         *guardrail_conflicts(settings, where),

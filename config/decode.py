@@ -38,6 +38,7 @@ SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
     *(("audit", "key"), ("secrets", "key")),
 )
+WITH_KEYS = (("embedding", "purposes"), ("models", "strategies"))  # their entries have an api_key
 SECRET_SOURCE_KEYS = (
     ("headers",),
     ("env",),
@@ -270,8 +271,8 @@ def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
     whole = path in SECRET or path in WITH_PASSWORDS
-    of_purpose = path[:2] == ("embedding", "purposes") and path[3:] == ("api_key",)
-    return whole or of_purpose or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
+    of_model = path[:2] in WITH_KEYS and path[3:] == ("api_key",)
+    return whole or of_model or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

@@ -18,6 +18,7 @@ from msgspec import convert, structs, to_builtins
 from config.conflicts import conflicts
 from config.decode import (
     SECRET,
+    WITH_KEYS,
     WITH_PASSWORDS,
     SettingKind,
     decode,
@@ -198,6 +199,9 @@ def masked(settings: Settings) -> dict[str, Any]:
         plain[group][key] = _without_password(plain[group][key])
     for group, key in SECRET:
         plain[group][key] = plain[group][key] and MASK
+    for group, key in WITH_KEYS:
+        for entry in plain[group][key].values():
+            entry["api_key"] = entry["api_key"] and MASK
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     for source in plain["sources"].values():
         # All of them: any header may carry the service's key.

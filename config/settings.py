@@ -22,6 +22,7 @@ from config.access import (
     SecretsSettings,
 )
 from config.cores import usable_cores
+from config.models import ModelsSettings
 from config.sources import SourceSettings
 from config.types import (
     Amount,
@@ -394,6 +395,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     budgets: Budgets
     profiles: ProfilesSettings
     embedding: EmbeddingSettings
+    models: ModelsSettings
     search: SearchSettings
     disclosure: Disclosure
     skills: SkillsSettings

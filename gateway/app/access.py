@@ -65,6 +65,7 @@ class StoredSecrets:
         self._keys = Keys.of(settings)
         self._host_id = host_id
         self._take = take
+        self.entries: Mapping[str, Mapping[str, SchemeSettings]] = {}  # of the last load
         self._complaints: list[str] = []
 
     async def load(self, pool: Pool) -> None:
@@ -75,6 +76,7 @@ class StoredSecrets:
             for complaint in complaints:
                 log.error("secret_unreadable", extra={"reason": complaint})
         self._complaints = complaints
+        self.entries = entries
         self._take(entries)
 
 

@@ -247,6 +247,7 @@ class Gateway:
                 outcome=self._outcome,
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
+                secrets=lambda: self.secrets.entries,
                 jobs=self.jobs,
             )
         )

@@ -29,6 +29,7 @@ from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
 from gateway.methods.calls import CallPlans
 from gateway.methods.results import SERVER
+from gateway.models.models import ConfiguredModels, StoredKeys
 from gateway.operations.http import again_later, check_known, send_response
 from gateway.operations.operation import Operation, Pages, ProblemDetails, unavailable
 from gateway.operations.requests import headers_of, too_large
@@ -43,6 +44,7 @@ from gateway.wings.jobs import job_operations
 from gateway.wings.life import WingLife
 from gateway.wings.serving import WingApi, WingOperations, WingServer, drafts, not_open
 from gateway.wings.table import load_wing, load_wings, section, with_jobs
+from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
@@ -92,6 +94,7 @@ class WingGround:
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
     embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
+    secrets: StoredKeys
     jobs: "Jobs | None"  # None: all operations answer at once
 
 
@@ -100,8 +103,9 @@ class Wings:
 
     def __init__(self, ground: WingGround) -> None:
         self._ground = ground
+        self._models = models = ConfiguredModels(ground.settings.models, ground.secrets)
         self._served = [
-            ServedWing(wing, ground, offering=self.middleware, opened=self._opened)
+            ServedWing(wing, ground, offering=self.middleware, opened=self._opened, models=models)
             for wing in load_wings(ground.settings)
         ]
         self._tasks: TaskGroup | None = None
@@ -146,10 +150,14 @@ class Wings:
 
     async def run(self) -> None:
         """Open the wings once the database responds, and keep them open until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            for one in self._served:
-                tasks.start_soon(one.run)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for one in self._served:
+                    tasks.start_soon(one.run)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._models.close()
 
     async def stop(self, deadline: float) -> None:
         """Stop the wings before `deadline`, in monotonic time; those that are late are
@@ -198,10 +206,12 @@ class ServedWing(WingLife):
         *,
         offering: Middleware,
         opened: Callable[[], None],
+        models: ConfiguredModels,
     ) -> None:
         """`offering` is the middleware of all wings. `opened` is called each time that it was
         opened."""
         super().__init__(wing)
+        self._models = models
         self._was_opened = opened
         self.calls = WingCalls(wing.name, ground, offering)
         self._ground = ground
@@ -296,6 +306,7 @@ class ServedWing(WingLife):
             events=ground.events,
             embedder=ground.embedder,
             search=ground.search,
+            models=self._models,
             identify=ground.access.identify,
         )
 
@@ -396,11 +407,15 @@ async def wings_of_worker(
 ) -> AsyncIterator[None]:
     """The wings that have jobs, open in a process that serves nothing."""
     search = Search(lambda: database.pool, embedders.get, settings.search)
-    kept: list[WorkerWing] = []
-    for wing in map(load_wing, with_jobs(settings)):
-        parts = _worker_parts(settings, wing, database, embedders=embedders, search=search)
-        kept.append(WorkerWing(wing, parts, jobs, settings))
-    async with anyio.create_task_group() as tasks:
+    keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
+    stored, _ = await keys.read()
+    models = ConfiguredModels(settings.models, lambda: stored)
+    common = WorkerParts(database, embedders, search, models)
+    kept = [
+        WorkerWing(wing, _worker_parts(settings, wing, common), jobs, settings)
+        for wing in map(load_wing, with_jobs(settings))
+    ]
+    async with models, anyio.create_task_group() as tasks:
         for one in kept:
             one.begin()
             tasks.start_soon(one.run)
@@ -412,14 +427,17 @@ async def wings_of_worker(
             await one.stop()
 
 
-def _worker_parts(
-    settings: Settings,
-    wing: Wing,
-    database: Database,
-    *,
-    embedders: Mapping[str, Embedder],
-    search: Search,
-) -> WingParts:
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """Parts that the wings of a worker share."""
+
+    database: Database
+    embedders: Mapping[str, Embedder]
+    search: Search
+    models: ConfiguredModels
+
+
+def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:
     async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
         raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
 
@@ -429,12 +447,13 @@ def _worker_parts(
     return WingParts(
         settings=section(settings, wing.name),
         tenant=settings.tenant.host_id,
-        database=database,
+        database=common.database,
         call=call,
         catalogs=Catalogs(),
         events=Events(),
-        embedder=embedders.get,
-        search=search.run,
+        embedder=common.embedders.get,
+        search=common.search.run,
+        models=common.models,
         identify=identify,
     )
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
+from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation
 from registry.catalog.catalogs import Catalogs
 from registry.database.migrate import Component
@@ -45,6 +46,7 @@ class WingParts:
     events: Events
     embedder: Callable[[str], Embedder | None]  # of queries, by purpose; None: not available
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
+    models: ChatModels  # of the settings; nothing is connected before the first request
     identify: Identify  # the caller of an HTTP request, for `apps`
 
     @property

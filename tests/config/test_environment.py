@@ -29,6 +29,10 @@ IDS = [".".join(path) for path, _ in SETTINGS]
 ANY_TEXT = {
     ("mcp", "instructions"),
     *(("embedding", key) for key in ("model", "api_key", "query_prefix")),
+    *(
+        ("models", "strategies", name, "model")
+        for name in ("deepseek_single", "qwen_single_thinking", "qwen_single_instruct")
+    ),
     ("skills", "agent_claim"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),

@@ -1,0 +1,1 @@
+"""Chat models: dialects of providers, assembly of their streams, usage and prices, requests."""
