@@ -64,6 +64,7 @@ from config.types import (
     ToolTokens,
     Workers,
 )
+from config.wings import MemorySettings
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -399,6 +400,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings
     disclosure: Disclosure
     skills: SkillsSettings
+    memory: MemorySettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

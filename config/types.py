@@ -250,6 +250,13 @@ Dimension = Annotated[
         description=f"{VECTOR_DIMENSION}, the length of stored vectors",
     ),
 ]
+CronSchedule = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9*/,-]+( [0-9A-Za-z*/,-]+){4}" + END,
+        description='a cron schedule of five fields, such as "*/5 * * * *"',
+    ),
+]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 DisclosureMode = Literal["direct", "search", "auto"]
 FunctionName = SourceName

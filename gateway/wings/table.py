@@ -22,7 +22,9 @@ class WingRow:
     jobs: bool = False  # whether operations run as jobs: then the tables of jobs are needed
 
 
-WINGS: Mapping[str, WingRow] = {}
+WINGS: Mapping[str, WingRow] = {
+    "memory": WingRow("gateway.wings.memory.wing:WING", "Memory of agents.", jobs=True),
+}
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""
 

@@ -34,6 +34,7 @@ ANY_TEXT = {
         for name in ("deepseek_single", "qwen_single_thinking", "qwen_single_instruct")
     ),
     ("skills", "agent_claim"),
+    ("memory", "agent_claim"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),

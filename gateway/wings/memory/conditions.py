@@ -1,0 +1,162 @@
+"""Conditions of searches and lists, in SQL. Pure.
+
+Names of members of metadata and all values are parameters: nothing in them is syntax.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.operations.operation import invalid
+from gateway.wings.memory.rows import time_of
+from registry.names.similar_names import did_you_mean
+
+METADATA = "metadata."
+TEXTS = {
+    "kind": "m.kind",
+    "slot": "m.slot",
+    "trust": "m.trust",
+    "agent": "m.agent",
+    "speaker": "m.source ->> 'speaker'",
+    "document": "m.source ->> 'document'",
+    "entity": "m.source ->> 'entity'",
+}
+NUMBERS = {"importance": "m.importance", "confidence": "m.confidence"}
+TIMES = {"created": "m.created_ts", "valid_from": "m.valid_from", "valid_to": "m.valid_to"}
+FLAGS = {"pinned": "m.pinned"}
+COLUMNS = {**TEXTS, **NUMBERS, **TIMES, **FLAGS}
+ORDER = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+OPERATORS = (*ORDER, "in", "exists")
+CONDITIONS = 32  # of one filter
+VALUES = 100  # of one `in`
+
+Condition = tuple[str, dict[str, Any]]
+
+
+class Times(Struct, frozen=True):
+    """When what is wanted was believed and true; None: now."""
+
+    as_of: datetime | None = None
+    valid_at: datetime | None = None
+
+    @property
+    def past(self) -> bool:
+        return self.as_of is not None or self.valid_at is not None
+
+
+NOW = Times()
+EVERY: Condition = ("true", {})
+
+# What was believed at `as_of`, and true at `valid_at`. A value that another one of its slot
+# followed was true until then, which nobody knew before it was retired.
+BELIEVED = """(
+    m.created_ts <= coalesce(%(as_of)s::timestamptz, now())
+    AND (m.retired_ts IS NULL OR m.retired_by = 'slot'
+        OR m.retired_ts > coalesce(%(as_of)s::timestamptz, now()))
+    AND m.valid_from <= coalesce(%(valid_at)s::timestamptz, %(as_of)s::timestamptz, now())
+    AND (m.valid_to IS NULL
+        OR m.valid_to > coalesce(%(valid_at)s::timestamptz, %(as_of)s::timestamptz, now())
+        OR (m.retired_by = 'slot' AND m.retired_ts > coalesce(%(as_of)s::timestamptz, now())))
+    AND (m.expires_ts IS NULL OR m.expires_ts > now()))"""
+READABLE = "(m.audience = '{}' OR %(agent)s::text = ANY (m.audience))"
+
+
+def visible(times: Times, agent: str | None) -> Condition:
+    """The condition that a memory of a permitted owner may be shown."""
+    values = {"as_of": times.as_of, "valid_at": times.valid_at, "agent": agent}
+    return f"{BELIEVED} AND {READABLE}", values
+
+
+def filtered(given: Mapping[str, Any] | None) -> Condition:
+    """The condition of a filter: values by column or `metadata.NAME`, or objects of operators.
+    Raises ProblemDetails."""
+    if not given:
+        return EVERY
+    if len(given) > CONDITIONS:
+        raise invalid(f"filter: expected at most {CONDITIONS} conditions")
+    texts: list[str] = []
+    values: dict[str, Any] = {}
+    for number, (name, wanted) in enumerate(given.items()):
+        for text, some in _conditions(name, wanted, f"f{number}"):
+            texts.append(text)
+            values |= some
+    return " AND ".join(texts), values
+
+
+def _conditions(name: str, wanted: Any, key: str) -> Iterator[Condition]:
+    if name not in COLUMNS and not name.startswith(METADATA):
+        known = [*COLUMNS, f"{METADATA}NAME"]
+        text = f"filter: there is no {name[:60]!r}. {did_you_mean(name, known)}".strip()
+        raise invalid(f"{text} Expected {', '.join(known)}")
+    operators = wanted if isinstance(wanted, dict) else {"eq": wanted}
+    for number, (operator, value) in enumerate(operators.items()):
+        if operator not in ("eq", *OPERATORS):
+            raise invalid(
+                f"filter: {name[:60]}: expected a value, or an object of {', '.join(OPERATORS)}; "
+                f"found {operator[:60]!r}"
+            )
+        one = _of_column if name in COLUMNS else _of_metadata
+        yield one(name, operator, value, f"{key}_{number}")
+
+
+def _of_column(name: str, operator: str, value: Any, key: str) -> Condition:
+    column = COLUMNS[name]
+    if operator == "exists":
+        return f"({column} IS NOT NULL) = %({key})s", {key: _flag(name, value)}
+    if operator == "in":
+        values = [_typed(name, one) for one in _list(name, value)]
+        return f"{column} = ANY (%({key})s)", {key: values}
+    return f"{column} {ORDER.get(operator, '=')} %({key})s", {key: _typed(name, value)}
+
+
+def _typed(name: str, value: Any) -> Any:
+    if name in TIMES and isinstance(value, str):
+        return time_of(f"filter: {name}", value)[0]
+    kinds: tuple[type, ...] = (str,)
+    if name in NUMBERS:
+        kinds = (int, float)
+    if name in FLAGS:
+        kinds = (bool,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and name not in FLAGS):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise invalid(f"filter: {name}: expected {expected}")
+    return value
+
+
+def _of_metadata(name: str, operator: str, value: Any, key: str) -> Condition:
+    member = name.removeprefix(METADATA)
+    at = f"m.metadata -> %({key}_at)s::text"
+    values = {f"{key}_at": member}
+    if operator == "exists":
+        return f"({at} IS NOT NULL) = %({key})s", {**values, key: _flag(name, value)}
+    if operator == "eq":
+        one = msgspec.json.encode({member: value}).decode()
+        return f"m.metadata @> %({key})s::jsonb", {key: one}
+    if operator == "in":
+        several = [msgspec.json.encode(one).decode() for one in _list(name, value)]
+        return f"{at} = ANY (%({key})s::jsonb[])", {**values, key: several}
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise invalid(f"filter: {name[:60]}: {operator} takes a number or a text")
+    if isinstance(value, str):
+        text = f'(m.metadata ->> %({key}_at)s::text) COLLATE "C" {ORDER[operator]} %({key})s'
+        return f"jsonb_typeof({at}) = 'string' AND {text}", {**values, key: value}
+    number = f"({at})::numeric {ORDER[operator]} %({key})s"
+    return (
+        f"CASE WHEN jsonb_typeof({at}) = 'number' THEN {number} ELSE false END",
+        {**values, key: value},
+    )
+
+
+def _list(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list) or not 1 <= len(value) <= VALUES:
+        raise invalid(f"filter: {name[:60]}: `in` takes a list of 1 to {VALUES} values")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise invalid(f"filter: {name[:60]}: `exists` takes true or false")
+    return value

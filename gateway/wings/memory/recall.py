@@ -1,0 +1,240 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Searching memories by words and meaning, in one statement with all permissions inside.
+
+The owners that a caller may read are each an index range: of their memories (`visible`), of their
+words, and of their vectors. Frequencies of words are counted among what is visible, so that they
+tell nothing of others. An owner with more than `memory.exact_limit` memories is not compared as a
+whole: words and recency propose.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from config.wings import MemorySettings
+from gateway.wings.memory import scripts
+from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
+from gateway.wings.memory.dates import named_dates
+from gateway.wings.memory.ranking import RecalledMemory, Scored, listed, ranked
+from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
+from registry.database.postgres import Pool
+from registry.embedding.kinds import SearchKind
+from registry.embedding.texts import readable
+from registry.search.encoding import Encoded, Encoding
+from registry.search.lexical import K1, B
+from registry.search.transaction import LOOKUPS, HalfVector, Transaction, transaction
+
+KIND = SearchKind("memory", purpose="passages", owned=True)
+QUERY = 2000  # characters of a query that are used
+UNKNOWN_SCRIPT = "the embedding model does not know the script of the query"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """What is searched for, and by whom."""
+
+    reader: Reader
+    query: str = ""  # empty: by importance and recency
+    scopes: Sequence[Scope] = SCOPES
+    condition: Condition = EVERY
+    times: Times = NOW
+    limit: int | None = None  # None: those of the scopes
+    count_uses: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Memories, best first. `note`: why some may be missing."""
+
+    scored: Sequence[tuple[Memory, Scored]] = ()
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class Uses:
+    """Uses that are not yet stored, by tenant and memory."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, tenant: str, ids: Iterable[str]) -> None:
+        self.counts.update((tenant, id_) for id_ in ids)
+
+    def take(self) -> Counter[tuple[str, str]]:
+        taken, self.counts = self.counts, Counter()
+        return taken
+
+
+class Recaller:
+    def __init__(
+        self, pool: Pool, encoding: Encoding, settings: MemorySettings, uses: Uses
+    ) -> None:
+        self._pool = pool
+        self._encoding = encoding
+        self._settings = settings
+        self._known = frozenset(one.upper() for one in settings.scripts)
+        self._uses = uses
+
+    async def search(self, recall: Recall) -> Found:
+        text = readable(recall.query, QUERY).strip()
+        encoded = await self._encoded(text)
+        async with transaction(self._pool, Transaction) as opened:
+            candidates, docs = await self._candidates(opened, recall, text, encoded)
+            dates = named_dates(text)
+            share = 0.0 if encoded.vectors is None else self._settings.semantic_share
+            ranking = self._settings.ranking
+            if any(one.bm25 or one.cosine is not None for one in candidates):
+                best = ranked(candidates, share=share, docs=docs, dates=dates, settings=ranking)
+            else:
+                best = listed(candidates, ranking)
+            found = await self._shown(opened, recall, self._limited(best, recall.limit))
+        if recall.count_uses and text:
+            self._uses.add(recall.reader.tenant, [memory.id for memory, _ in found])
+        return Found(found, encoded.why and f"searched by words only: {encoded.why}")
+
+    async def _encoded(self, text: str) -> Encoded:
+        if not text or not self._settings.semantic_share:
+            return Encoded()
+        if not scripts.is_known(text, self._known):
+            return Encoded(why=UNKNOWN_SCRIPT)
+        ready = self._encoding.ready(KIND.purpose)
+        if ready.embedder is None:
+            return Encoded(why=ready.why)
+        return await self._encoding.encode(ready.embedder, text)
+
+    async def _candidates(
+        self, opened: Transaction, recall: Recall, text: str, encoded: Encoded
+    ) -> tuple[list[RecalledMemory], int]:
+        """What words and meaning propose, and the number of memories searched."""
+        values = self._values(recall) | {
+            "text": text,
+            "reach": max(self._settings.candidates, recall.limit or 0),
+            "share": self._settings.semantic_share,
+            "model": encoded.model,
+        }
+        if encoded.whole is not None:
+            values["vector"] = HalfVector.of(encoded.whole)
+        allowed, vectors = _allowed(recall), encoded.whole is not None
+        first = statement(allowed, vectors=vectors, listed=not text)
+        rows = await opened.rows(LOOKUPS, first, values)
+        if not rows and text:  # of stop words, or of none that is known
+            everything = statement(allowed, vectors=False, listed=True)
+            rows = await opened.rows(LOOKUPS, everything, values)
+        return [RecalledMemory(*row[1:]) for row in rows], rows[0][0] if rows else 0
+
+    def _limited(self, best: Sequence[Scored], limit: int | None) -> list[Scored]:
+        """The best of each scope, and of all together."""
+        if limit is not None:
+            return list(best[:limit])
+        left = {scope: getattr(self._settings.results, scope) for scope in SCOPES}
+        kept: list[Scored] = []
+        for one in best:
+            if left[one.candidate.scope]:
+                left[one.candidate.scope] -= 1
+                kept.append(one)
+        return kept
+
+    async def _shown(
+        self, opened: Transaction, recall: Recall, best: Sequence[Scored]
+    ) -> list[tuple[Memory, Scored]]:
+        """Their rows, if they may be shown still: one may have expired a moment ago."""
+        values = self._values(recall) | {"ids": [one.candidate.id for one in best]}
+        rows = await opened.rows(LOOKUPS, shown(_allowed(recall)), values) if best else []
+        memories = {memory.id: memory for memory in map(memory_of, rows)}
+        return [(memories[one.candidate.id], one) for one in best if one.candidate.id in memories]
+
+    def _values(self, recall: Recall) -> dict[str, Any]:
+        places = recall.reader.places(recall.scopes)
+        return {
+            **visible(recall.times, recall.reader.agent)[1],
+            **recall.condition[1],
+            "host": recall.reader.tenant,
+            "scopes": [scope for scope, _ in places],
+            "owners": [owner for _, owner in places],
+        }
+
+
+def _allowed(recall: Recall) -> str:
+    return f"{visible(recall.times, recall.reader.agent)[0]} AND {recall.condition[0]}"
+
+
+_PLACES = """place AS MATERIALIZED (
+    SELECT scope, owner FROM unnest(%(scopes)s::text[], %(owners)s::text[]) AS place (scope, owner)
+)"""
+
+
+@lru_cache(maxsize=256)
+def statement(allowed: str, *, vectors: bool, listed: bool) -> bytes:
+    """Rows of the number of memories searched and the fields of a RecalledMemory: of those with the
+    best of words and of meaning; `listed`: of those that are most important and recent."""
+    cosine, join, found, order = "NULL::float8", "", "bm25 > 0", _FUSED
+    if vectors:
+        cosine, join, found = "near.cosine", f"LEFT JOIN LATERAL {_NEAR} AS near ON true", "true"
+    if listed:
+        found, order = "true", "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC"
+    return f"""
+        WITH {_PLACES}, visible AS MATERIALIZED (
+            SELECT memory.* FROM place CROSS JOIN LATERAL (
+                SELECT m.memory_id, m.scope, m.session, m.position, m.importance, m.confidence,
+                    m.pinned, m.trust, m.created_ts, m.valid_from, m.length
+                FROM memory_t AS m
+                WHERE m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner
+                    AND {allowed} OFFSET 0
+            ) AS memory
+        ), {_WORDED}, scored AS MATERIALIZED (
+            SELECT visible.*, coalesce(worded.bm25, 0) AS bm25, {cosine} AS cosine
+            FROM visible LEFT JOIN worded USING (memory_id) {join}
+        ), best AS MATERIALIZED (
+            SELECT scored.* FROM scored WHERE {found} ORDER BY {order} LIMIT %(reach)s
+        )
+        SELECT (SELECT docs FROM total), best.memory_id::text, best.scope, best.session,
+            best.position, best.importance, best.confidence, best.pinned, best.trust,
+            extract(epoch FROM now() - best.created_ts)::float8, best.created_ts, best.valid_from,
+            coalesce(used.uses, 0), best.bm25, best.cosine
+        FROM best LEFT JOIN memory_use_t AS used
+            ON (used.host_id, used.memory_id) = (%(host)s, best.memory_id)
+    """.encode()
+
+
+_NEAR = """(
+    SELECT -(vector.embedding <#> %(vector)s::vector) AS cosine FROM entity_embedding_t AS vector
+    WHERE vector.host_id = %(host)s AND vector.entity_type = 'memory'
+        AND vector.entity_id = visible.memory_id AND vector.model = %(model)s
+        AND vector.status = 'ready' OFFSET 0
+)"""
+_FUSED = """%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
+    (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id"""
+# Words of what is visible alone, with BM25 (Robertson and Zaragoza 2009, 3.6).
+_WORDED = f"""total AS MATERIALIZED (
+    SELECT count(*) AS docs, greatest(avg(length), 1)::float8 AS average FROM visible
+), matched AS MATERIALIZED (
+    SELECT posting.term, posting.tf, visible.memory_id, visible.length
+    FROM (
+        SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
+            search_words(%(text)s)))) AS term
+    ) AS word CROSS JOIN place CROSS JOIN LATERAL (
+        SELECT term, memory_id, tf FROM memory_word_t AS posting
+        WHERE posting.host_id = %(host)s AND posting.scope = place.scope
+            AND posting.owner = place.owner AND posting.term = word.term COLLATE "C" OFFSET 0
+    ) AS posting JOIN visible USING (memory_id)
+), word AS MATERIALIZED (
+    SELECT term, ln(1 + (docs - count(*) + 0.5) / (count(*) + 0.5)) AS idf
+    FROM matched CROSS JOIN total GROUP BY term, docs
+), worded AS MATERIALIZED (
+    SELECT matched.memory_id, sum(word.idf * {K1 + 1} * matched.tf / (matched.tf
+        + {K1} * ({1 - B} + {B} * matched.length / total.average)))::float8 AS bm25
+    FROM matched JOIN word USING (term) CROSS JOIN total GROUP BY matched.memory_id
+)"""
+
+
+@lru_cache(maxsize=256)
+def shown(allowed: str) -> bytes:
+    """The rows of %(ids)s that may be shown."""
+    return f"""
+        WITH {_PLACES}
+        SELECT {COLUMNS} FROM place CROSS JOIN memory_t AS m
+        WHERE m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner
+            AND m.memory_id = ANY (%(ids)s::uuid[]) AND {allowed}
+    """.encode()

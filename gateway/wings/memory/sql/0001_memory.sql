@@ -1,0 +1,194 @@
+-- What agents remember. Each memory belongs to one owner within a scope: a session, a user, an
+-- agent, or '*' for the organisation. Words are keyed by owner, so that a search reads those that
+-- the caller may read and document frequencies tell nothing of others. Vectors are those of the
+-- kind `memory`, in entity_embedding_t.
+
+CREATE TABLE memory_t (
+    host_id            uuid NOT NULL,
+    memory_id          uuid NOT NULL,
+    scope              text NOT NULL CHECK (scope IN ('session', 'user', 'agent', 'org')),
+    owner              text COLLATE "C" NOT NULL CHECK (owner ~ '\S'),
+    subject            text COLLATE "C",
+    agent              text COLLATE "C",
+    audience           text[] NOT NULL DEFAULT '{}',
+    kind               text NOT NULL DEFAULT 'fact' CHECK (kind IN ('fact', 'preference',
+        'summary', 'learning', 'state', 'persona', 'scratchpad', 'turn', 'chunk', 'file', 'entity')),
+    slot               text,
+    content            text NOT NULL CHECK (content ~ '\S'),
+    content_hash       bytea NOT NULL,
+    dated              text NOT NULL DEFAULT '',
+    length             integer GENERATED ALWAYS AS (char_length(content)) STORED,
+    importance         real NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
+    confidence         real NOT NULL DEFAULT 1 CHECK (confidence BETWEEN 0 AND 1),
+    pinned             boolean NOT NULL DEFAULT false,
+    keep               boolean NOT NULL DEFAULT false,
+    masked             text[] NOT NULL DEFAULT '{}',
+    trust              text NOT NULL DEFAULT 'agent'
+        CHECK (trust IN ('user', 'admin', 'agent', 'tool', 'inferred')),
+    session            text COLLATE "C",
+    position           bigint,
+    source             jsonb NOT NULL DEFAULT '{}',
+    metadata           jsonb NOT NULL DEFAULT '{}',
+    valid_from         timestamptz NOT NULL DEFAULT now(),
+    valid_to           timestamptz CHECK (valid_to >= valid_from),
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    retired_ts         timestamptz,
+    retired_by         text CHECK (retired_by IN ('slot', 'update', 'replaced', 'cap', 'forgotten')),
+    superseded_by      uuid,
+    expires_ts         timestamptz,
+    ttl_s              real,
+    aggregate_version  bigint NOT NULL DEFAULT 1,
+    PRIMARY KEY (host_id, scope, memory_id),
+    CHECK (scope <> 'session' OR expires_ts IS NOT NULL),
+    CHECK (scope <> 'user' OR (subject IS NOT NULL AND subject = owner)),
+    CHECK ((retired_ts IS NULL) = (retired_by IS NULL))
+) PARTITION BY LIST (scope);
+-- Sessions churn; what lasts is not bloated by them.
+CREATE TABLE memory_session_t PARTITION OF memory_t FOR VALUES IN ('session')
+    WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE TABLE memory_lasting_t PARTITION OF memory_t FOR VALUES IN ('user', 'agent', 'org');
+CREATE INDEX memory_owner_ix ON memory_t (host_id, scope, owner, created_ts);
+CREATE UNIQUE INDEX memory_hash_ux
+    ON memory_t (host_id, scope, owner, coalesce(agent, ''), content_hash) WHERE retired_ts IS NULL;
+CREATE UNIQUE INDEX memory_slot_ux ON memory_t (host_id, scope, owner, slot)
+    WHERE slot IS NOT NULL AND retired_ts IS NULL AND valid_to IS NULL;
+CREATE INDEX memory_subject_ix ON memory_t (host_id, subject) WHERE subject IS NOT NULL;
+CREATE INDEX memory_expires_ix ON memory_t (expires_ts) WHERE expires_ts IS NOT NULL;
+CREATE INDEX memory_retired_ix ON memory_t (retired_ts) WHERE retired_ts IS NOT NULL;
+CREATE INDEX memory_superseded_ix ON memory_t (host_id, superseded_by)
+    WHERE superseded_by IS NOT NULL;
+COMMENT ON TABLE memory_t IS 'Memories, and those that they superseded.';
+COMMENT ON COLUMN memory_t.subject IS 'The person whose data it is; null: nobody''s.';
+COMMENT ON COLUMN memory_t.agent IS 'The agent that wrote it.';
+COMMENT ON COLUMN memory_t.audience IS 'Agents that may read it; empty: all.';
+COMMENT ON COLUMN memory_t.slot IS 'What it is the value of, as in home.city: one holds at a time.';
+COMMENT ON COLUMN memory_t.content_hash IS 'SHA-256 of the content, normalised, and its place.';
+COMMENT ON COLUMN memory_t.dated IS 'Its date in words, for the index.';
+COMMENT ON COLUMN memory_t.keep IS 'Of a session: to be promoted when it ends.';
+COMMENT ON COLUMN memory_t.masked IS 'Kinds of what was masked before it was stored.';
+COMMENT ON COLUMN memory_t.session IS 'The session in which it was written.';
+COMMENT ON COLUMN memory_t.position IS 'Of a turn: its number among the turns of its owner.';
+COMMENT ON COLUMN memory_t.retired_by IS
+    'Why it is not believed any more. A value that another one of its slot has followed was true '
+    'until valid_to.';
+COMMENT ON COLUMN memory_t.ttl_s IS 'A lifetime of its own, which writes do not renew.';
+
+CREATE TABLE memory_word_t (
+    host_id            uuid NOT NULL,
+    scope              text NOT NULL,
+    owner              text COLLATE "C" NOT NULL,
+    term               text COLLATE "C" NOT NULL,
+    memory_id          uuid NOT NULL,
+    tf                 real NOT NULL,
+    PRIMARY KEY (host_id, scope, owner, term, memory_id) INCLUDE (tf)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);
+COMMENT ON TABLE memory_word_t IS 'Words of each memory. Without foreign keys, as search_posting_t.';
+
+CREATE TABLE memory_owner_t (
+    host_id            uuid NOT NULL,
+    scope              text NOT NULL,
+    owner              text COLLATE "C" NOT NULL,
+    subject            text COLLATE "C",
+    rows               bigint NOT NULL DEFAULT 0,
+    bytes              bigint NOT NULL DEFAULT 0,
+    turns              bigint NOT NULL DEFAULT 0,
+    minute             timestamptz NOT NULL DEFAULT date_trunc('minute', now()),
+    writes             bigint NOT NULL DEFAULT 0,
+    written_ts         timestamptz NOT NULL DEFAULT now(),
+    promoted_ts        timestamptz,
+    PRIMARY KEY (host_id, scope, owner)
+) WITH (fillfactor = 70);
+COMMENT ON TABLE memory_owner_t IS
+    'What each owner has, for quotas. Writers of an owner lock its row, and so take turns.';
+
+CREATE TABLE memory_relation_t (
+    host_id            uuid NOT NULL,
+    scope              text NOT NULL,
+    owner              text COLLATE "C" NOT NULL,
+    subject            text COLLATE "C",
+    from_name          text NOT NULL,
+    relation           text NOT NULL,
+    to_name            text NOT NULL,
+    valid_from         timestamptz NOT NULL DEFAULT now(),
+    valid_to           timestamptz,
+    PRIMARY KEY (host_id, scope, owner, from_name, relation, to_name)
+);
+COMMENT ON TABLE memory_relation_t IS 'Relations between the entities of an owner, by their names.';
+
+CREATE TABLE memory_tombstone_t (
+    host_id            uuid NOT NULL,
+    subject_hash       bytea NOT NULL,
+    ts                 timestamptz NOT NULL,
+    PRIMARY KEY (host_id, subject_hash)
+);
+COMMENT ON TABLE memory_tombstone_t IS
+    'Persons whose memories were erased: nothing that is older is stored again.';
+
+CREATE UNLOGGED TABLE memory_use_t (
+    host_id            uuid NOT NULL,
+    memory_id          uuid NOT NULL,
+    uses               integer NOT NULL,
+    last_ts            timestamptz NOT NULL,
+    PRIMARY KEY (host_id, memory_id)
+);
+COMMENT ON TABLE memory_use_t IS 'How often searches returned a memory. A crash may empty it.';
+
+-- The text of a memory that is indexed and embedded.
+CREATE FUNCTION memory_text(slot text, source jsonb, content text, dated text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN concat_ws(' ', slot, (source ->> 'speaker') || ':', content, nullif(dated, ''));
+
+CREATE FUNCTION memory_terms(given text) RETURNS TABLE (term text, tf real)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT lexeme, cardinality(positions)::real
+    FROM unnest(to_tsvector('pg_catalog.english', search_words(given)));
+END;
+
+CREATE VIEW memory_source_v AS
+SELECT host_id, memory_id AS entity_id, retired_ts IS NULL AND kind <> 'entity' AS active,
+    memory_text(slot, source, content, dated) AS source_text
+FROM memory_t;
+SELECT search_kind_add('memory', 'passages');
+
+CREATE FUNCTION memory_added() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    hosts uuid[]; ids uuid[]; hashes text[];
+BEGIN
+    INSERT INTO memory_word_t (host_id, scope, owner, term, memory_id, tf)
+    SELECT added.host_id, added.scope, added.owner, word.term, added.memory_id, word.tf
+    FROM new_row AS added
+    CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content, dated)) AS word;
+    SELECT array_agg(host_id), array_agg(memory_id),
+        array_agg(source_hash(memory_text(slot, source, content, dated)))
+    INTO hosts, ids, hashes FROM new_row WHERE retired_ts IS NULL AND kind <> 'entity';
+    IF ids IS NOT NULL THEN
+        PERFORM embedding_queue('memory', hosts, ids, hashes);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER memory_added AFTER INSERT ON memory_t REFERENCING NEW TABLE AS new_row
+    FOR EACH STATEMENT EXECUTE FUNCTION memory_added();
+
+CREATE FUNCTION memory_deleted() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    hosts uuid[]; ids uuid[];
+BEGIN
+    DELETE FROM memory_word_t AS word USING (
+        SELECT lost.host_id, lost.scope, lost.owner, found.term, lost.memory_id
+        FROM old_row AS lost
+        CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content, dated)) AS found
+    ) AS gone
+    WHERE (word.host_id, word.scope, word.owner, word.term, word.memory_id)
+        = (gone.host_id, gone.scope, gone.owner, gone.term COLLATE "C", gone.memory_id);
+    SELECT array_agg(host_id), array_agg(memory_id) INTO hosts, ids FROM old_row;
+    IF ids IS NOT NULL THEN
+        PERFORM embedding_forget('memory', hosts, ids);
+        DELETE FROM memory_use_t AS used USING unnest(hosts, ids) AS gone (host_id, memory_id)
+        WHERE (used.host_id, used.memory_id) = (gone.host_id, gone.memory_id);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER memory_deleted AFTER DELETE ON memory_t REFERENCING OLD TABLE AS old_row
+    FOR EACH STATEMENT EXECUTE FUNCTION memory_deleted();

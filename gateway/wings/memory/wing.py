@@ -1,0 +1,21 @@
+"""The memory of agents as a wing."""
+
+import importlib.resources
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.memory.parts import MemoryParts
+from gateway.wings.memory.recall import KIND
+from registry.database.migrate import Component
+
+MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory").joinpath("sql"))
+
+
+@asynccontextmanager
+async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+    memory = MemoryParts(parts.pool, parts.embedder, parts.settings)
+    yield Offer(operations=memory.operations)
+
+
+WING = Wing(name="memory", title="Memory", open=opened, migrations=MIGRATIONS, kinds=(KIND,))

@@ -1,0 +1,112 @@
+"""The parts of the memory on a database, without a gateway, and readers of them."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from config.load import load
+from config.wings import MemorySettings
+from gateway.context import Context, Identity, Principal
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.requests import converted
+from gateway.wings.memory.parts import MemoryParts
+from gateway.wings.memory.readers import READ, WRITE
+from gateway.wings.memory.wing import MIGRATIONS
+from registry.database.migrate import migrate
+from registry.database.postgres import Database
+from registry.embedding.abc import Embedder
+from schemas.errors import Forbidden
+from schemas.mcp.revisions import JSON_RPC
+from tests.fixtures_database import HOST
+
+SCOPES = frozenset({READ, WRITE})
+REFUSAL = Forbidden("no token")
+
+
+def memory_settings(**changes: Any) -> MemorySettings:
+    defaults = replace(load(None, {}).memory, enabled=True)
+    nested = {
+        name: replace(getattr(defaults, name), **value) if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
+    return replace(defaults, **nested)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Calls operations as one principal, as tools do."""
+
+    operations: Mapping[str, Operation]
+    identity: Identity
+
+    async def __call__(self, name: str, **arguments: Any) -> Any:
+        """The body of the answer. Raises ProblemDetails."""
+        operation = self.operations[f"memory_{name}"]
+        names = {one: arguments.pop(one) for one in operation.names}
+        body = query = None
+        if operation.body is not None:
+            body = converted(arguments, operation.body)
+        else:
+            query = converted(arguments, operation.query)
+        context = Context(self.identity, JSON_RPC, "1")
+        asked = OperationInput(
+            self.identity.principal, names, query=query, body=body, context=context
+        )
+        answer = await operation.handle(asked)
+        return answer.value if isinstance(answer, OperationOutput) else answer
+
+    async def add(self, content: str, scope: str = "user", **more: Any) -> str:
+        """The id of a new memory."""
+        added = await self("add", content=content, scope=scope, **more)
+        return str(added.items[0].id)
+
+    async def found(self, query: str, **more: Any) -> list[str]:
+        """Contents of what a search finds."""
+        return [one.content for one in (await self("search", query=query, **more)).items]
+
+
+@dataclass(frozen=True)
+class Rig:
+    database: Database
+    parts: MemoryParts
+    settings: MemorySettings
+
+    def caller(
+        self,
+        subject: str | None = "ann",
+        *,
+        tenant: str = HOST,
+        agent: str | None = None,
+        scopes: Sequence[str] = (),
+    ) -> Caller:
+        """A verified caller; `subject` None: an anonymous one."""
+        claims = {"agent": agent} if agent else {}
+        principal = Principal(
+            subject or "anonymous", tenant, SCOPES | frozenset(scopes), claims=claims
+        )
+        identity = Identity(principal, verified=True)
+        if subject is None:
+            identity = Identity(principal, refusal=REFUSAL)
+        return Caller({one.id: one for one in self.parts.operations}, identity)
+
+    async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        async with self.database.pool.connection() as connection:
+            return await (await connection.execute(statement.encode(), values)).fetchall()
+
+
+@asynccontextmanager
+async def rigged(
+    database: Database,
+    settings: MemorySettings | None = None,
+    embedder: Callable[[str], Embedder | None] = lambda _: None,
+) -> AsyncIterator[Rig]:
+    async with database.connect() as connection:
+        await migrate(connection, [MIGRATIONS])
+        await connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (%s, 'a') ON CONFLICT DO NOTHING", [HOST]
+        )
+    settings = settings or memory_settings()
+    yield Rig(database, MemoryParts(database.pool, embedder, settings), settings)

@@ -1,0 +1,55 @@
+"""Memories of sessions, users, agents and the organisation: written, found, changed."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from registry.database.postgres import Database
+from tests.wings.memory.rig import Rig, rigged
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(database: Database) -> AsyncIterator[Rig]:
+    async with rigged(database) as rig:
+        yield rig
+
+
+async def test_m04_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann.add("Ann lives in Bern", slot="home.city")
+    await ann.add("Ann prefers tea")
+    assert await ann.found("where does she live?") == ["Ann lives in Bern"]
+    assert await rig.caller("bob").found("where does she live?") == []
+
+
+async def test_m20_the_same_content_is_one_memory(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    first = await ann("add", content="Ann prefers tea", scope="user")
+    again = await ann("add", content=" ann  prefers TEA", scope="user")
+    assert [one.created for one in first.items + again.items] == [True, False]
+    assert again.items[0].id == first.items[0].id
+
+
+async def test_m21_a_new_value_of_a_slot_retires_the_old_one(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    old = await ann.add("Ann lives in Bern", slot="home.city")
+    added = await ann("add", content="Ann lives in Basel", scope="user", slot="home.city")
+    assert added.items[0].superseded == old
+    assert await ann.found("where does Ann live") == ["Ann lives in Basel"]
+    history = await ann("history", memory=added.items[0].id)
+    assert [one.content for one in history.items] == ["Ann lives in Bern", "Ann lives in Basel"]
+
+
+async def test_m23_an_update_names_the_version_that_it_is_based_on(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    id_ = await ann.add("Ann has a cat")
+    changed = await ann("update", memory=id_, version=1, content="Ann has two cats")
+    assert (changed.id, changed.version) == (id_, 2)
+    with pytest.raises(ProblemDetails, match="version 2"):
+        await ann("update", memory=id_, version=1, content="Ann has a dog")
+    assert await ann.found("cats of Ann") == ["Ann has two cats"]
+    history = await ann("history", memory=id_)
+    assert [one.content for one in history.items] == ["Ann has a cat", "Ann has two cats"]
