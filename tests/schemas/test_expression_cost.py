@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from schemas.expression_syntax import parse
 from schemas.expressions import (
     MINIMUM_SIZE,
     ExpressionFailed,
     InvalidExpression,
     TooCostly,
     compile_expression,
-    parse,
     size_of,
     steps_of,
 )

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.expressions import ExpressionSyntaxError, InvalidExpression, compile_expression, parse
+from schemas.expression_syntax import ExpressionSyntaxError, parse
+from schemas.expressions import InvalidExpression, compile_expression
 
 
 @pytest.mark.parametrize(
