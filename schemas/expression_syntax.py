@@ -54,11 +54,11 @@ class ExpressionSyntaxError(ToolgateError):
 
 
 class Node(NamedTuple):
-    """Node of an expression. `kind`: "literal", "name", "member", "list", "map", "has", "macro", or
-    "call" (operators and indexes too)."""
+    """Node of an expression. `kind`: "literal", "name", "member", "list", "map", "has", "macro",
+    "method", or "call" (functions, operators and indexes)."""
 
     kind: str
-    name: str  # of the variable, member, function, operator or macro; the text of a literal
+    name: str  # of the variable, member, function, operators or macro; the text of a literal
     parts: tuple["Node", ...] = ()
     local: str = ""  # the iteration variable of a macro
 
@@ -171,7 +171,7 @@ class _Parser:
         node = self._primary()
         while operator := self._following():
             node = self._extended(node, operator)
-        return Node("call", before[0], (node,)) if before else node
+        return Node("call", "".join(before), (node,)) if before else node
 
     def _following(self) -> str:
         return self._take().text if self._token.text in (".", "[") else ""
@@ -189,7 +189,7 @@ class _Parser:
         arguments = self._until(")")
         if name.text in MACROS:
             return self._macro(name, node, arguments)
-        return Node("call", name.text, (node, *arguments))
+        return Node("method", name.text, (node, *arguments))
 
     def _macro(self, name: _Token, range_: Node, arguments: Sequence[Node]) -> Node:
         if len(arguments) != 2 and (name.text != "map" or len(arguments) != 3):

@@ -24,6 +24,7 @@ import cel
 from schemas.errors import ToolgateError
 from schemas.expression_syntax import ExpressionSyntaxError, Node, parse
 from schemas.pattern_cost import SATURATION, Unbounded, matching_steps
+from schemas.predicates import Parts, Predicate
 
 NESTED = 4  # deepest nesting of macros
 MINIMUM_SIZE = 50  # input size that every expression must be able to handle
@@ -185,17 +186,26 @@ class ExpressionFailed(ToolgateError):
 class Expression:
     """A compiled expression; `variables` are those that it uses."""
 
-    __slots__ = ("_parts", "_program", "_size_limit", "text", "variables")
+    __slots__ = ("_parts", "_predicate", "_program", "_size_limit", "text", "variables")
 
     def __init__(
-        self, text: str, program: cel.Program, variables: frozenset[str], size_limit: int
+        self,
+        text: str,
+        program: cel.Program,
+        variables: frozenset[str],
+        *,
+        size_limit: int,
+        tree: Node,
     ) -> None:
-        """Compile an expression. `size_limit`: largest input size within its bound of steps."""
+        """An expression of this syntax tree. `size_limit`: largest input size within its bound of
+        steps."""
         self.text = text
         self.variables = variables
         self._program = program
         self._size_limit = size_limit
         self._parts = {name: _parts(text, name) for name in variables}
+        bounded = size_limit < LARGEST_SIZE
+        self._predicate = None if bounded else Predicate.of(tree, self._parts)
 
     def relevant(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The parts of `values` that the expression uses, or a superset: equal parts give equal
@@ -206,6 +216,8 @@ class Expression:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the expression is true of `values`, which are JSON and may hold more than it
         uses. Raises ExpressionFailed, also for a result that is not a boolean."""
+        if self._predicate is not None and (found := self._predicate(values)) is not None:
+            return found
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
@@ -249,10 +261,10 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
         raise InvalidExpression(f"there is no function {unknown[0]!r}")
     per_tool = not wanted.isdisjoint(_OF_A_TOOL) and wanted.isdisjoint(_OF_A_CALL)
     if per_tool:
-        return Expression(
-            text, program, wanted, _size_limit(tree, steps // PER_TOOL, MINIMUM_SIZE_OF_TOOL)
-        )
-    return Expression(text, program, wanted, _size_limit(tree, steps, MINIMUM_SIZE))
+        size_limit = _size_limit(tree, steps // PER_TOOL, MINIMUM_SIZE_OF_TOOL)
+    else:
+        size_limit = _size_limit(tree, steps, MINIMUM_SIZE)
+    return Expression(text, program, wanted, size_limit=size_limit, tree=tree)
 
 
 def _size_limit(tree: Node, steps: int, minimum_size: int) -> int:
@@ -285,9 +297,14 @@ def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
         elif node.kind == "macro":
             local.add(node.local)
             named.update({node.local} if node.name == "filter" else ())  # which returns it
-        elif node.kind == "call" and node.name[0].isalpha() and node.name != "in":
+        elif node.kind == "method" or (node.kind == "call" and _is_function(node.name)):
             called.add(node.name)
     return named, called, local
+
+
+def _is_function(name: str) -> bool:
+    """Whether a call is one of a function, not an operator."""
+    return name[0].isalpha() and name != "in"
 
 
 def _check_agreement(program: cel.Program, named: set[str], called: set[str]) -> None:
@@ -301,6 +318,8 @@ def _check_agreement(program: cel.Program, named: set[str], called: set[str]) ->
 
 def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -> str | None:
     """The limit that a JSON value exceeds, as "more than 1,000 values"; None: it fits."""
+    if most_levels and _is_small(value, most_values, most_bytes):
+        return None
     values, size = 0, 0
     level: list[Any] = [value]
     for _ in range(most_levels + 1):
@@ -326,11 +345,25 @@ def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -
     return f"nested more than {most_levels} deep"
 
 
-_Parts = dict[str, "_Parts | None"]  # tree of members; None: the whole value
+def _is_small(value: Any, most_values: int, most_bytes: int) -> bool:
+    """Whether `value` is an object of scalars, clearly within the limits, as most arguments are."""
+    if type(value) is not dict or len(value) >= most_values:
+        return False
+    size = 0
+    for name, one in value.items():
+        kind = type(one)
+        if kind is str:
+            size += len(one)
+        elif kind is int:
+            size += one.bit_length()
+        elif kind is not bool and kind is not float and one is not None:
+            return False
+        size += len(name)
+    return 4 * size <= most_bytes  # of UTF-8, a character has at most four
 
 
-def _parts(text: str, variable: str) -> _Parts | None:
-    found: _Parts = {}
+def _parts(text: str, variable: str) -> Parts | None:
+    found: Parts = {}
     for first, second in re.findall(_PART % variable, text):
         if not first:
             return None
@@ -342,7 +375,7 @@ def _parts(text: str, variable: str) -> _Parts | None:
     return found
 
 
-def _part(value: Any, parts: _Parts | None) -> Any:
+def _part(value: Any, parts: Parts | None) -> Any:
     if parts is None or not isinstance(value, dict):
         return value
     return {name: _part(value[name], inner) for name, inner in parts.items() if name in value}

@@ -151,3 +151,23 @@ def nested(levels: int) -> Any:
 )
 def test_what_is_too_large_is_told_before_it_is_looked_at(value: Any, told: str | None) -> None:
     assert too_large(value, 20, 30, 5) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "levels", "told"),
+    [
+        ({"a": 1, "b": "x", "c": None, "d": True, "e": 0.5}, 1, None),
+        ({str(number): None for number in range(19)}, 1, None),
+        ({str(number): None for number in range(20)}, 1, "more than 20 values"),
+        ({"a": "é" * 14}, 1, None),
+        ({"a": "é" * 15}, 1, "more than 30 bytes of text"),
+        ({"a": "\ud800" * 10}, 1, "more than 30 bytes of text"),
+        ({"a": 2**300}, 1, "more than 30 bytes of text"),
+        ({"x" * 30: 1}, 1, None),
+        ({"a": 1}, 0, "nested more than 0 deep"),
+    ],
+)
+def test_objects_of_scalars_have_the_same_limits(
+    value: dict[str, Any], levels: int, told: str | None
+) -> None:
+    assert too_large(value, 20, 30, levels) == told
