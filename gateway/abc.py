@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -245,15 +245,28 @@ RateKey = tuple[str, ...]
 """Which limit it is, and whose."""
 
 
+class RateBound(NamedTuple):
+    """One rate limit: at most `most` uses of a key per window."""
+
+    limit: str  # the setting
+    bucket: tuple[RateKey, float]  # the key, and the seconds of the window
+    most: int
+    what: str = "calls"
+
+
 class Rates(Protocol):
     """Rate limits on the path of every call: synchronous where possible."""
 
-    def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
-        """Count one use of `key`, if it is allowed: 0. Else the seconds until it will be; None
+    def take_all(
+        self, bounds: Sequence[RateBound], first: int = 0
+    ) -> tuple[int, float | None] | None:
+        """Count one use of each bound from the position `first` on; None if all are allowed. Else
+        the position of the first that is not counted, and the seconds until it is allowed, or None
         where only `acquire` can decide. Raises Unavailable."""
 
     async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
-        """`take` with a round trip to the shared counter."""
+        """Count one use of `key` with a round trip to the shared counter: 0, or the seconds until
+        it is allowed. Raises Unavailable."""
 
     def give_back(self, key: RateKey, window_s: float) -> None:
         """Undo what was just taken."""

@@ -33,6 +33,11 @@ class Principal:
     # beginning of the SHA-256 of a token; "": none.
     mark: str = ""
     makers: frozenset[str] = frozenset()  # of the API key, if it is one: see `ApiKey`
+    # What guards prepared for exactly this object, by guard: what it was made by, and itself. A
+    # principal lives as long as its cached credential, and a copy begins without.
+    prepared: dict[str, tuple[Any, Any]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def people(self) -> frozenset[str]:

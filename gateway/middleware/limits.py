@@ -7,16 +7,14 @@ work. Counts taken for a message that a later limit refuses are given back.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
-from gateway.abc import Execute, Handler, RateKey, Rates, Route, ToolCall
+from gateway.abc import Execute, Handler, RateBound, RateKey, Rates, Route, ToolCall
 from gateway.context import Context
 from gateway.state.rates import network_of
 from schemas.errors import Overloaded, TooManyRequests
@@ -48,50 +46,22 @@ FREE = frozenset({"initialize", "ping"})  # the rate of new sessions is limited 
 NOTIFICATIONS = "notifications/"
 LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # long-running: limited as streams
 REMEMBERED = 10_000  # tools, and callers
+PREPARED = "limits"
 AGAIN_S = 1.0  # retry delay of concurrency limits: when a slot frees up is unknown
-
-
-class _Bound(NamedTuple):
-    """One rate limit: at most `most` uses of a key per window."""
-
-    limit: str  # the setting
-    key: RateKey
-    most: int
-    window_s: float
-    what: str = "calls"
 
 
 class _CallLimits(NamedTuple):
     """Rate and concurrency limits of a tool and its source."""
 
-    bounds: Sequence[_Bound]
+    bounds: Sequence[RateBound]
     at_a_time: Sequence[tuple[str, RateKey, int]]  # setting, key, most
 
 
-class _InFlight:
-    """Context manager that counts one running call of a key. (A generator takes three times as
-    long.)"""
+class _CallerLimits(NamedTuple):
+    """Rate limits of a caller and its tenant, and the key of its calls in flight."""
 
-    __slots__ = ("_key", "_running")
-
-    def __init__(self, running: Counter[RateKey], key: RateKey | None) -> None:
-        self._running = running
-        self._key = key
-
-    def __enter__(self) -> None:
-        if self._key is not None:
-            self._running[self._key] += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._key is not None:
-            self._running[self._key] -= 1
-            if not self._running[self._key]:
-                del self._running[self._key]
+    owner: RateKey | None
+    bounds: Sequence[RateBound]
 
 
 class RateLimits:
@@ -115,7 +85,8 @@ class RateLimits:
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
         self._tools = [(ToolGlobs((one,)), rate) for one, rate in limits.tools.items()]
-        self._bounds_of = lru_cache(REMEMBERED)(self._bounds)
+        self._generation = object()  # of what is prepared with principals
+        self._of_others = lru_cache(REMEMBERED)(self._of_caller)
         self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter() if running is None else running
 
@@ -140,34 +111,61 @@ class RateLimits:
             return handler
 
         async def rated(context: Context, request: Request) -> Any:
-            await self._count(self._bounds_of(_owner(context), _tenant(context)))
+            await self._count(self._of(context).bounds)
             return await handler(context, request)
 
         return rated
 
     def _counted(self, handler: Handler) -> Handler:
         """The handler behind rates and quotas, with its calls in flight counted and bounded."""
-        limits, running = self._limits, self._running
+        limits, running, take_all = self._limits, self._running, self._rates.take_all
         most, per_principal = limits.concurrent or math.inf, limits.principal_concurrent
-        of_tenant, of_principal = bool(self._of_tenant), bool(self._of_principal)
+        of_tenant = bool(self._of_tenant)
 
         async def counted(context: Context, request: Request) -> Any:
-            identity = context.identity
-            has_owner = identity.verified or identity.refusal is not None
-            if of_tenant or (of_principal and has_owner):
-                await self._count(self._bounds_of(_owner(context), _tenant(context)))
+            identity, key = context.identity, None
+            if of_tenant or identity.verified or identity.refusal is not None:
+                owner, bounds = self._of(context)
+                stopped = take_all(bounds)
+                if stopped is not None:
+                    await self._count_rest(bounds, *stopped)
+                key = owner if per_principal else None
             if running[_ALL] >= most:
                 raise self._overloaded()
+            if key is not None and running[key] >= per_principal:
+                raise self._too_many_at_a_time("principal_concurrent", per_principal)
             running[_ALL] += 1
+            if key is not None:
+                running[key] += 1
             try:
-                if not per_principal or not has_owner:
-                    return await handler(context, request)
-                with self._at_a_time("principal_concurrent", _owner(context), per_principal):
-                    return await handler(context, request)
+                return await handler(context, request)
             finally:
                 running[_ALL] -= 1
+                if key is not None:
+                    self._leave(key)
 
         return counted
+
+    def _of(self, context: Context) -> _CallerLimits:
+        identity = context.identity
+        if not identity.verified:
+            return self._of_others(_owner(context), _tenant(context))
+        generation, found = identity.principal.prepared.get(PREPARED, (None, None))
+        if generation is self._generation:
+            return cast("_CallerLimits", found)
+        found = self._of_caller(_owner(context), _tenant(context))
+        identity.principal.prepared[PREPARED] = (self._generation, found)
+        return found
+
+    def _of_caller(self, owner: RateKey | None, tenant: str | None) -> _CallerLimits:
+        bounds = []
+        if owner is not None:
+            for name, most, window_s in self._of_principal:
+                bounds.append(RateBound(name, ((name, *owner), window_s), most))
+        if tenant is not None:
+            for name, most, window_s in self._of_tenant:
+                bounds.append(RateBound(name, ((name, tenant), window_s), most))
+        return _CallerLimits(owner, bounds)
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
         return (
@@ -176,26 +174,26 @@ class RateLimits:
         )
 
     def guard(self, execute: Execute) -> Execute:
+        take_all = self._rates.take_all
+
         async def limited(call: ToolCall) -> ToolResult | RelayedResult:
             tool = call.tool
-            tenant = call.context.principal.tenant
-            of = self._of_call(
-                tenant, tool.name, source=tool.source, tags=tool.tags, domain=tool.domain
+            tenant = call.context.identity.principal.tenant
+            bounds, at_a_time = self._of_call(
+                tenant, tool.name, tool.source, tool.tags, domain=tool.domain
             )
-            if not of.at_a_time:
-                await self._count(of.bounds)
-                return await execute(call)
-            with ExitStack() as running:
-                for limit, key, most in of.at_a_time:
-                    running.enter_context(self._at_a_time(limit, key, most))
-                await self._count(of.bounds)
-                return await execute(call)
+            if at_a_time:
+                return await self._at_a_time(execute, call, bounds, at_a_time)
+            stopped = take_all(bounds)
+            if stopped is not None:
+                await self._count_rest(bounds, *stopped)
+            return await execute(call)
 
         return limited
 
     def _share(
-        self, tenant: str, name: str, *, source: str, tags: tuple[str, ...], domain: str | None
-    ) -> "_CallLimits":
+        self, tenant: str, name: str, source: str, tags: tuple[str, ...], *, domain: str | None
+    ) -> _CallLimits:
         rates = {
             ("tools", tenant, name): self._rate(name, tags, domain),
             ("sources", tenant, source): self._limits.sources.get(source),
@@ -203,7 +201,7 @@ class RateLimits:
         given = [(key, rate) for key, rate in rates.items() if rate is not None]
         return _CallLimits(
             [
-                _Bound(key[0], key, rate.calls, rate.per_s, f"calls of {key[2]}")
+                RateBound(key[0], (key, rate.per_s), rate.calls, f"calls of {key[2]}")
                 for key, rate in given
                 if rate.calls
             ],
@@ -213,33 +211,58 @@ class RateLimits:
     def _rate(self, name: str, tags: tuple[str, ...], domain: str | None) -> Rate | None:
         return next((rate for one, rate in self._tools if one.match((name,), tags, domain)), None)
 
-    def _bounds(self, owner: RateKey | None, tenant: str | None) -> Sequence[_Bound]:
-        bounds = []
-        if owner is not None:
-            for name, most, window_s in self._of_principal:
-                bounds.append(_Bound(name, (name, *owner), most, window_s))
-        if tenant is not None:
-            for name, most, window_s in self._of_tenant:
-                bounds.append(_Bound(name, (name, tenant), most, window_s))
-        return bounds
-
-    async def _count(self, bounds: Sequence[_Bound]) -> None:
+    async def _count(self, bounds: Sequence[RateBound]) -> None:
         """Count one use of all `bounds`, or of none. Raises TooManyRequests and Unavailable."""
-        for place, (limit, key, most, window_s, what) in enumerate(bounds):
-            wait_s = self._rates.take(key, most, window_s)
+        stopped = self._rates.take_all(bounds)
+        if stopped is not None:
+            await self._count_rest(bounds, *stopped)
+
+    async def _count_rest(
+        self, bounds: Sequence[RateBound], place: int, wait_s: float | None
+    ) -> None:
+        """Count one use of each bound from `place` on, for which the result was `wait_s`; or give
+        back all. Raises TooManyRequests and Unavailable."""
+        stopped: tuple[int, float | None] | None = (place, wait_s)
+        while stopped is not None:
+            place, wait_s = stopped
+            limit, (key, window_s), most, what = bounds[place]
             if wait_s is None:
                 wait_s = await self._rates.acquire(key, most, window_s)
             if wait_s:
                 for before in bounds[:place]:
-                    self._rates.give_back(before.key, before.window_s)
+                    self._rates.give_back(*before.bucket)
                 raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
+            stopped = self._rates.take_all(bounds, place + 1)
 
-    def _at_a_time(self, limit: str, whose: RateKey | None, most: int) -> _InFlight:
-        """Reserve a concurrency slot. Raises TooManyRequests."""
-        key = None if whose is None or not most else whose
-        if key is not None and self._running[key] >= most:
-            raise self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
-        return _InFlight(self._running, key)
+    async def _at_a_time(
+        self,
+        execute: Execute,
+        call: ToolCall,
+        bounds: Sequence[RateBound],
+        at_a_time: Sequence[tuple[str, RateKey, int]],
+    ) -> ToolResult | RelayedResult:
+        """Execute the call while all its concurrency slots are taken. Raises TooManyRequests."""
+        running = self._running
+        for limit, key, most in at_a_time:
+            if running[key] >= most:
+                raise self._too_many_at_a_time(limit, most)
+        for _, key, _ in at_a_time:
+            running[key] += 1
+        try:
+            await self._count(bounds)
+            return await execute(call)
+        finally:
+            for _, key, _ in at_a_time:
+                self._leave(key)
+
+    def _leave(self, key: RateKey) -> None:
+        """Give back a concurrency slot."""
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
+
+    def _too_many_at_a_time(self, limit: str, most: int) -> TooManyRequests:
+        return self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
 
     def _too_many(self, limit: str, text: str, wait_s: float) -> TooManyRequests:
         self._refused(limit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from anyio import to_thread
 
@@ -41,8 +41,10 @@ from schemas.tool import Tool
 log = logging.getLogger("toolgate.policy")
 
 
-STANDINGS = 4096  # cached callers
-VERDICTS = 20_000  # cached, by caller and tool
+STANDINGS = 4096  # cached hidden parts of a catalog, by standing
+VERDICTS = 20_000  # cached, by standing and tool
+PREPARED = "policy"
+TOOLSETS = 64  # of one caller
 
 ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
 NO_RULES: Mapping[str, Rule] = {}
@@ -183,7 +185,7 @@ class _Rules:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.standings: Memo[tuple[Any, ...], CallerStanding] = Memo(STANDINGS)
+        self.generation = object()  # what callers compare: it keeps none of the caches alive
         self.verdicts: Memo[tuple[Any, ...], tuple[Tool, ToolVerdict]] = Memo(VERDICTS)
         self.caches: WeakKeyDictionary[Catalog, _CatalogCache] = WeakKeyDictionary()
 
@@ -260,10 +262,22 @@ class PolicyView:
 
     def view(self, context: Context, catalog: Catalog, full_catalog: Catalog) -> Catalog:
         """The caller's view of `catalog`, which is `full_catalog` or a toolset of it."""
-        rules = self._rules(context.identity.principal.tenant)
+        principal = context.identity.principal
+        rules = self._of.get(principal.tenant) or self._rules(principal.tenant)
         if rules.engine.allows_all:
             return catalog
-        standing = _standing(rules, context.principal, context.toolset)
+        caller = _caller(rules, principal, context.toolset)
+        if caller.catalog() is catalog and caller.whole() is full_catalog:
+            known = caller.view()
+            if known is not None:
+                return known
+        view = self._view(rules, caller.standing, catalog, full_catalog)
+        caller.catalog, caller.whole, caller.view = ref(catalog), ref(full_catalog), ref(view)
+        return view
+
+    def _view(
+        self, rules: _Rules, standing: CallerStanding, catalog: Catalog, full_catalog: Catalog
+    ) -> Catalog:
         hidden = self._hidden(rules, catalog, standing)
         if not hidden:
             return catalog
@@ -281,7 +295,7 @@ class PolicyView:
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return True
-        standing = _standing(rules, context.principal, context.toolset)
+        standing = _caller(rules, context.principal, context.toolset).standing
         item, verdict = located.item, rules.engine.verdict
         if item is not None and verdict(standing, Subject.of_item(item)).hidden:
             return False
@@ -295,10 +309,11 @@ class PolicyView:
         """Decide on a call. Raises InvalidParams for arguments too large for the rules."""
         if not is_judged(tool):
             return OWN
-        rules = self._rules(context.principal.tenant)
+        principal = context.identity.principal
+        rules = self._of.get(principal.tenant) or self._rules(principal.tenant)
         if rules.engine.allows_all:
             return ALLOWED
-        standing = _standing(rules, context.principal, context.toolset)
+        standing = _caller(rules, principal, context.toolset).standing
         verdict = _verdict(rules, standing, tool)
         if not verdict.later:
             return verdict.decided(None)
@@ -317,7 +332,7 @@ class PolicyView:
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return None
-        standing = _standing(rules, context.principal, context.toolset)
+        standing = _caller(rules, context.principal, context.toolset).standing
         verdict = rules.engine.verdict(standing, subject)
         return verdict.decision if verdict.hidden else None
 
@@ -340,14 +355,34 @@ class PolicyView:
         return hidden
 
 
-def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> CallerStanding:
-    if principal.claims and not principal.mark:
-        return rules.engine.standing(principal, toolset)  # no mark: its tokens may differ in claims
-    key = (*principal.key, principal.mark, principal.roles, principal.scopes, toolset)
-    standing = rules.standings.get(key)
-    if standing is None:
-        standing = rules.standings.put(key, rules.engine.standing(principal, toolset))
-    return standing
+class _Caller:
+    """What the rules of a tenant make of a principal at an endpoint; kept with the principal."""
+
+    __slots__ = ("catalog", "standing", "view", "whole")
+
+    def __init__(self, standing: CallerStanding) -> None:
+        self.standing = standing
+        # of the last catalog that it saw; references are weak, so that no old catalog stays
+        self.catalog: Callable[[], Catalog | None] = _nothing
+        self.whole: Callable[[], Catalog | None] = _nothing
+        self.view: Callable[[], Catalog | None] = _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+def _caller(rules: _Rules, principal: Principal, toolset: str | None) -> _Caller:
+    """The caller under these rules; what other rules made of the principal is forgotten."""
+    callers: dict[str | None, _Caller]
+    generation, callers = principal.prepared.get(PREPARED, (None, {}))
+    if generation is not rules.generation or (len(callers) > TOOLSETS and toolset not in callers):
+        callers = {}
+        principal.prepared[PREPARED] = (rules.generation, callers)
+    caller = callers.get(toolset)
+    if caller is None:
+        caller = callers[toolset] = _Caller(rules.engine.standing(principal, toolset))
+    return caller
 
 
 def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> ToolVerdict:

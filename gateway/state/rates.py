@@ -23,13 +23,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from ipaddress import IPv6Address
 
 import msgspec
 
-from gateway.abc import Counter, RateKey, Verdict
+from gateway.abc import Counter, RateBound, RateKey, Verdict
 from schemas.errors import Unavailable
 from schemas.memo import Memo
 
@@ -70,28 +70,36 @@ def admit(
 
 
 class Window:
-    """Sliding window of one key in memory, a microsecond per use: the sum is maintained."""
+    """Sliding window of one key in memory, half a microsecond per use: the sum is maintained."""
 
-    __slots__ = ("_slots", "_total")
+    __slots__ = ("_newest", "_slot_us", "_slots", "_total")
 
-    def __init__(self) -> None:
-        self._slots: deque[list[int]] = deque()  # number and uses, oldest first
+    def __init__(self, slot_us: int) -> None:
+        self._slot_us = slot_us
+        self._newest = [-1, 0]  # number and uses of the last slot
+        self._slots: deque[list[int]] = deque()  # of all, oldest first
         self._total = 0
 
-    def take(self, limit: int, now_us: int, slot_us: int) -> float:
+    def take(self, limit: int, now_us: int) -> float:
         """Count one use; returns 0, or the seconds until it is allowed."""
-        slots, current = self._slots, now_us // slot_us
-        while slots and slots[0][0] < current - SLOTS:
-            self._total -= slots.popleft()[1]
+        current, newest = now_us // self._slot_us, self._newest
+        if newest[0] != current:
+            self._expire(current)
         if self._total >= limit:
-            uses = {slot: count for slot, count in slots}  # noqa: C416 - pairs are lists
-            return _pause_us(uses, limit - self._total, now_us, slot_us) / MICROS
-        if slots and slots[-1][0] == current:
-            slots[-1][1] += 1
-        else:
-            slots.append([current, 1])
+            uses = {slot: count for slot, count in self._slots}  # noqa: C416 - pairs are lists
+            return _pause_us(uses, limit - self._total, now_us, self._slot_us) / MICROS
+        if newest[0] != current:
+            newest = self._newest = [current, 0]
+            self._slots.append(newest)
+        newest[1] += 1
         self._total += 1
         return 0.0
+
+    def _expire(self, current: int) -> None:
+        """Forget the slots that have left the window."""
+        slots = self._slots
+        while slots and slots[0][0] < current - SLOTS:
+            self._total -= slots.popleft()[1]
 
     def give_back(self) -> None:
         """Undo the last use."""
@@ -116,15 +124,29 @@ class LocalRates:
     """Rate limits in the memory of this process."""
 
     def __init__(self, keys: int = KEYS) -> None:
+        self._keys = keys
         self._windows: Memo[_Bucket, Window] = Memo(keys)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float:
-        bucket = key, window_s
-        window = self._windows.use(bucket) or self._windows.put(bucket, Window())
-        return window.take(limit, int(time.monotonic() * MICROS), slot_us(window_s))
+        """Count one use of `key`: 0, or the seconds until it is allowed."""
+        return self._window((key, window_s)).take(limit, int(time.monotonic() * MICROS))
+
+    def take_all(self, bounds: Sequence[RateBound], first: int = 0) -> tuple[int, float] | None:
+        now_us, known = int(time.monotonic() * MICROS), self._windows
+        find = known.use if 2 * len(known) > self._keys else known.get  # which is faster
+        for place in range(first, len(bounds)):
+            _, bucket, most, _ = bounds[place]
+            wait_s = (find(bucket) or self._window(bucket)).take(most, now_us)
+            if wait_s:
+                return place, wait_s
+        return None
+
+    def _window(self, bucket: _Bucket) -> Window:
+        windows = self._windows
+        return windows.use(bucket) or windows.put(bucket, Window(slot_us(bucket[1])))
 
     async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
         return self.take(key, limit, window_s)
@@ -165,7 +187,19 @@ class LeasedRates:
         self._leases: Memo[_Bucket, _Lease] = Memo(keys)
         self._retry_at = 0.0  # monotonic s
 
+    def take_all(
+        self, bounds: Sequence[RateBound], first: int = 0
+    ) -> tuple[int, float | None] | None:
+        for place in range(first, len(bounds)):
+            _, (key, window_s), most, _ = bounds[place]
+            wait_s = self.take(key, most, window_s)
+            if wait_s is None or wait_s:
+                return place, wait_s
+        return None
+
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
+        """Count one use of `key` by the node's lease: 0, or the seconds until it is allowed; None
+        where the counter has to decide. Raises Unavailable."""
         lease = self._leases.get((key, window_s))
         now = time.monotonic()
         if lease is not None:

@@ -85,6 +85,14 @@ async def test_a_principal_has_so_many_calls(limit, window):
     assert serving.served == 5
 
 
+async def test_limits_that_were_lowered_hold_for_callers_that_are_known():
+    serving, ann = Serving(principal_calls=5), of("ann")
+    await serving.ask(ann, times=3)
+    serving.limiting = serving.limiting.with_limits(replace(NONE, principal_calls=3))
+    await refused(serving, "principal_calls", ann)
+    assert copy(ann.principal).prepared == {}
+
+
 @pytest.mark.parametrize("limit", ["tenant_calls", "tenant_daily"])
 async def test_a_tenant_has_so_many_calls_whoever_makes_them(limit):
     serving = Serving(**{limit: 3})

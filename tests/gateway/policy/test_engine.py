@@ -1,6 +1,7 @@
 """The decisions of the engine, and what of a catalog is hidden, against a second way to work them
 out."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from gateway.policy.engine import (
     Values,
 )
 from gateway.policy.explain import explain
-from gateway.policy.visibility import PolicyView, RuleIndex, flags
+from gateway.policy.visibility import PREPARED, TOOLSETS, PolicyView, RuleIndex, flags
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
@@ -336,6 +337,44 @@ def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
         for owner in ("ada", "bob"):
             found = policy_view.decide(context(principal), one, {"owner": owner})
             assert (found.effect == "allow") == (owner == principal.id), (principal.id, owner)
+
+
+def test_what_is_prepared_for_a_caller_holds_under_its_rules_only() -> None:
+    denying, allowing = ruled(no=Rule("deny", when="arguments.n > 1")), ruled("deny")
+    principal, one = Principal("eve", TENANT, mark="3"), tool("a")
+    first, second = PolicyView(denying, 50), PolicyView(allowing, 50)
+    catalog = Catalog([one])
+    for _ in range(2):
+        assert first.decide(context(principal), one, {"n": 1}).effect == "allow"
+        assert first.view(context(principal), catalog, catalog) is catalog
+        assert second.decide(context(principal), one, {"n": 1}).effect == "deny"
+        assert second.view(context(principal), catalog, catalog) is not catalog
+    first.apply(TENANT, {"shut": Rule("deny")})
+    assert first.decide(context(principal), one, {"n": 1}).rule == "shut"
+    assert list(first.view(context(principal), catalog, catalog).tools) == []
+    first.apply(TENANT, {})
+    assert first.decide(context(principal), one, {"n": 1}).effect == "allow"
+    assert first.view(context(principal), catalog, catalog) is catalog
+
+
+def test_another_token_of_a_caller_is_judged_by_itself() -> None:
+    """Even one whose mark and id are the same."""
+    rules = {"of": Rule("deny", roles=("guest",)), "at": Rule("deny", toolsets=("front",))}
+    policy_view, one = PolicyView(ruled(**rules), 50), tool("a")
+    principal = Principal("ada", TENANT, roles=frozenset({"staff"}), mark="1")
+    as_guest = dataclasses.replace(principal, roles=frozenset({"guest"}))
+    for _ in range(2):
+        assert policy_view.decide(context(principal), one, {}).effect == "allow"
+        assert policy_view.decide(context(as_guest), one, {}).rule == "of"
+        assert policy_view.decide(context(principal, "front"), one, {}).rule == "at"
+        assert dataclasses.replace(principal).prepared == {}
+
+
+def test_toolsets_that_a_caller_names_do_not_pile_up() -> None:
+    policy_view, principal = PolicyView(ruled(no=Rule("deny")), 50), Principal("ada", TENANT)
+    for number in range(10 * TOOLSETS):
+        policy_view.decide(context(principal, str(number)), tool("a"), {})
+    assert len(principal.prepared[PREPARED][1]) <= TOOLSETS + 1
 
 
 def test_a_small_bound_holds_for_what_was_encoded_before() -> None:

@@ -60,11 +60,16 @@ def test_a_window_is_never_too_short_to_be_divided() -> None:
 
 @given(PAUSES, st.integers(1, 10))
 def test_a_window_in_memory_says_what_one_in_a_store_does(pauses: list[int], limit: int) -> None:
-    slot, uses, now, window = slot_us(WINDOW_S), dict[int, int](), START_US, Window()
+    slot, uses, now, window = (
+        slot_us(WINDOW_S),
+        dict[int, int](),
+        START_US,
+        Window(slot_us(WINDOW_S)),
+    )
     for pause in pauses:
         now += pause
         uses = live(uses, now, slot)
-        assert window.take(limit, now, slot) == admit(uses, limit, now, slot).retry_after_s
+        assert window.take(limit, now) == admit(uses, limit, now, slot).retry_after_s
 
 
 @given(PAUSES, st.integers(1, 10), st.integers(1, 10))
@@ -81,8 +86,8 @@ def test_several_uses_at_once_are_granted_as_far_as_they_fit(
 
 
 def test_what_is_given_back_can_be_taken_again() -> None:
-    window, slot = Window(), slot_us(WINDOW_S)
-    assert window.take(1, START_US, slot) == 0
-    assert window.take(1, START_US, slot) > 0
+    window = Window(slot_us(WINDOW_S))
+    assert window.take(1, START_US) == 0
+    assert window.take(1, START_US) > 0
     window.give_back()
-    assert window.take(1, START_US, slot) == 0
+    assert window.take(1, START_US) == 0
