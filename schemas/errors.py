@@ -8,6 +8,7 @@ outside -32768...-32000, which both specifications reserve.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -25,6 +26,11 @@ class Fault(ToolgateError):
         super().__init__(message)
         self.message = message
         self.data = data
+
+    @property
+    def logged(self) -> str:
+        """The message as logs may have it: without values of arguments."""
+        return self.message
 
 
 class ParseError(Fault):
@@ -46,6 +52,21 @@ class InvalidParams(Fault):
     code = -32602
     # 200: a 400 without a modern code makes a dual-era client fall back to `initialize`
     status = 200
+
+
+class InvalidArguments(InvalidParams):
+    """Arguments of a tool that its input schema refuses. The message may quote their values."""
+
+    def __init__(
+        self, message: str, names: Sequence[str], data: dict[str, Any] | None = None
+    ) -> None:
+        """`names` of the refused arguments; empty: the arguments as a whole."""
+        super().__init__(message, data)
+        self.names = names
+
+    @property
+    def logged(self) -> str:
+        return f"Invalid arguments: {', '.join(filter(None, self.names)) or 'as a whole'}"
 
 
 class MalformedEnvelope(InvalidParams):

@@ -165,6 +165,19 @@ class StatusFault(Fault):
         self.status = kind.http
 
 
+class InvalidData(StatusFault):
+    """The data of an action violates its schema. The description may quote a value of it."""
+
+    def __init__(self, violation: str) -> None:
+        """`violation`: as in `$.id: required property 'id' not found`."""
+        super().__init__(VALIDATOR_SCHEMA, violation)
+        self._where = violation.partition(": ")[0]
+
+    @property
+    def logged(self) -> str:
+        return f"{VALIDATOR_SCHEMA.message} at {self._where}"
+
+
 class ScopeMismatch(StatusFault):
     """The caller's token, or their X-Scope-Token, lacks the required scopes."""
 

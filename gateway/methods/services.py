@@ -22,7 +22,7 @@ from schemas.binding import ServiceBinding
 from schemas.errors import Denied, InvalidParams, MethodNotFound
 from schemas.hybrid import (
     HANDLER_NOT_FOUND,
-    VALIDATOR_SCHEMA,
+    InvalidData,
     ServiceFailed,
     StatusFault,
     split,
@@ -162,7 +162,7 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
 
 
 def _checked(found: _Found, data: Any) -> Any:
-    """Validate `data` as arguments. Raises StatusFault with the first violation."""
+    """Validate `data` as arguments. Raises InvalidData with the first violation."""
     value = None if data is UNSET else data
     binding = found.binding
     if not binding.validated:
@@ -174,11 +174,11 @@ def _checked(found: _Found, data: Any) -> Any:
             return arguments
         violation = checker.violation(arguments, binding.argument)
     except SchemaTooCostly as error:
-        raise StatusFault(VALIDATOR_SCHEMA, f"$: {error}") from error
+        raise InvalidData(f"$: {error}") from error
     except ValueError as error:
         violation = "$: is nested too deeply to be checked"
-        raise StatusFault(VALIDATOR_SCHEMA, violation) from error
-    raise StatusFault(VALIDATOR_SCHEMA, violation)
+        raise InvalidData(violation) from error
+    raise InvalidData(violation)
 
 
 def failure(result: ToolResult) -> ServiceFailed:

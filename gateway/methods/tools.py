@@ -32,6 +32,7 @@ from schemas.binding import Does, GatewayBinding
 from schemas.errors import (
     ApprovalRequired,
     Denied,
+    InvalidArguments,
     InvalidParams,
     MethodNotFound,
     ParseError,
@@ -64,7 +65,7 @@ class CallToolResolver:
         catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
         if problems := problems_of(catalog.checker(own), arguments):
-            raise InvalidParams(problem_text(problems))
+            raise InvalidArguments(problem_text(problems), [one.argument for one in problems])
         name: str = arguments["name"]
         tool = catalog.find(name, chosen)
         if tool is None:
@@ -295,6 +296,5 @@ def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> 
     text = f"Invalid arguments for {tool.name}: {problem_text(problems)}"
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)
-    raise InvalidParams(
-        text, {"errors": [{"argument": p.argument, "message": p.message} for p in problems]}
-    )
+    told = [{"argument": one.argument, "message": one.message} for one in problems]
+    raise InvalidArguments(text, [one.argument for one in problems], {"errors": told})

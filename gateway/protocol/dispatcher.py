@@ -165,7 +165,7 @@ class Dispatcher:
                 "request_id": context.request_id,
                 "method": request.method[:100],
                 "code": fault.code,
-                "reason": fault.message[:300],
+                "reason": fault.logged[:300],
             },
         )
         return fault

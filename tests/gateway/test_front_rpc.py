@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -188,6 +189,30 @@ async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
     assert (status, answer["error"]["message"]) == (500, "Internal error")
     logged = [r for r in caplog.records if r.message == "unexpected_error"]
     assert logged[0].__dict__["request_id"] == headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "names"),
+    [
+        ("getPet", {"id": "a secret"}, "id"),
+        ("getPet", {"id": 1, "also": "a secret"}, "also"),
+        ("call_tool", {"name": "getPet", "arguments": {"id": "a secret"}}, "id"),
+        ("describe_tools", {"names": {"a secret": "a secret"}}, "names"),
+    ],
+)
+async def test_refused_arguments_are_logged_by_their_names_alone(
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    params: dict[str, Any],
+    names: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answer = await client.rpc(request(method, params))
+    assert answer["error"]["code"] == -32602
+    [failed] = [vars(one) for one in caplog.records if one.message == "request_failed"]
+    assert failed["reason"] == f"Invalid arguments: {names}"
+    assert "a secret" not in str([vars(one) for one in caplog.records])
 
 
 @pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": 1, "message": "x"}}])

@@ -12,6 +12,7 @@ from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     HANDLER_NOT_FOUND,
     METHOD_MISSING,
+    InvalidData,
     ServiceFailed,
     Status,
     StatusFault,
@@ -126,3 +127,9 @@ def test_the_failure_of_a_service_is_told_by_what_it_says(status, body, code, me
     fault = ServiceFailed(status, body)
     assert (fault.status, fault.body) == (status, body)
     assert (fault.code, fault.message, fault.data) == (code, message, data)
+
+
+def test_a_violation_is_logged_by_its_place_alone() -> None:
+    fault = InvalidData('$.born: "a secret" is not a "date"')
+    assert "a secret" in fault.message
+    assert fault.logged == "VALIDATOR_SCHEMA at $.born"
