@@ -33,7 +33,7 @@ from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments
-from gateway.wings.table import enabled, wing_kinds
+from gateway.wings.table import enabled, wing_kinds, with_jobs
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -324,13 +324,15 @@ class Gateway:
     def _jobs(self) -> "Jobs | None":
         if not has_jobs(self.settings):
             return None
-        from gateway.app.jobs import Jobs, removal_alone
+        from gateway.app.jobs import JobRules, Jobs, removal_alone
 
         server = self._admin_operations
         if not self.settings.admin.enabled:
             alone = removal_alone(self.settings, self._handle)
             server = lambda: alone  # noqa: E731
-        jobs = Jobs(self.settings, self._handle, server, self.access.remember_job)
+        rules = JobRules(self.access.policy_view, with_jobs(self.settings), loads=False)
+        heard = self.access.remember_job
+        jobs = Jobs(self.settings, self._handle, server, heard=heard, rules=rules)
         self.events.draining.subscribe(jobs.stop)
         self.metrics.registry.register(jobs)
         return jobs

@@ -5,10 +5,11 @@ Imported only where operations run as jobs.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace as replaced
 from functools import partial
+from typing import cast
 
 import anyio
 from msgspec.structs import replace
@@ -20,9 +21,10 @@ from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import job_operations, operations_as_jobs
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import KEY_MARK, Principal
-from gateway.operations.job_requests import draft_of, view_of
+from gateway.operations.calls import arguments_of
+from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
-from gateway.operations.jobs import ENDED, Heard, JobAct, JobView
+from gateway.operations.jobs import ENDED, RESPOND_ASYNC, Heard, JobAct, JobView
 from gateway.operations.operation import (
     ALL,
     Operation,
@@ -34,6 +36,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationServer, Repeats
+from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.table import with_jobs
 from registry.access.keys import ApiKeys
@@ -43,6 +46,10 @@ from registry.embedding.abc import Embedder
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
 from registry.sources.source_reader import Lister
+from registry.sources.store import ToolStore
+from schemas.binding import WingBinding
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.jobs")
 
@@ -63,7 +70,9 @@ async def jobs_of_worker(
     own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
     async with AsyncExitStack() as stack:
         heard = await stack.enter_async_context(_recording(settings, handle))
-        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard)
+        view = PolicyView(settings.policy, settings.limits.json_depth)
+        rules = JobRules(view, with_jobs(settings), loads=True)
+        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard=heard, rules=rules)
         if with_jobs(settings):
             from gateway.app.wings import wings_of_worker
 
@@ -122,13 +131,62 @@ def _schedules(server: OperationServer) -> Mapping[str, str]:
     return {id_: cron for id_, cron in found if cron}
 
 
+class JobRules:
+    """Rules on the calls of wings' tools that become jobs: a rule that was stored, or caller's
+    rights that were taken, after such a call was accepted."""
+
+    def __init__(self, view: PolicyView, wings: Sequence[str], *, loads: bool) -> None:
+        """`wings` have jobs. `loads`: nothing else loads the stored rules in this process."""
+        self._view = view
+        self._wings = wings
+        self._loads = loads
+
+    def accepted(self, asked: OperationInput) -> Acceptance | None:
+        """How the rules of now judged the call; None: it was no call of a tool."""
+        if asked.context is None:
+            return None
+        return Acceptance(self._view.version(asked.tenant).hex(), asked.context.toolset)
+
+    def claims(self, caller: Principal) -> Iterable[str]:
+        """The claims of a caller that have to be stored with a job: those of revocations, or all
+        where a rule may look at them."""
+        reads = self._view.engine(caller.tenant).reads_principal
+        return caller.claims if reads else REVOCABLE
+
+    async def judge(
+        self, pool: Pool, operation: Operation, asked: OperationInput, accepted: Acceptance
+    ) -> None:
+        """Judge a call again, if the rules have changed. An approval is not asked for again. Raises
+        ProblemDetails if a rule denies it, and psycopg.OperationalError."""
+        if self._loads:
+            await self._view.load(pool)
+        if asked.context is None or self._view.version(asked.tenant).hex() == accepted.rules:
+            return
+        source = next((one for one in self._wings if operation.id.startswith(f"{one}_")), "")
+        own = await ToolStore(pool).tools(asked.tenant, source=source)
+        tools = {cast("WingBinding", one.binding).operation: one for one in own}
+        if (tool := tools.get(operation.id)) is None:
+            return
+        body = b"" if asked.body is None else encode(asked.body)
+        arguments = arguments_of(operation, asked, body, {"prefer": RESPOND_ASYNC})
+        context = replaced(asked.context, toolset=accepted.toolset)
+        try:
+            decision = self._view.decide(context, tool, arguments)
+        except InvalidParams as fault:
+            raise ProblemDetails(403, "denied", fault.message) from fault
+        if decision.effect == "deny":
+            raise ProblemDetails(403, "denied", "A rule denies this call since it was accepted.")
+
+
 class Jobs(Collector):
     def __init__(
         self,
         settings: Settings,
         handle: DatabaseHandle,
         server: Callable[[], OperationServer],
+        *,
         heard: Heard,
+        rules: JobRules,
     ) -> None:
         """A queue and its worker. `server` has the operations but those of wings; `heard` is called
         with every start and end."""
@@ -136,6 +194,7 @@ class Jobs(Collector):
         self._handle = handle
         self._server = server
         self._heard = heard
+        self._rules = rules
         self._queue: JobQueue | None = None
         self._worker: JobWorker | None = None
         self._stopped = False
@@ -151,7 +210,9 @@ class Jobs(Collector):
         if self._queue is None:
             self._queue = JobQueue(pool, self._settings.jobs.tenant_waiting)
         try:
-            job = await self._queue.put(draft_of(operation, asked, headers))
+            accepted, claims = self._rules.accepted(asked), self._rules.claims(asked.principal)
+            draft = draft_of(operation, asked, headers, accepted, claims=claims)
+            job = await self._queue.put(draft)
         except TooManyJobs as error:
             raise ProblemDetails(
                 429, "too-many-requests", sentence(error), headers={"Retry-After": "60"}
@@ -184,6 +245,7 @@ class Jobs(Collector):
             settings,
             heard=self._hear,
             caller=partial(current_caller, pool),
+            judge=partial(self._rules.judge, pool),
         )
         self._worker = JobWorker(
             pool, settings, runner.perform, schedules=_schedules(self._server()), tick=self._tick

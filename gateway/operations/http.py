@@ -16,6 +16,7 @@ from gateway.operations.operation import (
     OperationInput,
     ProblemDetails,
     allows,
+    lacks_scope,
     not_found,
 )
 from gateway.operations.requests import (
@@ -215,7 +216,4 @@ def check_scope(principal: Principal, scope: str) -> None:
     """Raises ProblemDetails without the scope."""
     if not allows(principal, scope):
         challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
-        text = f"This takes the scope {scope}."
-        raise ProblemDetails(
-            403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge}
-        )
+        raise lacks_scope(scope, {"WWW-Authenticate": challenge})

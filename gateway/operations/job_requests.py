@@ -1,8 +1,8 @@
 """Requests of operations as jobs: how they are stored, read again, and shown."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,21 +25,46 @@ class _Request(Struct, frozen=True):
     body: Any
     conditions: Mapping[str, str]
     verified: bool = False  # the caller, for the calls that the job makes
+    accepted: "Acceptance | None" = None
+
+
+class Acceptance(Struct, frozen=True):
+    """How rules judged the call of a tool that became a job."""
+
+    rules: str  # version of the rules
+    toolset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """The request of a job."""
+
+    asked: OperationInput
+    conditions: Headers  # preconditions
+    accepted: Acceptance | None  # None: it was no call of a tool, or no rule applied to it
 
 
 _principals = msgspec.json.Decoder(Principal)
 _requests = msgspec.json.Decoder(_Request)
 
 
-def draft_of(operation: Operation, asked: OperationInput, headers: Headers) -> JobDraft:
-    """The job that carries out the request."""
+def draft_of(
+    operation: Operation,
+    asked: OperationInput,
+    headers: Headers,
+    accepted: Acceptance | None = None,
+    *,
+    claims: Iterable[str] = REVOCABLE,
+) -> JobDraft:
+    """The job that carries out the request. `claims`: those of the caller that are stored."""
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
     verified = asked.context is not None and asked.context.identity.verified
-    stored = _Request(asked.names, asked.query, asked.body, conditions, verified)
+    stored = _Request(asked.names, asked.query, asked.body, conditions, verified, accepted)
     request = msgspec.json.encode(stored)
-    claims = {name: one for name, one in asked.principal.claims.items() if name in REVOCABLE}
-    principal = msgspec.json.encode(replace(asked.principal, claims=claims), order="sorted")
+    told = asked.principal.claims
+    kept = {name: told[name] for name in claims if name in told}
+    principal = msgspec.json.encode(replace(asked.principal, claims=kept), order="sorted")
     said = b"\0".join((operation.id.encode(), principal, request))
     return JobDraft(
         asked.tenant,
@@ -52,9 +77,9 @@ def draft_of(operation: Operation, asked: OperationInput, headers: Headers) -> J
     )
 
 
-def asked_of(operation: Operation, claim: Claim, job: Job) -> tuple[OperationInput, Headers]:
-    """The request of a job, and its preconditions as headers; `job` takes its progress. Raises
-    ProblemDetails if this release does not take it."""
+def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
+    """The request of a job; `job` takes its progress. Raises ProblemDetails if this release does
+    not take it."""
     stored = _requests.decode(claim.request)
     principal = _principals.decode(claim.principal)
     query = converted(stored.query, operation.query)
@@ -64,7 +89,7 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> tuple[OperationInp
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )
-    return asked, stored.conditions
+    return JobRequest(asked, stored.conditions, stored.accepted)
 
 
 def asked_by(caller: Principal, asked: OperationInput) -> OperationInput:

@@ -18,12 +18,13 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import JobsSettings
 from gateway.context import Principal
-from gateway.operations.job_requests import asked_by, asked_of, unknown_operation
+from gateway.operations.job_requests import Acceptance, asked_by, asked_of, unknown_operation
 from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
 from gateway.operations.operation import (
     Operation,
     OperationInput,
     ProblemDetails,
+    lacks_scope,
     unavailable,
 )
 from gateway.operations.requests import Headers
@@ -34,6 +35,8 @@ log = logging.getLogger("toolgate.jobs")
 
 CallerOf = Callable[[Principal], Awaitable[Principal]]
 """The caller of a job with what it may do now. Raises ProblemDetails if it is revoked."""
+Judge = Callable[[Operation, OperationInput, Acceptance], Awaitable[None]]
+"""Judges the call that became a job again. Raises ProblemDetails if rules deny it now."""
 AWAY = (psycopg.OperationalError, PoolTimeout)
 DIED = "The process that ran it ended each time."
 T = TypeVar("T")
@@ -103,6 +106,7 @@ class JobRunner:
         *,
         heard: Heard,
         caller: CallerOf,
+        judge: Judge,
     ) -> None:
         """`find` finds the operations; `heard` is called with every start and end."""
         self._store = store
@@ -110,6 +114,7 @@ class JobRunner:
         self._settings = settings
         self._heard = heard
         self._caller = caller
+        self._judge = judge
 
     async def perform(self, job_id: str) -> float | None:
         """Run the job. Seconds until it is to be started again; None: it has ended, or is another
@@ -133,6 +138,7 @@ class JobRunner:
             settings=self._settings,
             heard=self._heard,
             caller=self._caller,
+            judge=self._judge,
         )
         found = await watched.run(run.outcome)
         if isinstance(found, _Pause):
@@ -166,8 +172,10 @@ class _Run:
         settings: JobsSettings,
         heard: Heard,
         caller: CallerOf,
+        judge: Judge,
     ) -> None:
         self._caller = caller
+        self._judge = judge
         self._claim = claim
         self._find = find
         self._watched = watched
@@ -209,14 +217,16 @@ class _Run:
         """Raises ProblemDetails."""
         if self._claim.failures >= as_job.attempts:
             raise ProblemDetails(500, "internal", DIED)
-        asked, headers = asked_of(operation, self._claim, self._watched)
+        request = asked_of(operation, self._claim, self._watched)
+        asked = request.asked
         self._principal, self._names = asked.principal, tuple(asked.names.values())
         self._tell("started")
         asked = asked_by(await self._caller(asked.principal), asked)
         if not server.admits(asked, operation):
-            text = f"This takes the scope {operation.scope}."
-            raise ProblemDetails(403, "insufficient-scope", text)
-        return await self._performed(server, operation, asked, headers)
+            raise lacks_scope(operation.scope)
+        if request.accepted is not None:
+            await self._judge(operation, asked, request.accepted)
+        return await self._performed(server, operation, asked, request.conditions)
 
     async def _performed(
         self,

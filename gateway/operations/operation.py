@@ -83,6 +83,11 @@ def not_found(what: str, name: str) -> ProblemDetails:
     return ProblemDetails(404, "not-found", f"There is no {what} {name[:100]!r}.")
 
 
+def lacks_scope(scope: str, headers: Mapping[str, str] | None = None) -> ProblemDetails:
+    text = f"Required scope: {scope}."
+    return ProblemDetails(403, "insufficient-scope", text, headers=headers or {})
+
+
 def conflict(detail: str) -> ProblemDetails:
     return ProblemDetails(409, "conflict", detail)
 

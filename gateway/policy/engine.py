@@ -259,6 +259,7 @@ class Engine:
         )
         self.policy = policy
         self.digest = _digest(policy, self.rules)
+        self.reads_principal = any("principal" in (one.rule.when or "") for one in self.rules)
         self._ranks = {tier: rank for rank, tier in enumerate(policy.tiers)}
         self._highest = len(policy.tiers) - 1
         self.allows_all = (

@@ -103,9 +103,11 @@ class ToolStore:
             async with connection.cursor() as cursor:
                 return changes, await served(cursor, host_id, source.name)
 
-    async def tools(self, host_id: str, *, held: bool = False) -> list[Tool]:
-        """The active tools, ordered by name; with `held` instead those that wait for approval and
-        are not served."""
+    async def tools(
+        self, host_id: str, *, held: bool = False, source: str | None = None
+    ) -> list[Tool]:
+        """The active tools, ordered by name, or those of one source; with `held` instead those that
+        wait for approval and are not served."""
         async with borrowed(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
                 cursor.adapters.register_loader(json_type, RawLoader)
@@ -122,10 +124,12 @@ class ToolStore:
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
                 LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
                     = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
-                WHERE tool.host_id = %s AND tool.active AND (tool.held IS NOT NULL) = %s
+                WHERE tool.host_id = %(host)s AND tool.active
+                    AND (tool.held IS NOT NULL) = %(held)s
+                    AND (%(source)s::text IS NULL OR api.name = %(source)s)
                 ORDER BY tool.name COLLATE "C"
                 """,
-                [host_id, held],
+                {"host": host_id, "held": held, "source": source},
             )
             rows = await cursor.fetchall()
         # In a thread: 10,000 of them would block requests for a tenth of a second.

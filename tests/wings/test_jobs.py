@@ -12,8 +12,10 @@ import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
+from config.access import Rule
 from config.settings import Settings
 from gateway.operations.jobs import RESPOND_ASYNC
+from registry.access.policies import Policies
 from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
@@ -118,6 +120,29 @@ async def test_jobs_are_those_of_their_caller_and_keep_its_scopes(
         job = (await client.post("/toy/v1/calls", params, {**writer, **ASYNC}))[1]["job"]
         failed = await until(client, job, "failed", **ada)
         assert "toy:read" in failed["problem"]["detail"]
+
+
+@pytest.mark.parametrize("by_worker", [False, True])
+async def test_a_rule_stored_after_a_job_was_accepted_stops_it(
+    toyed: Settings, by_worker: bool
+) -> None:
+    waiting = replace(toyed, jobs=replace(toyed.jobs, concurrency=0))
+    async with running(waiting) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        params = {"tool": "toy_add", "arguments": {"text": "milk"}}
+        call = (await client.post("/toy/v1/calls", params, ASYNC))[1]["job"]
+        copy = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
+        await client.post("/toy/v1/notes", {"text": "go"})
+        when = 'arguments.arguments.text == "milk"'
+        await Policies(pool, HOST).put("no-milk", Rule("deny", tools=("toy_call",), when=when))
+    async with running(waiting if by_worker else toyed) as client:
+        other = await worker(toyed) if by_worker else None
+        denied = await until(client, call, "failed")
+        assert denied["problem"]["type"] == "problems/denied"
+        await until(client, copy, "succeeded")
+        if other is not None:
+            await other.stop(signal.SIGTERM)
 
 
 async def test_a_schedule_runs_it_once_per_tick(toyed: Settings) -> None:

@@ -248,7 +248,7 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
     async with running(settings) as client:
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
         status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"}, reader)
-        assert (status, problem["detail"]) == (403, "This takes the scope toy:write.")
+        assert (status, problem["detail"]) == (403, "Required scope: toy:write.")
         assert (await client.post("/toy/v1/notes", {"text": "milk"}, writer))[0] == 201
         _, listed, _ = await client.post("/rpc", rpc("tools/list", {}), reader)
         assert {one["name"] for one in listed["result"]["tools"]} & NAMES == {

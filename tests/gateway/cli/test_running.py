@@ -44,7 +44,7 @@ async def test_sessions_are_listed_and_ended(
         assert (code, "404 There is no session" in told) == (1, True)
         key_file(tmp_path, scope="pets")
         code, _, told = await ran("sessions", "list", *at)
-        assert (code, "403 This takes the scope admin:sessions:read" in told) == (1, True)
+        assert (code, "403 Required scope: admin:sessions:read" in told) == (1, True)
 
 
 async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_path: Path) -> None:
