@@ -28,6 +28,7 @@ COMMANDS = {
         "Show and repair the embeddings of tools and skills.",
     ),
     "worker": ("gateway.cli.embed.worker:worker", "Run a worker process for embeddings and jobs."),
+    "models": ("gateway.cli.models:models", "List, check and ask chat models."),
     "skills": (
         "gateway.cli.skills.command:skills",
         "Import, list and change skills.",

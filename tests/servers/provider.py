@@ -50,6 +50,7 @@ class Provider:
     requests: list[Asked] = field(default_factory=list)
     hung_up: list[asyncio.Event] = field(default_factory=list)  # by request: the client has closed
     issued: Issued = field(default_factory=Issued)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)  # a request has come
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -67,6 +68,7 @@ class Provider:
             return await _send(writer, Answer(pieces=[listed.encode()], kind="application/json"))
         place = len(self.requests)
         self.requests.append(asked)
+        self.asked.set()
         closed = asyncio.Event()
         self.hung_up.append(closed)
         text = complaint(asked.path, asked.headers, asked.body, self.issued, self.thinking)

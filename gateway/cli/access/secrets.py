@@ -17,7 +17,9 @@ from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
+from registry.names.similar_names import did_you_mean
 
+MODELS = "models"  # the source of keys of chat models
 VALUE_LIMIT = 65536  # characters
 # The secret member of a kind that is identified by another one.
 SECRET_OF = {"username": "password", "client_id": "client_secret"}
@@ -67,6 +69,7 @@ def set_(
 ) -> None:
     """Store or replace the credential for the security scheme SCHEME of SOURCE. For a source
     without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is a header name.
+    The keys of chat models have the source `models`; SCHEME is the strategy.
 
     Secrets are read from standard input, or from a prompt at a terminal. Arguments are visible to
     other users of this machine.
@@ -79,6 +82,7 @@ def set_(
       toolgate secrets set petshop api_key < key.txt
       toolgate secrets set crm oauth --client-id gw --token-url https://id.example
       toolgate secrets set crm Authorization --value -
+      toolgate secrets set models deepseek_single < key.txt
     """
     entry = _entry(given)
 
@@ -188,11 +192,16 @@ def _secrets(settings: Settings, registry: Registry) -> Secrets:
 
 
 async def _check(settings: Settings, registry: Registry, source: str, scheme: str) -> None:
+    if source == MODELS and scheme not in settings.models.strategies:
+        fail(
+            f"There is no strategy {scheme!r} in models.strategies. "
+            f"{did_you_mean(scheme, settings.models.strategies)}".rstrip()
+        )
     try:
         await check_used(
             registry.store,
             registry.host_id,
-            configured=settings.sources,
+            configured=[*settings.sources, MODELS],
             source=source,
             scheme=scheme,
         )
