@@ -213,7 +213,7 @@ class SearchTools:
             without=without,
             domains=[domain] if domain else None,
         )
-        return SearchQuery(arguments["query"], limit, "hybrid", filters)
+        return SearchQuery(arguments["query"], limit, "hybrid", filters, details=False)
 
     async def _found(
         self, query: SearchQuery, catalog: Catalog, context: Context

@@ -73,7 +73,8 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A search query. `prefix`: the last word may be half typed, as in a search field."""
+    """A search query. `prefix`: the last word may be half typed, as in a search field. `details`:
+    read title, description and source of the hits, for callers that do not know the entities."""
 
     text: str
     limit: int
@@ -81,6 +82,7 @@ class SearchQuery:
     filters: Filters
     kind: SearchKind = TOOL
     prefix: bool = False
+    details: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,8 +215,8 @@ class SearchRun:
         return [Candidate(*row) for row in rows]
 
     async def _hits(self, transaction: Transaction, best: Sequence[Ranked]) -> list[Hit]:
-        if not best:
-            return []
+        if not best or not self._query.details:
+            return [_hit(one, None, "", "") for one in best]
         values = {**self._values, "ids": [one.candidate.id for one in best]}
         statement = statements.details(self._query.kind.name)
         shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}

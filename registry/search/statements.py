@@ -176,7 +176,11 @@ def _exact(shape: Shape) -> list[str]:
 
 def _indexed(shape: Shape) -> list[str]:
     """The cosines of neighbours of the query's vectors, by the index of this tenant alone; those of
-    proposals by words and by usage are looked up."""
+    proposals by words and by usage are looked up.
+
+    The few neighbours are looked up as well, in a subquery that cannot become a join: a join might
+    read all documents.
+    """
     others = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE {_PROPOSED}"
     if shape.usage:
         others += f" UNION {_used(shape)}"
@@ -184,8 +188,9 @@ def _indexed(shape: Shape) -> list[str]:
     return [
         f"near AS MATERIALIZED ({scans})",
         f"""candidate AS MATERIALIZED (
-            SELECT {_SHOWN}, near.cosine FROM near JOIN search_doc_t AS doc USING (entity_id)
-            WHERE doc.part_id = %(part)s
+            SELECT {_SHOWN}, near.cosine FROM near CROSS JOIN LATERAL (
+                {_DOCS} AND doc.entity_id = near.entity_id OFFSET 0
+            ) AS doc
             UNION ALL
             SELECT {_SHOWN}, {_looked_up(shape)}
             FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {_ready("doc")}

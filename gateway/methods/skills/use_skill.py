@@ -73,7 +73,9 @@ class ListSkills:
             return [], None
         filters = Filters(context.principal.tenant, ids=list(by_id))
         try:
-            found = await self._find(SearchQuery(query, self._limit, "hybrid", filters, SKILL))
+            found = await self._find(
+                SearchQuery(query, self._limit, "hybrid", filters, SKILL, details=False)
+            )
         except AWAY:
             return by_words(skills.values(), query, self._limit), BY_WORDS
         return [by_id[hit.id] for hit in found.hits if hit.id in by_id], found.note

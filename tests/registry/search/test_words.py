@@ -1,15 +1,17 @@
 """Searching by words, on the operations of a small shop."""
 
+from dataclasses import replace
+
 import pytest
 
 from registry.database.postgres import Database
-from registry.search import Filters
+from registry.search import Filters, Search, SearchQuery
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
-from tests.registry.search.finding import find, found_by_words
+from tests.registry.search.finding import SETTINGS, find, found_by_words
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +126,14 @@ async def test_a_hit_says_what_and_whence(filled: Database) -> None:
     assert (hit.source, hit.semantic, hit.score) == ("forge", None, 1.0)
     assert hit.lexical > 0
     assert len(hit.id) == 36
+
+
+async def test_a_hit_can_be_asked_for_without_what_it_says(filled: Database) -> None:
+    search = Search(lambda: filled.pool, lambda _: None, SETTINGS)
+    query = SearchQuery("invoice", 5, "lexical", Filters(HOST))
+    full = (await search.run(query)).hits
+    bare = (await search.run(replace(query, details=False))).hits
+    assert bare == [replace(hit, title=None, description="", source="") for hit in full]
 
 
 async def test_one_source_can_be_asked_for(filled: Database) -> None:
