@@ -82,6 +82,14 @@ async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
                 queried.set()
 
 
+async def test_two_sentences_of_a_query_are_encoded_apart_and_concurrently() -> None:
+    """So neither vector depends on the other text, as it does in a batch."""
+    bundled = Bundled(batch_size=8, threads=1)
+    both = await bundled.embed(QUERIES[:2], query=True)
+    alone = [await bundled.embed([text], query=True) for text in QUERIES[:2]]
+    assert np.array_equal(both, np.vstack(alone))
+
+
 async def test_callers_with_texts_take_turns() -> None:
     """Two that shared the threads would end together, and leave them idle while they store."""
     lanes, order = Lanes(threads=2), []
