@@ -18,10 +18,11 @@ from pathlib import Path
 import anyio
 import click
 import msgspec
+from anyio.abc import TaskGroup
 from psycopg import AsyncConnection
 from rich.console import Console
 from rich.table import Table
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 from benchmarks.curve import Curve, svg
 from benchmarks.ways import (
@@ -31,11 +32,13 @@ from benchmarks.ways import (
     petshop,
     petshop_settings,
     posted,
+    scope_of,
     session_headers,
 )
 from config.settings import Settings
 from gateway.app import Gateway
 from registry.database.postgres import Database
+from schemas.mcp.messages import TOOLS_CHANGED
 
 RESULTS = Path(__file__).parent / "results" / "scale"
 ROUNDS, ROUND_S = 5, 0.1
@@ -43,6 +46,7 @@ LOADED_S = 600.0
 TICKS = os.sysconf("SC_CLK_TCK")
 JSON = {"content-type": "application/json"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+TOLD = TOOLS_CHANGED.encode()
 CALL = {"name": "listPets", "arguments": {"species": "cat"}}
 
 _TOOLS = """
@@ -180,6 +184,66 @@ async def by_sessions(bench: Bench, sizes: list[int]) -> list[Curve]:
     return [Curve("tools/call of a session", "open sessions", "µs of CPU", tuple(points))]
 
 
+async def by_streams(bench: Bench, sizes: list[int]) -> list[Curve]:
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL})
+    call, told = [], []
+    async with anyio.create_task_group() as group:
+        crowd = Streams(bench)
+        for size in sizes:
+            while crowd.opened < size:
+                await crowd.open(group)
+            call.append((size, await cost_us(posted(bench.app, "/mcp", body, crowd.headers))))
+            told.append((size, await cost_us(crowd.told) / size))
+        group.cancel_scope.cancel()
+    return [
+        Curve("tools/call of a session", "open streams", "µs of CPU", tuple(call)),
+        Curve("a stream told of a changed list", "open streams", "µs of CPU each", tuple(told)),
+    ]
+
+
+class Streams:
+    """Open streams of sessions, without a network."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._heard = 0
+        self._changed = anyio.Event()  # one more stream is open, or all have heard
+        self.opened = 0
+        self.headers: dict[str, str] = {}  # of the session with the newest stream
+
+    async def open(self, group: TaskGroup) -> None:
+        """Open one more, in a session of its own."""
+        self.headers, self._changed = await session_headers(self._bench.app), anyio.Event()
+        scope = scope_of("GET", "/mcp", {**self.headers, "accept": "text/event-stream"})
+        group.start_soon(self._bench.app, scope, _stays, self._take)
+        with anyio.fail_after(LOADED_S):
+            await self._changed.wait()
+
+    async def told(self) -> None:
+        """The list of tools changes, and every stream has been told."""
+        self._heard, self._changed = 0, anyio.Event()
+        self._bench.gateway.events.lists_changed.publish(self._bench.tenant, frozenset({"tools"}))
+        with anyio.fail_after(LOADED_S):
+            await self._changed.wait()
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if message["status"] != 200:
+                raise click.ClickException(f"a stream was refused: {message['status']}")
+            self.opened += 1
+            self._changed.set()
+        elif TOLD in message.get("body", b""):
+            self._heard += 1
+            if self._heard == self.opened:
+                self._changed.set()
+
+
+async def _stays() -> Message:
+    """What a client sends that listens only: nothing."""
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
 async def by_tenants(bench: Bench, sizes: list[int]) -> list[Curve]:
     call, search = [], []
     asked = called(bench.app, "search_tools", {"query": "cats for sale"})
@@ -206,6 +270,7 @@ async def by_batch(bench: Bench, sizes: list[int]) -> list[Curve]:
 KINDS = {
     "batch": (by_batch, (1, 10, 100, 1000)),
     "sessions": (by_sessions, (10, 100, 1000, 10_000)),
+    "streams": (by_streams, (10, 100, 1000, 10_000)),
     "tenants": (by_tenants, (1, 10, 100, 1000)),
     "tools": (by_tools, (100, 1000, 10_000, 100_000)),
 }
@@ -225,7 +290,8 @@ async def benches(directory: Path, url: str) -> AsyncIterator[Bench]:
 def _roomy(settings: Settings) -> Settings:
     """Without a model, and without limits that the sizes would meet."""
     replace = msgspec.structs.replace
-    mcp = replace(settings.mcp, session_limit=20_000, session_rate=1_000_000)
+    roomy = {"session_limit": 20_000, "session_rate": 1_000_000, "stream_limit": 20_000}
+    mcp = replace(settings.mcp, **roomy, debounce_ms=0)
     embedding = replace(settings.embedding, provider="disabled")
     budgets = replace(settings.logging, level="warning", access=False)
     return replace(settings, mcp=mcp, embedding=embedding, logging=budgets)

@@ -29,7 +29,7 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Scope
 
 from config.load import load
 from config.settings import Settings
@@ -239,15 +239,13 @@ def posted(
     return walk
 
 
-async def _sent(
-    app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]
-) -> Sequence[Message]:
-    """The answer to a POST from loopback to the application, without a server."""
-    scope = {
+def scope_of(method: str, path: str, headers: Mapping[str, str]) -> Scope:
+    """The scope of a request from loopback, without a server."""
+    return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": "POST",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
@@ -255,13 +253,19 @@ async def _sent(
         "root_path": "",
         "headers": [
             (b"host", b"127.0.0.1:8765"),
-            (b"content-length", str(len(body)).encode()),
             *((name.encode(), value.encode()) for name, value in headers.items()),
         ],
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 8765),
         "state": {},
     }
+
+
+async def _sent(
+    app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str]
+) -> Sequence[Message]:
+    """The answer to a POST from loopback to the application, without a server."""
+    scope = scope_of("POST", path, {**headers, "content-length": str(len(body))})
     sent: list[Message] = []
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
