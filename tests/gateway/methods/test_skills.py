@@ -256,7 +256,7 @@ async def test_a_query_asks_for_the_skills_of_the_agent_alone() -> None:
     }
     ids = ["id-trade", "id-care", "id-care-fish"]
     filters = Filters(PRINCIPAL.tenant, ids=ids)
-    assert rig.sought == [SearchQuery("how to feed", 5, "hybrid", filters, SKILL)]
+    assert rig.sought == [SearchQuery("how to feed", 5, "hybrid", filters, SKILL, details=False)]
 
 
 async def test_where_meaning_or_nothing_is_wanted_the_model_hears_that_there_is_none() -> None:
