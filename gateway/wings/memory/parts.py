@@ -4,11 +4,15 @@ from collections.abc import Callable
 
 from config.wings import MemorySettings
 from gateway.operations.operation import Operation
+from gateway.wings.memory.erasure import Eraser
+from gateway.wings.memory.keeping import KeepingOperations
+from gateway.wings.memory.life import MemoryLife
 from gateway.wings.memory.masking import Mask, mask
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.recall import Recaller, Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.store import MemoryStore
+from gateway.wings.memory.transfer import Transfer
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoding
@@ -30,8 +34,19 @@ class MemoryParts:
         self.uses = Uses()
         self.recaller = Recaller(pool, encoding, settings, self.uses)
         self.intake = Intake(settings, hook)
+        self.life = MemoryLife(pool, self.store, self.uses, settings)
         self.memories = MemoryOperations(self.store, self.recaller, self.intake, settings)
+        self.keeping = KeepingOperations(
+            store=self.store,
+            recaller=self.recaller,
+            eraser=Eraser(pool),
+            transfer=Transfer(pool, self.store),
+            life=self.life,
+            intake=self.intake,
+            reader=self.memories.reader,
+            settings=settings,
+        )
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return self.memories.operations
+        return (*self.memories.operations, *self.keeping.operations)

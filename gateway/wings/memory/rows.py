@@ -92,6 +92,9 @@ class Memory:
     superseded_by: str | None
     expires: datetime | None
     version: int
+    dated: str = ""  # its date in words
+    position: int | None = None  # of a turn, among those of its owner
+    ttl_s: float | None = None
 
 
 # In the order of the fields of Memory.
@@ -99,7 +102,8 @@ COLUMNS = (
     "m.memory_id::text, m.scope, m.owner, m.subject, m.agent, m.audience, m.kind, m.slot,"
     " m.content, m.importance, m.confidence, m.pinned, m.keep, m.masked, m.trust, m.session,"
     " m.source, m.metadata, m.valid_from, m.valid_to, m.created_ts, m.retired_ts, m.retired_by,"
-    " m.superseded_by::text, m.expires_ts, m.aggregate_version"
+    " m.superseded_by::text, m.expires_ts, m.aggregate_version,"
+    " m.dated, m.position, m.ttl_s"
 )
 
 

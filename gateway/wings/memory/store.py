@@ -96,7 +96,7 @@ class MemoryStore:
         self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
     ) -> list[StoredMemory]:
         """`add` within a transaction of the caller."""
-        await self._begin(connection, target, memories)
+        await self.begin(connection, target, memories)
         known = await self._known(connection, target, memories)
         added: list[StoredMemory] = []
         new: list[tuple[str, NewMemory]] = []
@@ -118,8 +118,8 @@ class MemoryStore:
         await self._keep_within(connection, target)
         return added
 
-    async def _begin(
-        self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
+    async def begin(
+        self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory | Memory]
     ) -> None:
         """Lock owner and subject, and check quotas. Raises ProblemDetails."""
         count, size = len(memories), sum(len(one.content.encode()) for one in memories)
@@ -252,7 +252,7 @@ class MemoryStore:
         self, reader: Reader, ids: Sequence[str], times: Times | None = None
     ) -> list[Memory]:
         """Those that the reader may read, in their order."""
-        condition, values = _readable(reader)
+        condition, values = readable(reader)
         if times is not None:
             text, more = visible(times, reader.agent)
             condition, values = f"{condition} AND {text}", {**values, **more}
@@ -302,10 +302,23 @@ class MemoryStore:
             )
             return [memory_of(row) for row in await found.fetchall()]
 
+    async def counts(self, reader: Reader) -> dict[str, int]:
+        """Memories that the reader may read now, by scope."""
+        condition, values = readable(reader)
+        shown, more = visible(NOW, reader.agent)
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                f"SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
+                " GROUP BY m.scope".encode(),
+                {**values, **more},
+            )
+            counts = dict(await found.fetchall())
+        return {scope: counts.get(scope, 0) for scope in SCOPES}
+
     async def history(self, reader: Reader, id_: str) -> list[Memory]:
         """A memory, what it superseded, and what superseded it, oldest first; none if it may not
         be read."""
-        condition, values = _readable(reader)
+        condition, values = readable(reader)
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 f"""
@@ -330,8 +343,9 @@ class MemoryStore:
     ) -> Memory:
         """Change a memory, which keeps its id; the text before stays as history. Raises
         ProblemDetails: 404, 409 where the version is not the present one."""
-        condition, values = _readable(reader)
+        condition, values = readable(reader)
         async with borrowed(self._pool) as connection:
+            await connection.execute(_LOCK_OF.encode(), {**values, "id": id_})
             found = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
                 " AND m.memory_id = %(id)s::uuid AND retired_ts IS NULL"
@@ -376,21 +390,23 @@ async def _rewrite(
     )
 
 
-_OF_PLACES = """m.host_id = %(host)s AND (m.scope, m.owner) IN
+OF_PLACES = """m.host_id = %(host)s AND (m.scope, m.owner) IN
     (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[]))
-    AND (m.audience = '{}' OR %(agent)s::text = ANY (m.audience))"""
+    AND (m.audience = '{}' OR %(agent)s::text = ANY (m.audience))
+    AND (m.expires_ts IS NULL OR m.expires_ts > now())"""
 
 
-def _readable(reader: Reader) -> Condition:
-    """The condition that a row, by its id, is of an owner that the reader may read."""
-    places = reader.places()
+def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
+    """The condition that a row is of an owner, within these scopes, that the reader may read, and
+    has not expired."""
+    places = reader.places(scopes)
     values = {
         "host": reader.tenant,
         "scopes": [scope for scope, _ in places],
         "owners": [owner for _, owner in places],
         "agent": reader.agent,
     }
-    return _OF_PLACES, values
+    return OF_PLACES, values
 
 
 def _stored(id_: str, one: NewMemory) -> dict[str, Any]:
@@ -489,6 +505,16 @@ _RENEW = f"""
     UPDATE memory_t SET expires_ts = now() + make_interval(secs => %(ttl)s)
     WHERE {_OWN} AND ttl_s IS NULL AND retired_ts IS NULL
         AND expires_ts BETWEEN now() AND now() + make_interval(secs => %(ttl)s / 2)
+"""
+# Of a memory, the subject and then the owner.
+_LOCK_OF = f"""
+    WITH wanted AS MATERIALIZED (
+        SELECT m.host_id, m.scope, m.owner, CASE WHEN m.subject IS NOT NULL THEN
+            pg_advisory_xact_lock_shared(hashtextextended(m.host_id || ' ' || m.subject, 0)) END
+        FROM memory_t AS m WHERE {OF_PLACES} AND m.memory_id = %(id)s::uuid
+    )
+    SELECT FROM memory_owner_t AS had WHERE (had.host_id, had.scope, had.owner)
+        IN (SELECT host_id, scope, owner FROM wanted) FOR UPDATE
 """
 _REWRITTEN = """kind, slot, dated, confidence, keep, trust, session, position, source, valid_from,
     valid_to, expires_ts, ttl_s"""

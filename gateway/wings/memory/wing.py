@@ -15,7 +15,8 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     memory = MemoryParts(parts.pool, parts.embedder, parts.settings)
-    yield Offer(operations=memory.operations)
+    parts.events.session_ended.subscribe(memory.life.session_ended)
+    yield Offer(operations=memory.operations, tasks=[memory.life.run])
 
 
 WING = Wing(name="memory", title="Memory", open=opened, migrations=MIGRATIONS, kinds=(KIND,))

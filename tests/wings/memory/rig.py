@@ -14,8 +14,6 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.requests import converted
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
-from gateway.wings.memory.wing import MIGRATIONS
-from registry.database.migrate import migrate
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from schemas.errors import Forbidden
@@ -92,6 +90,10 @@ class Rig:
             identity = Identity(principal, refusal=REFUSAL)
         return Caller({one.id: one for one in self.parts.operations}, identity)
 
+    async def run(self, statement: str, **values: Any) -> None:
+        async with self.database.pool.connection() as connection:
+            await connection.execute(statement.encode(), values)
+
     async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         async with self.database.pool.connection() as connection:
             return await (await connection.execute(statement.encode(), values)).fetchall()
@@ -103,8 +105,7 @@ async def rigged(
     settings: MemorySettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,
 ) -> AsyncIterator[Rig]:
-    async with database.connect() as connection:
-        await migrate(connection, [MIGRATIONS])
+    async with database.pool.connection() as connection:
         await connection.execute(
             "INSERT INTO host_t (host_id, name) VALUES (%s, 'a') ON CONFLICT DO NOTHING", [HOST]
         )

@@ -1,20 +1,11 @@
 """Memories of sessions, users, agents and the organisation: written, found, changed."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from gateway.operations.operation import ProblemDetails
-from registry.database.postgres import Database
-from tests.wings.memory.rig import Rig, rigged
+from tests.wings.memory.rig import Rig
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(database: Database) -> AsyncIterator[Rig]:
-    async with rigged(database) as rig:
-        yield rig
 
 
 async def test_m04_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:

@@ -1,0 +1,172 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Forgetting memories, and erasing all that is held of a person.
+
+What is forgotten is deleted, with its history, its copies in sessions, words, vectors, queued texts
+and counts of use. An erasure leaves a tombstone, the hash of the person and a time: nothing that
+was made before it is stored again, whoever tries.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+
+from gateway.operations.operation import conflict
+from gateway.wings.memory.conditions import BELIEVED, Condition
+from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.rows import Scope
+from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
+from registry.database.postgres import Pool, borrowed
+
+MENTIONS = 100  # rows of others that are listed
+
+
+class Forgotten(Struct, frozen=True, omit_defaults=True):
+    """What was deleted, or would be."""
+
+    memories: int  # the wanted ones
+    rows: int = 0  # deleted, with history and copies
+    dry_run: bool = False
+    scopes: dict[str, int] = {}  # rows by scope
+    relations: int = 0
+    answers: int = 0  # kept for Idempotency-Keys
+    mentions: tuple[str, ...] = ()  # ids of others' memories that name the person, to be reviewed
+
+
+class Eraser:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def forget(
+        self,
+        reader: Reader,
+        scopes: Sequence[Scope],
+        condition: Condition,
+        *,
+        dry_run: bool = False,
+        expect: int | None = None,
+    ) -> Forgotten:
+        """Delete the reader's memories in these scopes that match. Raises ProblemDetails where
+        their number is not the expected one."""
+        places, values = readable(reader, scopes)
+        values = {**values, **condition[1], "as_of": None, "valid_at": None}
+        if reader.subject is not None:
+            values["key"] = subject_key(reader.tenant, reader.subject)
+        async with borrowed(self._pool) as connection:
+            if reader.subject is not None:
+                await connection.execute(_LOCK.encode(), values)
+            await connection.execute(_LOCK_OWNERS, values)
+            found = await connection.execute(
+                f"SELECT m.memory_id::text FROM memory_t AS m WHERE {places} AND {BELIEVED}"
+                f" AND {condition[0]} FOR UPDATE".encode(),
+                values,
+            )
+            ids = [id_ for (id_,) in await found.fetchall()]
+            if expect is not None and len(ids) != expect:
+                raise conflict(f"{len(ids)} memories match, not {expect}: nothing was forgotten.")
+            if dry_run or not ids:
+                return Forgotten(len(ids), dry_run=dry_run)
+            counts = await _counted(connection, _FORGET, {**values, "ids": ids})
+        return Forgotten(len(ids), sum(counts.values()), scopes=counts)
+
+    async def erase(
+        self, tenant: str, subject: str, *, dry_run: bool = False, mentions: bool = False
+    ) -> Forgotten:
+        """Delete all that is held of a person, in one transaction. `mentions`: list what others
+        have that names the person."""
+        values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
+        values["principal"] = subject[:256]
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_LOCK.encode(), values)
+            if dry_run:
+                ((count,),) = await _rows(connection, _COUNT, values)
+                return Forgotten(count, dry_run=True)
+            await connection.execute(_TOMBSTONE, values)
+            counts = await _counted(connection, _ERASE, values)
+            relations = (await connection.execute(_RELATIONS, values)).rowcount
+            answers = (await connection.execute(_ANSWERS, values)).rowcount
+            await connection.execute(_OWNERS, values)
+            named = await _rows(connection, _MENTIONS, values) if mentions else []
+        count = sum(counts.values())
+        return Forgotten(
+            count,
+            count,
+            scopes=counts,
+            relations=relations,
+            answers=answers,
+            mentions=tuple(id_ for (id_,) in named),
+        )
+
+
+async def _rows(connection: AsyncConnection, statement: bytes | str, values: Any) -> list[Any]:
+    found = await connection.execute(
+        statement if isinstance(statement, bytes) else statement.encode(), values
+    )
+    return await found.fetchall()
+
+
+async def _counted(connection: AsyncConnection, statement: str, values: Any) -> dict[str, int]:
+    return dict(await _rows(connection, statement, values))
+
+
+_LOCK = f"SELECT pg_advisory_xact_lock({SUBJECT_LOCK})"
+_LOCK_OWNERS = b"""
+    SELECT FROM memory_owner_t WHERE host_id = %(host)s AND (scope, owner) IN
+        (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[])) FOR UPDATE
+"""
+_COUNT = "SELECT count(*) FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s"
+_TOMBSTONE = b"""
+    INSERT INTO memory_tombstone_t (host_id, subject_hash, ts)
+    VALUES (%(host)s, sha256(convert_to(%(key)s, 'UTF8')), clock_timestamp())
+    ON CONFLICT (host_id, subject_hash) DO UPDATE SET ts = excluded.ts
+"""
+_ERASE = """
+    WITH gone AS (
+        DELETE FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s
+        RETURNING scope, owner, retired_ts, octet_length(content) AS size
+    )
+    SELECT scope, count(*) FROM gone GROUP BY scope
+"""
+_RELATIONS = b"DELETE FROM memory_relation_t WHERE host_id = %(host)s AND subject = %(subject)s"
+_OWNERS = b"DELETE FROM memory_owner_t WHERE host_id = %(host)s AND subject = %(subject)s"
+_ANSWERS = b"""
+    DELETE FROM command_idempotency_t WHERE host_id = %(host)s
+        AND principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')
+"""
+_MENTIONS = f"""
+    SELECT memory_id::text FROM memory_t
+    WHERE host_id = %(host)s AND scope IN ('agent', 'org') AND retired_ts IS NULL
+        AND strpos(lower(content), lower(%(subject)s)) > 0
+    ORDER BY memory_id LIMIT {MENTIONS}
+"""
+# With what they superseded, and with copies: the memory of a session that one was promoted from, or
+# that says the same, would be promoted again.
+_FORGET = f"""
+    WITH RECURSIVE chain AS (
+        SELECT m.scope, m.memory_id FROM memory_t AS m
+        WHERE {OF_PLACES} AND m.memory_id = ANY (%(ids)s::uuid[])
+        UNION
+        SELECT m.scope, m.memory_id FROM chain JOIN memory_t AS m
+            ON m.host_id = %(host)s AND m.superseded_by = chain.memory_id
+    ), copy AS (
+        SELECT scope, memory_id FROM chain
+        UNION
+        SELECT twin.scope, twin.memory_id FROM chain
+        JOIN memory_t AS m ON (m.host_id, m.scope, m.memory_id)
+            = (%(host)s, chain.scope, chain.memory_id)
+        JOIN memory_t AS twin ON twin.host_id = %(host)s AND twin.scope = 'session'
+            AND twin.subject = m.subject AND (twin.content_hash = m.content_hash
+                OR twin.memory_id = (m.source ->> 'promoted')::uuid)
+    ), gone AS (
+        DELETE FROM memory_t AS m USING copy
+        WHERE m.host_id = %(host)s AND m.scope = copy.scope AND m.memory_id = copy.memory_id
+        RETURNING m.scope, m.owner, m.retired_ts, octet_length(m.content) AS size
+    ), counted AS (
+        UPDATE memory_owner_t AS had SET rows = had.rows - live.count, bytes = had.bytes - live.size
+        FROM (SELECT scope, owner, count(*), sum(size) AS size FROM gone
+            WHERE retired_ts IS NULL GROUP BY scope, owner) AS live
+        WHERE (had.host_id, had.scope, had.owner) = (%(host)s, live.scope, live.owner)
+    )
+    SELECT scope, count(*) FROM gone GROUP BY scope
+"""

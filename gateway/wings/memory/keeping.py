@@ -1,0 +1,238 @@
+"""Operations that keep and end memories: promotion, forgetting, erasure, export, import, and the
+text for a prompt."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from config.types import HostId
+from config.wings import MemorySettings
+from gateway.operations.jobs import AsJob
+from gateway.operations.operation import Cursor, Operation, OperationInput, cursor, invalid, place
+from gateway.wings.memory.conditions import Condition, filtered
+from gateway.wings.memory.context import text_of
+from gateway.wings.memory.erasure import Eraser, Forgotten
+from gateway.wings.memory.life import MemoryLife, Promoted, Purged
+from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
+from gateway.wings.memory.recall import Recall, Recaller
+from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId
+from gateway.wings.memory.rows import SCOPES, Memory, Scope, check_content, check_metadata
+from gateway.wings.memory.store import MemoryStore
+from gateway.wings.memory.transfer import ImportCounts, Transfer
+
+IMPORTED = 200  # memories of one call
+EXPORTED = 500
+Ids = Annotated[tuple[HostId, ...], Meta(max_length=100)]
+CONTEXT_KINDS = ("persona", "preference")
+NOTHING_TO_FIND = 100  # memories that a context without a query looks at
+
+
+class Forget(Struct, frozen=True, forbid_unknown_fields=True):
+    """Exactly one of `ids`, `filter` and `subject`."""
+
+    ids: Ids | None = None
+    filter: Filter | None = None
+    subject: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=256, description="a user: erases all that is held of it"),
+        ]
+        | None
+    ) = None
+    scopes: Annotated[tuple[Scope, ...], Meta(description="of a filter; empty: all")] = ()
+    dry_run: Annotated[bool, Meta(description="only count")] = False
+    expect: Annotated[int, Meta(ge=0, description="forget only if so many match")] | None = None
+    session: SessionName | None = None
+
+
+class Promote(Struct, frozen=True, forbid_unknown_fields=True):
+    """Memories of the session by id, or all that the rules promote."""
+
+    ids: Ids = ()
+    session: SessionName | None = None
+
+
+class GetContext(Struct, frozen=True, forbid_unknown_fields=True):
+    query: Query = ""
+    tokens: Annotated[int, Meta(ge=50, le=100_000)] | None = None
+    session: SessionName | None = None
+    user_id: UserId | None = None
+
+
+class ContextText(Struct, frozen=True, omit_defaults=True):
+    """Memories as text for a prompt: data, no instructions."""
+
+    text: str
+    memories: int
+    omitted: int = 0
+    note: str | None = None
+
+
+class ExportPage(Struct, frozen=True, forbid_unknown_fields=True):
+    subject: Annotated[str, Meta(max_length=256)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=EXPORTED)] = 100
+    after: Cursor | None = None
+
+
+class Exported(Struct, frozen=True, omit_defaults=True):
+    items: tuple[Memory, ...]
+    next: str = ""
+
+
+class Import(Struct, frozen=True, forbid_unknown_fields=True):
+    items: Annotated[tuple[Memory, ...], Meta(max_length=IMPORTED)]
+    session: SessionName | None = None
+
+
+class Stats(Struct, frozen=True):
+    """What the caller's owners have."""
+
+    memories: dict[str, int]  # by scope
+
+
+class KeepingOperations:
+    def __init__(
+        self,
+        *,
+        store: MemoryStore,
+        recaller: Recaller,
+        eraser: Eraser,
+        transfer: Transfer,
+        life: MemoryLife,
+        intake: Intake,
+        reader: Callable[[OperationInput], Reader],
+        settings: MemorySettings,
+    ) -> None:
+        self._store = store
+        self._recaller = recaller
+        self._eraser = eraser
+        self._transfer = transfer
+        self._life = life
+        self._intake = intake
+        self._reader = reader
+        self._settings = settings
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "memory_context", "POST", "/context",
+                "Get what is remembered as one text for a prompt.", READ, self.context, ContextText,
+                body=GetContext,
+                details="With a query, what is found; without, what is pinned, personas, slots and "
+                "preferences.",
+            ),
+            Operation(
+                "memory_promote", "POST", "/promote",
+                "Keep memories of the session for its user.", WRITE, self.promote, Promoted,
+                body=Promote,
+            ),
+            Operation(
+                "memory_forget", "POST", "/forget",
+                "Delete memories for good, with their history.", WRITE, self.forget, Forgotten,
+                body=Forget, problems=(409,),
+                details="By ids, by a filter, or all that is held of a user. Use dry_run to count "
+                f"first. Other users take the scope {ERASE}.",
+            ),
+            Operation(
+                "memory_export", "GET", "/export", "Export all that is held of a user.", READ,
+                self.export, Exported, query=ExportPage,
+            ),
+            Operation(
+                "memory_import", "POST", "/import",
+                "Store exported memories again; those that are there stay as they are.", WRITE,
+                self.import_, ImportCounts, body=Import,
+            ),
+            Operation(
+                "memory_stats", "GET", "/stats", "Count memories by scope.", READ, self.stats,
+                Stats,
+            ),
+            Operation(
+                "memory_purge", "POST", "/purge",
+                "Delete expired memories, and promote from sessions that end.", WRITE, self.purge,
+                Purged, job=AsJob(always=True, once=True, schedule=self._settings.purge_schedule),
+                no_tool="it runs on a schedule",
+            ),
+        )  # fmt: skip
+
+    async def context(self, asked: OperationInput) -> ContextText:
+        body: GetContext = asked.body
+        reader, query = self._reader(asked), body.query.strip()
+        condition: Condition = ("true", {})
+        if not query:
+            wanted = "(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))"
+            condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
+        limit = None if query else NOTHING_TO_FIND
+        recall = Recall(reader=reader, query=query, condition=condition, limit=limit)
+        found = await self._recaller.search(recall)
+        memories = [memory for memory, _ in found.scored]
+        tokens = body.tokens or self._settings.context_tokens
+        text, count = text_of(memories, tokens)
+        return ContextText(text, count, len(memories) - count, found.note)
+
+    async def promote(self, asked: OperationInput) -> Promoted:
+        body: Promote = asked.body
+        reader = self._reader(asked)
+        owner = reader.owner("session")
+        reader.owner("user")
+        if not body.ids:
+            return await self._life.promote_session(reader.tenant, owner)
+        found = await self._store.get(reader, body.ids)
+        missing = set(body.ids) - {one.id for one in found}
+        promoted = await self._life.promote(reader.tenant, found)
+        return Promoted(promoted.ids, (*promoted.refused, *sorted(missing)))
+
+    async def forget(self, asked: OperationInput) -> Forgotten:
+        body: Forget = asked.body
+        given = [one for one in (body.ids, body.filter, body.subject) if one is not None]
+        if len(given) != 1 or not given[0]:
+            raise invalid("Expected exactly one of ids, filter and subject, and not an empty one.")
+        reader = self._reader(asked)
+        if body.subject is not None:
+            return await self._erase(reader, body.subject, body)
+        scopes = body.scopes or SCOPES
+        if not reader.may(WRITE_ORG):
+            scopes = tuple(scope for scope in scopes if scope != "org")
+        condition = filtered(body.filter)
+        if body.ids is not None:
+            condition = ("m.memory_id = ANY (%(wanted)s::uuid[])", {"wanted": list(body.ids)})
+        return await self._eraser.forget(
+            reader, scopes, condition, dry_run=body.dry_run, expect=body.expect
+        )
+
+    async def _erase(self, reader: Reader, subject: str, body: Forget) -> Forgotten:
+        if subject != reader.subject:
+            reader.require(ERASE, "Erasing another user")
+        if body.expect is not None:
+            count = (await self._eraser.erase(reader.tenant, subject, dry_run=True)).memories
+            if count != body.expect:
+                raise invalid(f"expect: {count} memories are held, not {body.expect}")
+        return await self._eraser.erase(
+            reader.tenant, subject, dry_run=body.dry_run, mentions=reader.may(ERASE)
+        )
+
+    async def export(self, asked: OperationInput) -> Exported:
+        query: ExportPage = asked.query
+        reader = self._reader(asked)
+        subject = query.subject or reader.owner("user")
+        if subject != reader.subject:
+            reader.require(ERASE, "Exporting another user")
+        after = place(query.after)
+        found = await self._transfer.export(reader.tenant, subject, after, query.limit)
+        shown = tuple(found[: query.limit])
+        return Exported(shown, cursor(shown[-1].id) if len(found) > query.limit else "")
+
+    async def import_(self, asked: OperationInput) -> ImportCounts:
+        body: Import = asked.body
+        reader = self._reader(asked)
+        for one in body.items:
+            check_content(one.content, self._settings.content_bytes)
+            check_metadata(one.metadata, self._settings.metadata_bytes)
+        return await self._transfer.import_(reader, body.items)
+
+    async def stats(self, asked: OperationInput) -> Stats:
+        return Stats(await self._store.counts(self._reader(asked)))
+
+    async def purge(self, _asked: OperationInput) -> Any:
+        return await self._life.purge()

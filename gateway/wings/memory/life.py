@@ -1,0 +1,269 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""The life of memories: promotion from sessions that end, deletion of what is over, and counts of
+use. All of it can be repeated, and stopped between any two statements."""
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg_pool import PoolTimeout
+
+from config.wings import MemorySettings
+from gateway.context import Session
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.promotion import SessionMemory, promotable, promoted
+from gateway.wings.memory.readers import Reader, session_owner
+from gateway.wings.memory.recall import Uses
+from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
+from gateway.wings.memory.store import MemoryStore, Target
+from registry.database.postgres import Pool, borrowed
+
+log = logging.getLogger("toolgate.memory")
+
+BATCH = 1000  # rows deleted in one transaction
+FLUSH_S = 5.0  # between writes of counts of use
+LAST_TENTH = 0.1  # of the lifetime of a session, in which it is promoted from
+OWNERS = 500  # sessions of one run
+
+
+class Purged(Struct, frozen=True):
+    """What a run did."""
+
+    promoted: int
+    deleted: int
+
+
+class Promoted(Struct, frozen=True):
+    ids: tuple[str, ...]  # of the new memories, or those that were there already
+    refused: tuple[str, ...] = ()  # ids that may not be promoted
+
+
+class MemoryLife:
+    def __init__(
+        self, pool: Pool, store: MemoryStore, uses: Uses, settings: MemorySettings
+    ) -> None:
+        self._pool = pool
+        self._store = store
+        self._uses = uses
+        self._settings = settings
+        self._ended: dict[tuple[str, str], None] = {}  # tenants and owners of sessions
+        self._wake = anyio.Event()
+
+    def session_ended(self, session: Session) -> None:
+        """Listener: its memories are promoted a moment later."""
+        tenant = session.principal.tenant
+        self._ended[tenant, session_owner(tenant, "mcp", session.id)] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Promote from sessions that ended, and store counts of use, until cancelled."""
+        try:
+            while True:
+                with anyio.move_on_after(FLUSH_S):
+                    await self._wake.wait()
+                self._wake = anyio.Event()
+                await self._step()
+        finally:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2):
+                await self._step()
+
+    async def _step(self) -> None:
+        try:
+            while self._ended:
+                tenant, owner = next(iter(self._ended))
+                if self._settings.promotion.enabled:
+                    await self.promote_session(tenant, owner)
+                self._ended.pop((tenant, owner), None)
+            await self.flush()
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            log.warning("memory_database_unavailable", extra={"reason": type(error).__name__})
+
+    async def flush(self) -> None:
+        """Store counts of use."""
+        counts = self._uses.take()
+        if not counts:
+            return
+        values = {
+            "hosts": [host for host, _ in counts],
+            "ids": [id_ for _, id_ in counts],
+            "uses": list(counts.values()),
+        }
+        try:
+            async with borrowed(self._pool) as connection:
+                await connection.execute(_USED, values)
+        except (psycopg.OperationalError, PoolTimeout):
+            self._uses.counts.update(counts)
+            raise
+
+    async def purge(self) -> Purged:
+        """Promote from sessions that are about to end, then delete what is over, of all tenants."""
+        promotions = deleted = 0
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            hosts = [host for (host,) in await found.fetchall()]
+        for host in hosts:
+            if self._settings.promotion.enabled:
+                for owner in await self._ending(host):
+                    promotions += len((await self.promote_session(host, owner)).ids)
+            while count := await self._delete(host):
+                deleted += count
+        return Purged(promotions, deleted)
+
+    async def _ending(self, host: str) -> list[str]:
+        """Sessions in the last tenth of their lifetime that were written since they were last
+        promoted from."""
+        soon = self._settings.session.ttl_s * LAST_TENTH
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_ENDING, {"host": host, "soon": soon, "limit": OWNERS})
+            return [owner for (owner,) in await found.fetchall()]
+
+    async def _delete(self, host: str) -> int:
+        values = {
+            "host": host,
+            "history": self._settings.history_s,
+            "ttl": self._settings.session.ttl_s,
+            "limit": BATCH,
+        }
+        async with borrowed(self._pool) as connection:
+            count = (await connection.execute(_PURGE, values)).rowcount
+            if not count:
+                await connection.execute(_EMPTY, values)
+        return count
+
+    async def promote_session(self, tenant: str, owner: str) -> Promoted:
+        """Promote from a session by the rules, in one transaction."""
+        values = {"host": tenant, "owner": owner}
+        async with borrowed(self._pool) as connection:
+            locked = await connection.execute(_PROMOTED, values)
+            if not locked.rowcount:
+                return Promoted(())
+            found = await connection.execute(_OF_SESSION, values)
+            rows = [
+                SessionMemory(memory_of(row[:-2]), sessions=row[-2], uses=row[-1])
+                for row in await found.fetchall()
+            ]
+            kept = promoted(rows, self._settings.promotion)
+            return Promoted(tuple(await self._promote(connection, tenant, kept)))
+
+    async def promote(self, tenant: str, memories: Sequence[Memory]) -> Promoted:
+        """Promote these, whatever the rules say, but for those that never are."""
+        kept = [one for one in memories if promotable(one)]
+        refused = tuple(one.id for one in memories if one not in kept)
+        async with borrowed(self._pool) as connection:
+            return Promoted(tuple(await self._promote(connection, tenant, kept)), refused)
+
+    async def _promote(
+        self, connection: AsyncConnection, tenant: str, memories: Sequence[Memory]
+    ) -> list[str]:
+        """Store them as memories of their users. What an erasure or a quota refuses is left out:
+        the rest of the session is not to wait for it."""
+        ids: list[str] = []
+        for one in memories:
+            subject = one.subject or ""  # rows without one are not promotable
+            target = Target(Reader(tenant, subject, one.agent), "user", subject, subject)
+            try:
+                async with connection.transaction():
+                    (added,) = await self._store.add_in(connection, target, [_of_user(one)])
+            except ProblemDetails as problem:
+                log.info("memory_not_promoted", extra={"memory": one.id, "reason": problem.kind})
+                continue
+            ids.append(added.id)
+        return ids
+
+
+def _of_user(one: Memory) -> NewMemory:
+    kind = "fact" if one.kind == "turn" else one.kind
+    return NewMemory(
+        content=one.content,
+        kind=kind,
+        slot=one.slot,
+        importance=one.importance,
+        confidence=one.confidence,
+        pinned=one.pinned,
+        trust=one.trust,
+        source={**one.source, "promoted": one.id},
+        metadata=one.metadata,
+        valid_from=one.valid_from,
+        valid_to=one.valid_to,
+        audience=one.audience,
+        session=one.session,
+        created=one.created,
+    )
+
+
+_USED = b"""
+    INSERT INTO memory_use_t AS had (host_id, memory_id, uses, last_ts)
+    SELECT host_id, memory_id, uses, now()
+    FROM unnest(%(hosts)s::uuid[], %(ids)s::uuid[], %(uses)s::int[])
+        AS used (host_id, memory_id, uses)
+    WHERE EXISTS (SELECT FROM memory_t AS m
+        WHERE m.host_id = used.host_id AND m.scope = ANY ('{session,user,agent,org}')
+            AND m.memory_id = used.memory_id)
+    ORDER BY host_id, memory_id
+    ON CONFLICT (host_id, memory_id) DO UPDATE SET uses = had.uses + excluded.uses, last_ts = now()
+"""
+_ENDING = b"""
+    SELECT had.owner FROM memory_owner_t AS had
+    WHERE had.host_id = %(host)s AND had.scope = 'session' AND had.subject IS NOT NULL
+        AND (had.promoted_ts IS NULL OR had.promoted_ts < had.written_ts)
+        AND EXISTS (SELECT FROM memory_t AS m WHERE m.host_id = %(host)s AND m.scope = 'session'
+            AND m.owner = had.owner AND m.retired_ts IS NULL
+            AND m.expires_ts < now() + make_interval(secs => %(soon)s))
+    LIMIT %(limit)s
+"""
+# The subject before the owner, as writers lock them.
+_PROMOTED = b"""
+    WITH locked AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock_shared(hashtextextended(host_id || ' ' || subject, 0))
+        FROM memory_owner_t
+        WHERE host_id = %(host)s AND scope = 'session' AND owner = %(owner)s
+            AND subject IS NOT NULL
+    )
+    UPDATE memory_owner_t SET promoted_ts = now() FROM locked
+    WHERE host_id = %(host)s AND scope = 'session' AND owner = %(owner)s
+"""
+_OF_SESSION = f"""
+    SELECT {COLUMNS}, (
+        SELECT count(DISTINCT other.owner) FROM memory_t AS other
+        WHERE other.host_id = m.host_id AND other.subject = m.subject AND other.scope = 'session'
+            AND (other.content_hash = m.content_hash OR other.slot = m.slot)
+    ), coalesce((SELECT uses FROM memory_use_t AS used
+        WHERE (used.host_id, used.memory_id) = (m.host_id, m.memory_id)), 0)
+    FROM memory_t AS m
+    WHERE m.host_id = %(host)s AND m.scope = 'session' AND m.owner = %(owner)s
+        AND m.retired_ts IS NULL AND m.subject IS NOT NULL
+""".encode()
+_PURGE = b"""
+    WITH over AS (
+        SELECT scope, memory_id FROM memory_t
+        WHERE host_id = %(host)s AND expires_ts < now()
+        UNION ALL
+        SELECT scope, memory_id FROM memory_t
+        WHERE host_id = %(host)s AND retired_ts < now() - make_interval(secs => %(history)s)
+        LIMIT %(limit)s
+    ), locked AS (
+        SELECT m.scope, m.memory_id FROM over JOIN memory_t AS m ON m.host_id = %(host)s
+            AND m.scope = over.scope AND m.memory_id = over.memory_id
+        FOR UPDATE OF m SKIP LOCKED
+    ), gone AS (
+        DELETE FROM memory_t AS m USING locked
+        WHERE m.host_id = %(host)s AND m.scope = locked.scope AND m.memory_id = locked.memory_id
+        RETURNING m.scope, m.owner, m.retired_ts, octet_length(m.content) AS size
+    ), counted AS (
+        UPDATE memory_owner_t AS had SET rows = had.rows - live.count, bytes = had.bytes - live.size
+        FROM (SELECT scope, owner, count(*), sum(size) AS size FROM gone
+            WHERE retired_ts IS NULL GROUP BY scope, owner) AS live
+        WHERE (had.host_id, had.scope, had.owner) = (%(host)s, live.scope, live.owner)
+    )
+    SELECT FROM gone
+"""
+_EMPTY = b"""
+    DELETE FROM memory_owner_t AS had
+    WHERE had.host_id = %(host)s AND had.scope = 'session'
+        AND had.written_ts < now() - make_interval(secs => %(ttl)s)
+        AND NOT EXISTS (SELECT FROM memory_t AS m WHERE m.host_id = %(host)s
+            AND m.scope = 'session' AND m.owner = had.owner)
+"""

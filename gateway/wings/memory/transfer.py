@@ -1,0 +1,112 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Export of all that is held of a person, and import of it. Both can be repeated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from psycopg.types.json import Jsonb
+
+from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
+from gateway.wings.memory.store import MemoryStore, Target
+from registry.database.postgres import Pool, borrowed
+
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+class ImportCounts(Struct, frozen=True):
+    """What an import did: stored, there already (or their place is taken), of sessions that are
+    over, and refused because the person was erased after they were made."""
+
+    stored: int
+    present: int
+    skipped: int
+    erased: int
+
+
+class Transfer:
+    def __init__(self, pool: Pool, store: MemoryStore) -> None:
+        self._pool = pool
+        self._store = store
+
+    async def export(self, tenant: str, subject: str, after: str, limit: int) -> list[Memory]:
+        """All rows of a person, history included, in the order of their ids; one more than `limit`
+        if there are more."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
+                " AND m.subject = %(subject)s AND m.memory_id > %(after)s::uuid"
+                " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
+                {"host": tenant, "subject": subject, "after": after or FIRST, "limit": limit + 1},
+            )
+            return [memory_of(row) for row in await found.fetchall()]
+
+    async def import_(self, reader: Reader, memories: Sequence[Memory]) -> ImportCounts:
+        """Store rows as memories of the reader, with their ids and times. Those of sessions are for
+        its present session. Raises ProblemDetails."""
+        stored = erased = present = 0
+        placed = [(scope, [one for one in memories if one.scope == scope])
+                  for scope, _ in reader.places(["session", "user"])]  # fmt: skip
+        for scope, some in placed:
+            if not some:
+                continue
+            target = Target.of(reader, scope)
+            async with borrowed(self._pool) as connection:
+                await self._store.begin(connection, target, some)
+                values = {
+                    **target.values,
+                    "rows": Jsonb([_row(one) for one in some]),
+                    "hashes": [content_hash(one) for one in some],
+                }
+                found = await connection.execute(_IMPORT, values)
+                ((written, late),) = await found.fetchall()
+            stored, erased = stored + written, erased + late
+            present += len(some) - written - late
+        return ImportCounts(stored, present, len(memories) - stored - erased - present, erased)
+
+
+def _row(one: Memory) -> dict[str, Any]:
+    row: dict[str, Any] = to_builtins(one)
+    trusted = one.trust if one.trust != "admin" else "agent"  # who imports is no administrator
+    return row | {"trust": trusted}
+
+
+# An id that another owner has is not told to be taken: the memory gets one made of both.
+_IMPORT = """
+    WITH given AS MATERIALIZED (
+        SELECT new.*, hash.value, tombstone.ts > new.created AS late, CASE WHEN EXISTS (
+            SELECT FROM memory_t AS other WHERE other.host_id = %(host)s
+                AND other.scope = %(scope)s AND other.memory_id = new.id
+                AND other.owner <> %(owner)s
+        ) THEN md5(%(owner)s || new.id)::uuid ELSE new.id END AS own_id
+        FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (id uuid, agent text, audience text[],
+            kind text, slot text, content text, importance real, confidence real, pinned boolean,
+            keep boolean, masked text[], trust text, session text, source jsonb, metadata jsonb,
+            valid_from timestamptz, valid_to timestamptz, created timestamptz,
+            retired timestamptz, retired_by text, superseded_by uuid, expires timestamptz,
+            version bigint, dated text, position bigint, ttl_s real)) WITH ORDINALITY AS new
+        JOIN unnest(%(hashes)s::bytea[]) WITH ORDINALITY AS hash (value, nth)
+            ON hash.nth = new.ordinality
+        LEFT JOIN memory_tombstone_t AS tombstone ON tombstone.host_id = %(host)s
+            AND tombstone.subject_hash = sha256(convert_to(%(key)s, 'UTF8'))
+    ), stored AS (
+        INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind,
+            slot, content, content_hash, importance, confidence, pinned, keep, masked, trust,
+            session, source, metadata, valid_from, valid_to, created_ts, retired_ts, retired_by,
+            superseded_by, expires_ts, aggregate_version, dated, position, ttl_s)
+        SELECT %(host)s::uuid, own_id, %(scope)s, %(owner)s, %(subject)s, agent, audience, kind,
+            slot, content, value, importance, confidence, pinned, keep, masked, trust, session,
+            source, metadata, valid_from, valid_to, least(created, now()), retired, retired_by,
+            superseded_by, expires, version, dated, position, ttl_s
+        FROM given WHERE late IS NOT TRUE AND (expires IS NULL OR expires > now())
+        ON CONFLICT DO NOTHING
+        RETURNING retired_ts, octet_length(content) AS size
+    ), counted AS (
+        UPDATE memory_owner_t SET rows = rows + live.count, bytes = bytes + live.size
+        FROM (SELECT count(*), coalesce(sum(size), 0) AS size FROM stored
+            WHERE retired_ts IS NULL) AS live
+        WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
+    )
+    SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM given WHERE late)
+"""

@@ -1,0 +1,195 @@
+"""Forgetting, erasing, exporting and importing."""
+
+import json
+from dataclasses import replace as replaced
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import to_builtins
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.readers import ERASE, WRITE_ORG, Reader
+from gateway.wings.memory.rows import NewMemory
+from gateway.wings.memory.store import Target
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
+from tests.wings.memory.rig import Rig
+
+pytestmark = pytest.mark.anyio
+
+ONE = {"session": "talk-1"}
+CANARY = "xylophonequartz"
+
+
+async def holding(rig: Rig, text: str) -> list[str]:
+    """Tables of which a row holds the text."""
+    tables = await rig.rows(
+        "SELECT c.oid::regclass::text FROM pg_class AS c"
+        " WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm')"
+    )
+    found = []
+    for (table,) in tables:
+        [(count,)] = await rig.rows(
+            f"SELECT count(*) FROM {table} AS row WHERE strpos(row::text, %s) > 0", text
+        )
+        if count:
+            found.append(table)
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"filter": {}},
+        {"ids": []},
+        {"ids": [], "filter": {}},
+        {"filter": {"kind": "x"}, "subject": "ann"},
+    ],
+)
+async def test_m28_a_forget_of_nothing_named_is_refused(rig: Rig, given: dict[str, Any]) -> None:
+    ann = rig.caller("ann")
+    await ann.add("Ann prefers tea")
+    with pytest.raises(ProblemDetails, match="exactly one"):
+        await ann("forget", **given)
+    assert await rig.rows("SELECT count(*) FROM memory_t") == [(1,)]
+
+
+async def test_m28_forget_by_filter_counts_first_and_refuses_a_changed_count(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    for name in ("tea", "milk", "bread"):
+        await ann.add(f"Buy {name}", metadata={"list": "shopping"})
+    await ann.add("Ann prefers tea")
+    wanted = {"filter": {"metadata.list": "shopping"}}
+    assert (await ann("forget", dry_run=True, **wanted)).memories == 3
+    with pytest.raises(ProblemDetails, match="3 memories match, not 2"):
+        await ann("forget", expect=2, **wanted)
+    assert (await ann("forget", expect=3, **wanted)).rows == 3
+    assert await ann.found("buy tea") == ["Ann prefers tea"]
+    assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
+
+
+async def test_m28_forgetting_takes_history_and_copies_of_the_session_along(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann.add(f"Lives in {CANARY}", "session", keep=True, slot="home.city", **ONE)
+    await ann("promote", **ONE)
+    id_ = await ann.add("Lives in Basel", slot="home.city")
+    assert "memory_lasting_t" in await holding(rig, CANARY)
+    assert (await ann("forget", ids=[id_])).scopes == {"session": 1, "user": 2}
+    assert await holding(rig, CANARY) == []
+    assert (await ann("promote", **ONE)).ids == ()
+
+
+async def test_m28_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
+    ann, bob = rig.caller("ann"), rig.caller("bob")
+    await ann.add(f"The secret is {CANARY}", metadata={CANARY: 1})
+    await ann.add("Lives in Bern", slot="home.city")
+    await ann.add("Lives in Basel", slot="home.city")
+    await ann.add(f"The session knows {CANARY}", "session", **ONE)
+    await bob.add("Bob prefers milk")
+    await ann.found("secret")
+    await rig.parts.life.flush()
+    await rig.run(
+        "INSERT INTO command_idempotency_t (host_id, principal_id, service_id, idempotency_key,"
+        " request_hash, state, response, expires_ts) VALUES (%(host)s, 'ann', 'admin memory_get x',"
+        " 'k', sha256('x'), 'done', %(told)s, now() + interval '1 day')",
+        host=HOST,
+        told=CANARY.encode(),
+    )
+    assert (await ann("forget", subject="ann", dry_run=True)).memories == 4
+    erased = await ann("forget", subject="ann", expect=4)
+    assert (erased.scopes, erased.answers) == ({"session": 1, "user": 3}, 1)
+    assert await holding(rig, CANARY) == []
+    assert await holding(rig, "ann") == []
+    assert await bob.found("milk") == ["Bob prefers milk"]
+    for table in ("memory_word_t", "entity_embedding_t", "memory_use_t", "memory_owner_t"):
+        [(count,)] = await rig.rows(f"SELECT count(*) FROM {table} WHERE host_id = %s", HOST)
+        assert count == {"memory_word_t": 3, "memory_use_t": 0}.get(table, 1), table
+
+
+async def test_m28_erasing_another_user_takes_a_scope_and_lists_what_names_it(rig: Rig) -> None:
+    ann, bob = rig.caller("ann@a.example"), rig.caller("bob")
+    await ann.add("Ann prefers tea")
+    with pytest.raises(ProblemDetails, match=ERASE):
+        await bob("forget", subject="ann@a.example")
+    admin = rig.caller("root", scopes=[ERASE, WRITE_ORG])
+    handbook = await admin.add("Ask Ann about tea", "org")
+    named = await rig.rows("UPDATE memory_t SET content = 'Ask ann@a.example' WHERE memory_id = %s"
+                           " RETURNING memory_id::text", handbook)  # fmt: skip
+    erased = await admin("forget", subject="ann@a.example")
+    assert (erased.memories, erased.mentions) == (1, named[0])
+
+
+async def test_m30_nothing_older_than_an_erasure_is_stored_again(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    id_ = await ann.add("Ann prefers tea")
+    [before] = await rig.parts.store.get(Reader(HOST, "ann"), [id_])
+    exported = await ann("export")
+    await ann("forget", subject="ann")
+    imported = await ann("import", items=to_builtins(exported.items))
+    assert (imported.stored, imported.erased) == (0, 1)
+    late = NewMemory(content=before.content, created=before.created)  # a promotion that was slow
+    with pytest.raises(ProblemDetails, match="erased"):
+        await rig.parts.store.add(Target.of(Reader(HOST, "ann"), "user"), [late])
+    session = replaced(before, scope="session", kind="fact")
+    assert (await rig.parts.life.promote(HOST, [session])).ids == ()
+    assert await rig.rows("SELECT count(*) FROM memory_t") == [(0,)]
+    await ann.add("Ann prefers coffee")  # what is new is stored
+    assert await ann.found("tea or coffee") == ["Ann prefers coffee"]
+
+
+async def test_m30_writers_and_erasures_of_one_person_do_not_pass_each_other(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    ids = [await ann.add(f"Fact {number}") for number in range(20)]
+    refused = []
+
+    async def write(number: int) -> None:
+        try:
+            await ann("update", memory=ids[number], version=1, content=f"{CANARY} {number}")
+            await ann.add(f"{CANARY} more {number}")
+        except ProblemDetails as problem:
+            refused.append(problem.status)
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(write, number)
+            await ann("forget", subject="ann")
+        await ann("forget", subject="ann")
+    assert set(refused) <= {404, 409}
+    assert await holding(rig, CANARY) == []
+
+
+async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann.add(
+        "Lives in Bern", slot="home.city", metadata={"a": [1, None]}, valid_from="2024-05-08"
+    )
+    await ann.add("Lives in Basel", slot="home.city", pinned=True, audience=["tutor"])
+    await ann.add("Said so", "session", **ONE)
+    first = await ann("export", limit=2)
+    rest = await ann("export", after=first.next)
+    lines = [json.loads(json.dumps(to_builtins(one))) for one in (*first.items, *rest.items)]
+    assert [one["content"] for one in lines] == ["Lives in Bern", "Lives in Basel", "Said so"]
+    await rig.run("DELETE FROM memory_t")
+    await rig.run("DELETE FROM memory_owner_t")
+    counts = [await ann("import", items=lines, **ONE) for _ in range(2)]
+    assert [(one.stored, one.present) for one in counts] == [(3, 0), (0, 3)]
+    again = await ann("export")
+    assert [to_builtins(one) for one in again.items] == lines
+    assert await rig.rows("SELECT sum(rows) FROM memory_owner_t") == [(2,)]
+    assert await rig.caller("ann", agent="tutor").found("lives") == ["Lives in Basel"]
+
+
+async def test_m29_an_import_is_for_its_caller_alone(rig: Rig) -> None:
+    ann, bob = rig.caller("ann"), rig.caller("bob")
+    await ann.add("Ann prefers tea", trust="user")
+    [theirs] = to_builtins((await ann("export")).items)
+    mine = theirs | {"owner": "carl", "subject": "carl", "trust": "admin"}
+    counts = [await bob("import", items=[mine]) for _ in range(2)]
+    assert [(one.stored, one.present) for one in counts] == [(1, 0), (0, 1)]
+    [kept] = (await bob("export")).items
+    assert (kept.owner, kept.subject, kept.trust) == ("bob", "bob", "agent")
+    assert kept.id != theirs["id"]
+    assert to_builtins((await ann("export")).items) == (theirs,)
