@@ -1,0 +1,1 @@
+"""Invocations that outlive the request, the process and the node."""

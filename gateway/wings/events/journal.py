@@ -1,0 +1,852 @@
+"""The journal: invocations from the moment they are accepted until long after they have ended.
+
+Knows no tools and no callers. States change in single statements, whose conditions and the
+triggers of the tables decide between processes; the clock is the database's.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, LiteralString
+
+import msgspec
+from msgspec import Raw
+from psycopg import AsyncConnection, sql
+from psycopg.errors import UniqueViolation
+from psycopg.rows import class_row
+
+from registry.database.postgres import Pool, borrowed
+from schemas.errors import ToolgateError
+
+Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
+Reason = Literal["error", "rejected", "expired", "cancelled", "attempts"]
+
+PRIORITIES = 10  # 0 to 9, the highest first
+OUTCOME_UNKNOWN = b'{"message":"The outcome of the call is unknown, and it is not repeatable"}'
+LEASE_OVER = b'{"message":"The lease ended without a sign of life of the worker"}'
+EXPIRED = b'{"message":"The deadline has passed"}'
+CANCELLED = b'{"message":"Cancelled"}'
+
+
+class Conflict(ToolgateError):
+    """The correlation id or idempotency key belongs to another request."""
+
+
+class Late(ToolgateError):
+    """The delivery is not the current one of its invocation: its fence is old, or it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An invocation to be accepted. `arguments` and `principal` are JSON."""
+
+    host_id: str
+    skill_name: str
+    arguments: bytes
+    principal_id: str
+    principal: bytes
+    repeatable: bool
+    max_attempts: int
+    invocation_id: str = ""
+    correlation_id: str = ""  # "": the invocation's id
+    queue: str = ""
+    topic: str = "agent-commands"
+    reply_to: str | None = None
+    task_id: str | None = None
+    traceparent: str | None = None
+    hops: int = 0
+    order_key: str | None = None
+    on_failure: Literal["skip", "block"] = "skip"
+    idempotency_key: str | None = None
+    priority: int = 5
+    due_ts: datetime | None = None
+    delay_s: float = 0.0
+    deadline_s: float | None = None
+    status: Literal["PENDING"] = "PENDING"
+
+    @property
+    def request_hash(self) -> bytes:
+        """Equal for equal requests; times and ids that the gateway gives do not count."""
+        asked = [
+            self.skill_name,
+            msgspec.json.decode(self.arguments),
+            self.principal_id,
+            self.reply_to,
+            self.order_key,
+            self.topic,
+        ]
+        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    invocation_id: str
+    correlation_id: str
+    created: bool  # False: the same one was accepted before
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A claimed invocation. What its worker reports counts with this `fence` alone."""
+
+    host_id: str
+    invocation_id: str
+    fence: int
+    attempt: int
+    max_attempts: int
+    skill_name: str
+    correlation_id: str
+    arguments: str
+    principal: str
+    repeatable: bool
+    hops: int
+    traceparent: str | None
+    order_key: str | None
+    idempotency_key: str
+    approval_id: str | None
+    priority: int
+    deadline_s: float | None  # left until the deadline
+    waited_s: float  # since it was due
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """An invocation as its caller sees it."""
+
+    host_id: str
+    invocation_id: str
+    seq: int
+    topic: str
+    skill_name: str
+    correlation_id: str
+    reply_to: str | None
+    principal_id: str
+    task_id: str | None
+    hops: int
+    order_key: str | None
+    priority: int
+    status: Status
+    reason: Reason | None
+    attempt: int
+    max_attempts: int
+    redriven: int
+    cancelling: bool
+    approval_id: str | None
+    worker: str | None
+    fence: int
+    due: datetime
+    deadline: datetime | None
+    created: datetime
+    changed: datetime
+    finished: datetime | None
+    arguments: str | None = None  # JSON, as what follows; lists leave them out
+    result: str | None = None
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("ACKED", "FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    attempt: int
+    worker: str | None
+    error: str | None
+    ended: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The report of a worker on a delivery."""
+
+    host_id: str
+    invocation_id: str
+    fence: int
+    result: bytes | None = None  # of the tool; also of one that failed
+    error: bytes | None = None  # None: it succeeded
+    reason: Reason = "error"
+    retry_s: float | None = None  # None: the failure is final
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep has changed."""
+
+    waiting: int  # leases that were over, and wait again
+    failed: int
+    expired: int
+    outbox: int
+
+    def __bool__(self) -> bool:
+        return any((self.waiting, self.failed, self.expired, self.outbox))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Statistics of the journal of a tenant."""
+
+    pending: int
+    delayed: int  # of these, not due yet
+    dispatched: int
+    acked: int
+    failed: int
+    unsent: int  # completions
+    oldest_s: float  # age of the oldest invocation that is due
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which invocations a list has."""
+
+    status: str | None = None
+    skill: str | None = None
+    principal: str | None = None  # the caller's own
+    reason: str | None = None
+    tasks: bool = False  # MCP tasks alone
+
+
+_COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, skill_name,
+    correlation_id, reply_to, principal_id, task_id, hops, order_key, priority, status, reason,
+    attempt, max_attempts, redriven, cancelling, approval_id::text, worker, fence, due_ts AS due,
+    deadline_ts AS deadline, created_ts AS created, changed_ts AS changed,
+    finished_ts AS finished"""
+_WHOLE = f"{_COLUMNS}, arguments::text, result::text, error::text"
+_DELIVERY: LiteralString = """i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
+    i.max_attempts, i.skill_name, i.correlation_id, i.arguments::text, i.principal::text,
+    i.repeatable, i.hops, i.traceparent, i.order_key,
+    coalesce(i.idempotency_key, i.invocation_id::text) AS idempotency_key, i.approval_id::text,
+    i.priority, extract(epoch FROM i.deadline_ts - now())::float8 AS deadline_s,
+    extract(epoch FROM now() - i.due_ts)::float8 AS waited_s"""
+_DRAFTED: LiteralString = """host_id uuid, invocation_id uuid, topic text, queue text,
+    skill_name text, correlation_id text, reply_to text, request_hash text, arguments json,
+    principal_id text, principal json, task_id text, traceparent text, hops smallint,
+    order_key text, on_failure text, idempotency_key text, repeatable boolean, priority smallint,
+    max_attempts integer, due_ts timestamptz, delay_s float8, deadline_s float8"""
+_ACCEPT: LiteralString = f"""
+INSERT INTO invocation_t (host_id, invocation_id, topic, queue, skill_name, correlation_id,
+    reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
+    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, due_ts, deadline_ts)
+SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_to,
+    decode(request_hash, 'hex'), arguments, principal_id, principal, task_id, traceparent, hops,
+    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts,
+    coalesce(due_ts, now() + make_interval(secs => delay_s)),
+    now() + make_interval(secs => deadline_s)
+FROM json_to_recordset(%s::json) AS r({_DRAFTED})
+ON CONFLICT DO NOTHING RETURNING invocation_id::text
+"""  # noqa: S608 - of constants; values are bound
+# Through all priorities, the highest first, so that each is a range of the index whatever waits
+# in others. Of a key only the first that is open, and none while one is DISPATCHED.
+_CLAIM: LiteralString = f"""
+WITH picked AS MATERIALIZED (
+    SELECT c.invocation_id
+    FROM generate_series({PRIORITIES - 1}, 0, -1) AS p(priority),
+        unnest(%(queues)s::text[]) AS q(queue),
+        LATERAL (
+            SELECT i.invocation_id FROM invocation_t i
+            WHERE i.host_id = %(host)s AND i.queue = q.queue AND i.priority = p.priority
+                AND i.status = 'PENDING' AND i.due_ts <= now()
+                AND (i.deadline_ts IS NULL OR i.deadline_ts > now())
+                AND (i.order_key IS NULL OR NOT EXISTS (
+                    SELECT FROM invocation_t e
+                    WHERE e.host_id = i.host_id AND e.topic = i.topic
+                        AND e.order_key = i.order_key AND e.invocation_id <> i.invocation_id
+                        AND (e.status = 'DISPATCHED' OR (e.seq < i.seq AND (e.status = 'PENDING'
+                            OR (e.status = 'FAILED' AND e.on_failure = 'block'))))))
+                AND (%(ids)s::uuid[] IS NULL OR i.invocation_id = ANY (%(ids)s::uuid[]))
+            ORDER BY i.due_ts, i.seq LIMIT %(limit)s FOR UPDATE OF i SKIP LOCKED) c
+    LIMIT %(limit)s)
+UPDATE invocation_t i SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
+    worker = %(worker)s, changed_ts = now(),
+    lease_ts = now() + make_interval(secs => %(lease)s)
+FROM picked WHERE i.host_id = %(host)s AND i.invocation_id = picked.invocation_id
+RETURNING {_DELIVERY}
+"""  # noqa: S608 - of constants; values are bound
+_TENANTS: LiteralString = """
+WITH RECURSIVE t AS (
+    (SELECT host_id FROM invocation_t WHERE status = 'PENDING' AND queue = %(queue)s
+      ORDER BY host_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT i.host_id FROM invocation_t i WHERE i.status = 'PENDING'
+             AND i.queue = %(queue)s AND i.host_id > t.host_id ORDER BY i.host_id LIMIT 1)
+    FROM t WHERE t.host_id IS NOT NULL)
+SELECT host_id::text FROM t WHERE host_id IS NOT NULL
+"""
+_ENDED: LiteralString = "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
+reason text, retry_s float8"
+# Each completion goes where its caller wants it, in the transaction of the end.
+_OUTBOX: LiteralString = """
+INSERT INTO outbox_t (host_id, invocation_id, kind, target)
+SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
+    substr(reply_to, strpos(reply_to, ':') + 1)
+FROM ended WHERE reply_to IS NOT NULL
+"""
+_END: LiteralString = f"""
+WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED})),
+ended AS (
+    UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
+        reason = CASE WHEN r.error IS NOT NULL THEN r.reason END, result = r.result,
+        error = r.error, lease_ts = NULL, approval_id = NULL, finished_ts = now(),
+        changed_ts = now()
+    FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
+        AND i.status = 'DISPATCHED' AND r.retry_s IS NULL
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
+again AS (
+    UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, worker = NULL,
+        due_ts = now() + make_interval(secs => r.retry_s), changed_ts = now()
+    FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
+        AND i.status = 'DISPATCHED' AND r.retry_s IS NOT NULL
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
+sent AS ({_OUTBOX}),
+attempts AS (
+    INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
+    SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
+    UNION ALL
+    SELECT host_id, invocation_id, fence, attempt, worker, error FROM again)
+SELECT invocation_id::text, fence FROM ended UNION ALL SELECT invocation_id::text, fence FROM again
+"""  # noqa: S608 - of constants; values are bound
+_SWEEP: LiteralString = f"""
+WITH due AS (
+    SELECT host_id, invocation_id, repeatable AND attempt < max_attempts AND NOT cancelling
+            AND (deadline_ts IS NULL OR deadline_ts > now()) AS again,
+        CASE WHEN cancelling THEN 'cancelled'
+            WHEN deadline_ts <= now() THEN 'expired'
+            WHEN NOT repeatable THEN 'error' ELSE 'attempts' END AS reason
+    FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+    ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+again AS (
+    UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, due_ts = now(),
+        changed_ts = now()
+    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND d.again
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker,
+        %(lease_over)s::json AS error),
+ended AS (
+    UPDATE invocation_t i SET status = 'FAILED', reason = d.reason, lease_ts = NULL,
+        error = CASE WHEN d.reason = 'error' THEN %(unknown)s::json
+            ELSE %(lease_over)s::json END,
+        finished_ts = now(), changed_ts = now()
+    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
+sent AS ({_OUTBOX}),
+attempts AS (
+    INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
+    SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
+    UNION ALL SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended)
+SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
+"""  # noqa: S608 - of constants; values are bound
+_EXPIRE: LiteralString = f"""
+WITH late AS (
+    SELECT host_id, invocation_id FROM invocation_t
+    WHERE status = 'PENDING' AND deadline_ts <= now()
+    ORDER BY deadline_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+ended AS (
+    UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
+        finished_ts = now(), changed_ts = now()
+    FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
+    RETURNING i.host_id, i.invocation_id, i.reply_to),
+sent AS ({_OUTBOX})
+SELECT count(*) FROM ended
+"""  # noqa: S608 - of constants; values are bound
+_UNSENT: LiteralString = """
+UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL WHERE (host_id, outbox_id) IN (
+    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+    ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+"""
+_CANCEL: LiteralString = f"""
+WITH asked AS (
+    SELECT host_id, invocation_id, status FROM invocation_t
+    WHERE host_id = %(host)s AND invocation_id = ANY (%(ids)s::uuid[])
+        AND status IN ('PENDING', 'DISPATCHED') FOR UPDATE),
+ended AS (
+    UPDATE invocation_t i SET status = 'FAILED', reason = 'cancelled', error = %(error)s::json,
+        finished_ts = now(), changed_ts = now()
+    FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
+        AND a.status = 'PENDING'
+    RETURNING i.host_id, i.invocation_id, i.reply_to),
+running AS (
+    UPDATE invocation_t i SET cancelling = true, changed_ts = now()
+    FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
+        AND a.status = 'DISPATCHED'
+    RETURNING i.invocation_id),
+sent AS ({_OUTBOX})
+SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM running)
+"""  # noqa: S608 - of constants; values are bound
+_KEPT: LiteralString = """host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
+    reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
+    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, created_ts, fence"""
+_REDRIVE: LiteralString = f"""
+WITH chosen AS (
+    SELECT invocation_id FROM invocation_v
+    WHERE host_id = %(host)s AND status = 'FAILED' AND arguments::text <> 'null'
+        AND (%(ids)s::uuid[] IS NULL OR invocation_id = ANY (%(ids)s::uuid[]))
+        AND (%(skill)s::text IS NULL OR skill_name = %(skill)s)
+        AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+    ORDER BY seq LIMIT %(limit)s),
+hot AS (DELETE FROM invocation_t WHERE host_id = %(host)s AND status = 'FAILED'
+    AND invocation_id IN (SELECT invocation_id FROM chosen) RETURNING *),
+cold AS (DELETE FROM invocation_done_t WHERE host_id = %(host)s AND status = 'FAILED'
+    AND invocation_id IN (SELECT invocation_id FROM chosen) RETURNING *)
+INSERT INTO invocation_t ({_KEPT}, redriven)
+SELECT {_KEPT}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
+RETURNING invocation_id::text
+"""  # noqa: S608 - of constants; values are bound
+_MOVE: LiteralString = """
+WITH moved AS (
+    DELETE FROM invocation_t WHERE (host_id, invocation_id) IN (
+        SELECT host_id, invocation_id FROM invocation_t
+        WHERE finished_ts < now() - make_interval(secs => %(after)s)
+            AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
+        ORDER BY finished_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    RETURNING *)
+INSERT INTO invocation_done_t SELECT * FROM moved
+"""
+BATCH = 1000  # rows that a statement of the upkeep changes
+
+
+class Journal:
+    """All methods raise psycopg.OperationalError and PoolTimeout."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def accept(self, drafts: Sequence[Draft]) -> list[Accepted | Conflict]:
+        """Store invocations in one transaction. What was accepted before is found again, if it is
+        the same request."""
+        made = [_identified(one) for one in drafts]
+        async with borrowed(self._pool) as connection:
+            stored = await _stored(connection, made)
+            return [
+                Accepted(one.invocation_id, one.correlation_id, created=True)
+                if one.invocation_id in stored
+                else await _earlier(connection, one)
+                for one in made
+            ]
+
+    async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
+        return await self._one(host_id, sql.SQL("invocation_id = %s"), invocation_id)
+
+    async def correlated(self, host_id: str, correlation_id: str) -> Invocation | None:
+        return await self._one(host_id, sql.SQL("correlation_id = %s"), correlation_id)
+
+    async def _one(self, host_id: str, condition: sql.SQL, value: str) -> Invocation | None:
+        """From the open rows first: most that are asked for are there."""
+        for table in ("invocation_t", "invocation_v"):
+            query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {}").format(
+                sql.SQL(_WHOLE), sql.Identifier(table), condition
+            )
+            async with borrowed(self._pool) as connection:
+                cursor = connection.cursor(row_factory=class_row(Invocation))
+                await cursor.execute(query, [host_id, value])
+                if (row := await cursor.fetchone()) is not None:
+                    return row
+        return None
+
+    async def page(
+        self, host_id: str, wanted: Filter, *, before: int | None, limit: int
+    ) -> list[Invocation]:
+        """Invocations, the newest first, older than `before`."""
+        query = sql.SQL(
+            "SELECT {} FROM invocation_v WHERE host_id = %(host)s"
+            " AND (%(before)s::bigint IS NULL OR seq < %(before)s)"
+            " AND (%(status)s::text IS NULL OR status = %(status)s)"
+            " AND (%(skill)s::text IS NULL OR skill_name = %(skill)s)"
+            " AND (%(reason)s::text IS NULL OR reason = %(reason)s)"
+            " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
+            " AND (NOT %(tasks)s OR task_id IS NOT NULL)"
+            " ORDER BY seq DESC LIMIT %(limit)s"
+        ).format(sql.SQL(_COLUMNS))
+        values = {
+            "host": host_id,
+            "before": before,
+            "limit": limit,
+            "status": wanted.status,
+            "skill": wanted.skill,
+            "reason": wanted.reason,
+            "principal": wanted.principal,
+            "tasks": wanted.tasks,
+        }
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Invocation))
+            await cursor.execute(query, values)
+            return await cursor.fetchall()
+
+    async def attempts(self, host_id: str, invocation_id: str) -> list[Attempt]:
+        """The attempts that failed, in order."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Attempt))
+            await cursor.execute(
+                "SELECT attempt, worker, error::text, ended_ts AS ended FROM invocation_attempt_t"
+                " WHERE host_id = %s AND invocation_id = %s ORDER BY fence",
+                [host_id, invocation_id],
+            )
+            return await cursor.fetchall()
+
+    async def tenants(self, queue: str = "") -> list[str]:
+        """Tenants with PENDING invocations."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TENANTS, {"queue": queue})
+            return [host async for (host,) in found]
+
+    async def claim(
+        self,
+        host_id: str,
+        worker: str,
+        *,
+        limit: int,
+        lease_s: float,
+        queues: Sequence[str] = ("",),
+        ids: Sequence[str] | None = None,
+    ) -> list[Delivery]:
+        """Take at most `limit` invocations that are due, of `ids` only if those are given."""
+        values = {
+            "host": host_id,
+            "worker": worker,
+            "limit": limit,
+            "lease": lease_s,
+            "queues": list(queues),
+            "ids": None if ids is None else list(ids),
+        }
+        try:
+            async with borrowed(self._pool) as connection:
+                cursor = connection.cursor(row_factory=class_row(Delivery))
+                await cursor.execute(_CLAIM, values)
+                taken = await cursor.fetchall()
+        except UniqueViolation:  # somebody took another one of the same order key
+            return []
+        return sorted(taken, key=lambda one: (-one.priority, -one.waited_s))
+
+    async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
+        """Store reports in one transaction: ids and fences of those that count."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_END, [_rows(map(_end_row, ends))])
+            return {(id_, fence) async for id_, fence in found}
+
+    async def extend(
+        self, deliveries: Iterable[tuple[str, str, int]], lease_s: float
+    ) -> dict[tuple[str, int], bool]:
+        """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
+        Those that are missing are no longer the worker's."""
+        rows = [
+            {"host_id": host, "invocation_id": id_, "fence": fence}
+            for host, id_, fence in deliveries
+        ]
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"
+                " FROM json_to_recordset(%s::json) AS"
+                " r(host_id uuid, invocation_id uuid, fence bigint)"
+                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
+                " AND i.fence = r.fence AND i.status = 'DISPATCHED'"
+                " RETURNING i.invocation_id::text, i.fence, i.cancelling",
+                [lease_s, _rows(rows)],
+            )
+            return {(id_, fence): cancelling async for id_, fence, cancelling in found}
+
+    async def release(
+        self,
+        deliveries: Iterable[tuple[str, str, int]],
+        *,
+        delay_s: float = 0.0,
+        approval: str | None = None,
+    ) -> int:
+        """Give deliveries, of (tenant, id, fence), back: the attempt does not count. `approval`:
+        what they wait for."""
+        rows = [
+            {"host_id": host, "invocation_id": id_, "fence": fence}
+            for host, id_, fence in deliveries
+        ]
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
+                " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
+                " due_ts = now() + make_interval(secs => %s)"
+                " FROM json_to_recordset(%s::json) AS"
+                " r(host_id uuid, invocation_id uuid, fence bigint)"
+                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
+                " AND i.fence = r.fence AND i.status = 'DISPATCHED'",
+                [approval, delay_s, _rows(rows)],
+            )
+            return done.rowcount
+
+    async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
+        """Cancel: (ended at once, asked to end)."""
+        values = {"host": host_id, "ids": list(ids), "error": CANCELLED.decode()}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_CANCEL, values)
+            [(ended, running)] = await found.fetchall()
+        return ended, running
+
+    async def redrive(
+        self,
+        host_id: str,
+        ids: Sequence[str] | None,
+        *,
+        skill: str | None = None,
+        reason: str | None = None,
+        limit: int = BATCH,
+    ) -> list[str]:
+        """Make FAILED invocations PENDING again, with all their attempts; their ids."""
+        values = {
+            "host": host_id,
+            "ids": None if ids is None else list(ids),
+            "skill": skill,
+            "reason": reason,
+            "limit": limit,
+        }
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_REDRIVE, values)
+            return [id_ async for (id_,) in found]
+
+    async def sweep(self) -> Swept:
+        """End leases and deadlines that are over, of all tenants."""
+        values = {
+            "limit": BATCH,
+            "lease_over": LEASE_OVER.decode(),
+            "unknown": OUTCOME_UNKNOWN.decode(),
+            "expired": EXPIRED.decode(),
+        }
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_SWEEP, values)
+            [(waiting, failed)] = await found.fetchall()
+            found = await connection.execute(_EXPIRE, values)
+            [(expired,)] = await found.fetchall()
+            unsent = await connection.execute(_UNSENT, values)
+        return Swept(waiting, failed, expired, unsent.rowcount)
+
+    async def move(self, after_s: float) -> int:
+        """Move invocations that ended `after_s` ago to those that have ended; how many."""
+        async with borrowed(self._pool) as connection:
+            moved = await connection.execute(_MOVE, {"limit": BATCH, "after": after_s})
+            return moved.rowcount
+
+    async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
+        """Those of these invocations, of (tenant, id), that have ended."""
+        rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT i.invocation_id::text FROM json_to_recordset(%s::json) AS"
+                " r(host_id uuid, invocation_id uuid), invocation_v i"
+                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
+                " AND i.finished_ts IS NOT NULL",
+                [_rows(rows)],
+            )
+            return {id_ async for (id_,) in found}
+
+    async def open_rows(self, host_id: str, limit: int) -> int:
+        """Open invocations of a tenant, counted up to `limit`."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT count(*) FROM (SELECT FROM invocation_t WHERE host_id = %s"
+                " AND status IN ('PENDING', 'DISPATCHED') LIMIT %s) AS open",
+                [host_id, limit],
+            )
+            [(count,)] = await found.fetchall()
+        return int(count)
+
+    async def counts(self, host_id: str) -> Counts:
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Counts))
+            await cursor.execute(
+                """
+                SELECT count(*) FILTER (WHERE status = 'PENDING') AS pending,
+                    count(*) FILTER (WHERE status = 'PENDING' AND due_ts > now()) AS delayed,
+                    count(*) FILTER (WHERE status = 'DISPATCHED') AS dispatched,
+                    count(*) FILTER (WHERE status = 'ACKED') AS acked,
+                    count(*) FILTER (WHERE status = 'FAILED') AS failed,
+                    (SELECT count(*) FROM outbox_t WHERE host_id = %(host)s
+                        AND status IN ('PENDING', 'DISPATCHED')) AS unsent,
+                    coalesce(extract(epoch FROM now() - min(due_ts) FILTER (
+                        WHERE status = 'PENDING' AND due_ts <= now())), 0)::float8 AS oldest_s
+                FROM invocation_v WHERE host_id = %(host)s
+                """,
+                {"host": host_id},
+            )
+            [counts] = await cursor.fetchall()
+        return counts
+
+    async def erase(self, host_id: str, principal_id: str) -> int:
+        """Blank arguments, results and errors of a caller; state and times stay. Open invocations
+        are cancelled first."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
+                " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')",
+                [host_id, principal_id],
+            )
+            open_ = [id_ async for (id_,) in found]
+        await self.cancel(host_id, open_)
+        blanked = 0
+        async with borrowed(self._pool) as connection:
+            for table in ("invocation_t", "invocation_done_t"):
+                done = await connection.execute(
+                    sql.SQL(
+                        "UPDATE {} SET arguments = 'null', result = NULL, error = NULL,"
+                        """ principal = '{{"id": "", "tenant": ""}}'"""
+                        " WHERE host_id = %s AND principal_id = %s AND finished_ts IS NOT NULL"
+                    ).format(sql.Identifier(table)),
+                    [host_id, principal_id],
+                )
+                blanked += done.rowcount
+            await connection.execute(
+                "UPDATE invocation_attempt_t a SET error = NULL FROM invocation_v i"
+                " WHERE a.host_id = %(host)s AND i.host_id = %(host)s"
+                " AND a.invocation_id = i.invocation_id AND i.principal_id = %(principal)s",
+                {"host": host_id, "principal": principal_id},
+            )
+        return blanked
+
+    async def retain(self, keep_s: float) -> int:
+        """Drop months that are over `keep_s` ago, and delete what else is older; the rows
+        deleted. Makes the months to come."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "SELECT invocation_make_month(current_date),"
+                " invocation_make_month((current_date + interval '1 month')::date)"
+            )
+            old = await connection.execute(
+                """
+                SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = 'invocation_done_t'::regclass
+                    AND c.relname ~ '^invocation_done_[0-9]{6}_t$'
+                    AND to_date(substr(c.relname, 17, 6), 'YYYYMM') + interval '1 month'
+                        < now() - make_interval(secs => %s)
+                """,
+                [keep_s],
+            )
+            for (month,) in await old.fetchall():
+                await connection.execute("SELECT invocation_drop_month(%s)", [month])
+            deleted = 0
+            for table, column in _AGED:
+                done = await connection.execute(
+                    sql.SQL("DELETE FROM {} WHERE {} < now() - make_interval(secs => %s)").format(
+                        sql.Identifier(table), sql.Identifier(column)
+                    ),
+                    [keep_s],
+                )
+                deleted += done.rowcount
+        return deleted
+
+
+_AGED = (
+    ("invocation_done_t", "finished_ts"),
+    ("invocation_attempt_t", "ended_ts"),
+    ("outbox_t", "finished_ts"),
+)
+
+
+def _identified(draft: Draft) -> Draft:
+    """The draft with its ids."""
+    id_ = draft.invocation_id or str(uuid.uuid4())
+    return replace(draft, invocation_id=id_, correlation_id=draft.correlation_id or id_)
+
+
+async def _stored(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
+    found = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
+    stored = {id_ async for (id_,) in found}
+    # One that has ended is elsewhere, and may have been moved there since the statement began.
+    given = [
+        one
+        for one in drafts
+        if one.invocation_id in stored
+        and (one.correlation_id != one.invocation_id or one.idempotency_key is not None)
+    ]
+    for one in given:
+        if await _ended_before(connection, one) is not None:
+            await connection.execute(
+                "UPDATE invocation_t SET status = 'FAILED', reason = 'rejected',"
+                " finished_ts = now() WHERE host_id = %s AND invocation_id = %s",
+                [one.host_id, one.invocation_id],
+            )
+            await connection.execute(
+                "DELETE FROM invocation_t WHERE host_id = %s AND invocation_id = %s",
+                [one.host_id, one.invocation_id],
+            )
+            stored.discard(one.invocation_id)
+    return stored
+
+
+async def _earlier(connection: AsyncConnection, draft: Draft) -> Accepted | Conflict:
+    """The invocation that has the ids of the draft already."""
+    found = await connection.execute(
+        "SELECT invocation_id::text, correlation_id, request_hash FROM invocation_t"
+        " WHERE host_id = %(host)s AND (correlation_id = %(correlation)s"
+        " OR (principal_id = %(principal)s AND skill_name = %(skill)s"
+        " AND idempotency_key = %(key)s))"
+        " ORDER BY (correlation_id = %(correlation)s) DESC",
+        _same(draft),
+    )
+    row = await found.fetchone() or await _ended_before(connection, draft)
+    if row is None:  # moved between the statements
+        row = await _ended_before(connection, draft)
+    if row is None or row[2] != draft.request_hash:
+        key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
+        return Conflict(f"the {key} belongs to another invocation")
+    return Accepted(row[0], row[1], created=False)
+
+
+async def _ended_before(connection: AsyncConnection, draft: Draft) -> Any:
+    found = await connection.execute(
+        "SELECT invocation_id::text, correlation_id, request_hash FROM invocation_done_t"
+        " WHERE host_id = %(host)s AND correlation_id = %(correlation)s"
+        " UNION ALL SELECT invocation_id::text, correlation_id, request_hash"
+        " FROM invocation_done_t WHERE host_id = %(host)s AND principal_id = %(principal)s"
+        " AND skill_name = %(skill)s AND idempotency_key = %(key)s LIMIT 1",
+        _same(draft),
+    )
+    return await found.fetchone()
+
+
+def _same(draft: Draft) -> Mapping[str, Any]:
+    return {
+        "host": draft.host_id,
+        "correlation": draft.correlation_id,
+        "principal": draft.principal_id,
+        "skill": draft.skill_name,
+        "key": draft.idempotency_key,
+    }
+
+
+def _draft_row(draft: Draft) -> dict[str, Any]:
+    return {
+        "host_id": draft.host_id,
+        "invocation_id": draft.invocation_id,
+        "topic": draft.topic,
+        "queue": draft.queue,
+        "skill_name": draft.skill_name,
+        "correlation_id": draft.correlation_id,
+        "reply_to": draft.reply_to,
+        "request_hash": draft.request_hash.hex(),
+        "arguments": Raw(draft.arguments),
+        "principal_id": draft.principal_id,
+        "principal": Raw(draft.principal),
+        "task_id": draft.task_id,
+        "traceparent": draft.traceparent,
+        "hops": draft.hops,
+        "order_key": draft.order_key,
+        "on_failure": draft.on_failure,
+        "idempotency_key": draft.idempotency_key,
+        "repeatable": draft.repeatable,
+        "priority": draft.priority,
+        "max_attempts": draft.max_attempts,
+        "due_ts": draft.due_ts,
+        "delay_s": draft.delay_s,
+        "deadline_s": draft.deadline_s,
+    }
+
+
+def _end_row(end: End) -> dict[str, Any]:
+    return {
+        "host_id": end.host_id,
+        "invocation_id": end.invocation_id,
+        "fence": end.fence,
+        "result": None if end.result is None else Raw(end.result),
+        "error": None if end.error is None else Raw(end.error),
+        "reason": end.reason,
+        "retry_s": end.retry_s,
+    }
+
+
+def _rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    return msgspec.json.encode(list(rows)).decode()

@@ -1,0 +1,48 @@
+"""Drafts and claims for tests of the journal."""
+
+from typing import Any
+
+from gateway.wings.events.journal import Accepted, Conflict, Delivery, Draft, End, Journal
+from tests.fixtures_database import HOST
+
+OTHER = "00000000-0000-0000-0000-000000000002"
+
+
+def draft(number: int = 0, **changes: Any) -> Draft:
+    values: dict[str, Any] = {
+        "host_id": HOST,
+        "skill_name": "report",
+        "arguments": b'{"number":%d}' % number,
+        "principal_id": "ada",
+        "principal": b'{"id":"ada"}',
+        "repeatable": True,
+        "max_attempts": 3,
+    }
+    return Draft(**{**values, **changes})
+
+
+async def accepted(journal: Journal, **changes: Any) -> str:
+    [one] = await journal.accept([draft(**changes)])
+    assert isinstance(one, Accepted)
+    return one.invocation_id
+
+
+async def refused(journal: Journal, **changes: Any) -> str:
+    [one] = await journal.accept([draft(**changes)])
+    assert isinstance(one, Conflict)
+    return str(one)
+
+
+async def claimed(
+    journal: Journal, limit: int = 1, lease_s: float = 60, host: str = HOST, **changes: Any
+) -> list[Delivery]:
+    return await journal.claim(host, "w", limit=limit, lease_s=lease_s, **changes)
+
+
+def end(delivery: Delivery, **changes: Any) -> End:
+    values: dict[str, Any] = {"result": b'"done"', **changes}
+    return End(delivery.host_id, delivery.invocation_id, delivery.fence, **values)
+
+
+def handle(delivery: Delivery) -> tuple[str, str, int]:
+    return delivery.host_id, delivery.invocation_id, delivery.fence

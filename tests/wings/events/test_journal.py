@@ -1,0 +1,279 @@
+"""The journal: states, fences, order, turns of tenants, and what the database refuses."""
+
+import anyio
+import psycopg
+import pytest
+
+from config.settings import DatabaseSettings
+from gateway.wings.events.journal import Filter, Journal
+from registry.database.postgres import borrowed
+from tests.fixtures_database import HOST
+from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused
+
+pytestmark = pytest.mark.anyio
+
+
+async def status_of(journal: Journal, id_: str, host: str = HOST) -> tuple[str, str | None, int]:
+    row = await journal.get(host, id_)
+    assert row is not None
+    return row.status, row.reason, row.attempt
+
+
+async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
+    id_ = await accepted(journal)
+    [one] = await claimed(journal)
+    assert (one.invocation_id, one.fence, one.attempt) == (id_, 1, 1)
+    assert await claimed(journal) == []
+    assert await journal.end([end(one)]) == {(id_, 1)}
+    assert await journal.end([end(one)]) == set()
+    row = await journal.get(HOST, id_)
+    assert row is not None
+    assert (row.status, row.result, row.correlation_id) == ("ACKED", '"done"', id_)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
+    first = await accepted(journal, correlation_id="order-7", number=1)
+    if ended:
+        [one] = await claimed(journal)
+        await journal.end([end(one)])
+        assert await journal.move(-1) == 1
+    [again] = await journal.accept([draft(1, correlation_id="order-7")])
+    assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
+    assert "correlationId" in await refused(journal, correlation_id="order-7", number=2)
+    assert await accepted(journal, correlation_id="order-7", number=2, host_id=OTHER) != first
+    found = await journal.correlated(HOST, "order-7")
+    assert found is not None
+    assert found.invocation_id == first
+
+
+async def test_equal_ids_in_one_batch_are_one_invocation(journal: Journal) -> None:
+    one, two, three = await journal.accept(
+        [draft(1, correlation_id="x"), draft(1, correlation_id="x"), draft(2, correlation_id="x")]
+    )
+    assert one.invocation_id == two.invocation_id  # type: ignore[union-attr]
+    assert "correlationId" in str(three)
+
+
+async def test_an_idempotency_key_names_one_request_of_a_caller(journal: Journal) -> None:
+    first = await accepted(journal, idempotency_key="k")
+    [again] = await journal.accept([draft(idempotency_key="k")])
+    assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
+    assert "Idempotency-Key" in await refused(journal, idempotency_key="k", number=1)
+    assert await accepted(journal, idempotency_key="k", principal_id="bob") != first
+
+
+async def test_keys_are_taken_in_order_and_one_at_a_time(journal: Journal) -> None:
+    ids = [
+        await accepted(journal, number=n, order_key=key)
+        for n, key in enumerate([None, "a", "a", "b", "a", None])
+    ]
+    taken = await claimed(journal, 10)
+    assert [one.invocation_id for one in taken] == [ids[n] for n in (0, 1, 3, 5)]
+    assert await claimed(journal, 10) == []
+    await journal.end([end(taken[1], error=b"{}")])
+    [second] = await claimed(journal, 10)
+    assert second.invocation_id == ids[2]
+    await journal.end([end(second, error=b"{}", retry_s=0)])
+    [second] = await claimed(journal, 10)
+    assert (second.invocation_id, second.attempt) == (ids[2], 2)
+
+
+async def test_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) -> None:
+    first = await accepted(journal, order_key="a", on_failure="block")
+    second = await accepted(journal, order_key="a")
+    [one] = await claimed(journal)
+    await journal.end([end(one, error=b"{}")])
+    assert await journal.move(-1) == 0
+    assert await claimed(journal, 10) == []
+    assert await journal.redrive(HOST, [first]) == [first]
+    [one] = await claimed(journal, 10)
+    assert one.invocation_id == first
+    await journal.end([end(one)])
+    assert [two.invocation_id for two in await claimed(journal, 10)] == [second]
+
+
+async def test_priorities_go_first_and_delayed_ones_wait(journal: Journal) -> None:
+    low = await accepted(journal, priority=1)
+    high = await accepted(journal, priority=9)
+    later = await accepted(journal, priority=9, delay_s=3600)
+    assert [one.invocation_id for one in await claimed(journal, 10)] == [high, low]
+    assert (await status_of(journal, later))[0] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "attempts", "expected"),
+    [
+        (True, 3, ("PENDING", None, 1)),
+        (True, 1, ("FAILED", "attempts", 1)),
+        (False, 3, ("FAILED", "error", 1)),
+    ],
+)
+async def test_a_lease_that_is_over(
+    journal: Journal, repeatable: bool, attempts: int, expected: tuple[str, str | None, int]
+) -> None:
+    id_ = await accepted(journal, repeatable=repeatable, max_attempts=attempts)
+    [one] = await claimed(journal, lease_s=-1)
+    assert await journal.sweep()
+    assert await status_of(journal, id_) == expected
+    assert await journal.end([end(one)]) == set()
+    assert len(await journal.attempts(HOST, id_)) == 1
+    assert not await journal.sweep()
+
+
+async def test_deadlines(journal: Journal) -> None:
+    waiting = await accepted(journal, deadline_s=-1)
+    assert await claimed(journal) == []
+    assert (await journal.sweep()).expired == 1
+    assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
+
+
+async def test_cancelling(journal: Journal) -> None:
+    running, waiting = await accepted(journal), await accepted(journal, number=1)
+    [one] = await claimed(journal)
+    assert await journal.cancel(HOST, [running, waiting]) == (1, 1)
+    assert await status_of(journal, waiting) == ("FAILED", "cancelled", 0)
+    assert await journal.extend([handle(one)], 60) == {(running, 1): True}
+    assert await journal.end([end(one)]) == {(running, 1)}  # an ack that comes first wins
+    assert await journal.cancel(HOST, [running]) == (0, 0)
+    assert (await status_of(journal, running))[0] == "ACKED"
+
+
+async def test_a_release_does_not_count(journal: Journal) -> None:
+    id_ = await accepted(journal)
+    [one] = await claimed(journal)
+    assert await journal.release([handle(one)], delay_s=60, approval=OTHER) == 1
+    row = await journal.get(HOST, id_)
+    assert row is not None
+    assert (row.status, row.attempt, row.approval_id) == ("PENDING", 0, OTHER)
+    assert await claimed(journal) == []
+
+
+async def test_failed_ones_are_redriven_with_what_was_kept(journal: Journal) -> None:
+    id_ = await accepted(journal, reply_to="topic:agent-events")
+    for _ in range(2):
+        [one] = await claimed(journal)
+        retry = 0 if one.attempt == 1 else None
+        await journal.end([end(one, error=b'{"message":"no"}', retry_s=retry)])
+    assert await journal.move(-1) == 1
+    assert await journal.redrive(HOST, None, skill="else") == []
+    assert await journal.redrive(HOST, None, reason="error") == [id_]
+    assert await status_of(journal, id_) == ("PENDING", None, 0)
+    assert [one.error for one in await journal.attempts(HOST, id_)] == ['{"message":"no"}'] * 2
+    [one] = await claimed(journal)
+    assert (one.attempt, one.fence) == (1, 3)
+    assert (await journal.counts(HOST)).unsent == 1
+
+
+async def test_lists_are_the_newest_first_and_of_one_tenant(journal: Journal) -> None:
+    ids = [await accepted(journal, number=n) for n in range(3)]
+    await accepted(journal, host_id=OTHER)
+    await journal.end([end(one) for one in await claimed(journal)])
+    await journal.move(-1)
+    page = await journal.page(HOST, Filter(), before=None, limit=2)
+    rest = await journal.page(HOST, Filter(), before=page[-1].seq, limit=2)
+    assert [one.invocation_id for one in [*page, *rest]] == ids[::-1]
+    acked = await journal.page(HOST, Filter(status="ACKED"), before=None, limit=9)
+    assert [one.invocation_id for one in acked] == [ids[0]]
+    assert await journal.page(HOST, Filter(principal="eve"), before=None, limit=9) == []
+    assert sorted(await journal.tenants()) == [HOST, OTHER]
+
+
+async def test_concurrent_claims_share_nothing(journal: Journal) -> None:
+    await journal.accept([draft(n, order_key=str(n % 7)) for n in range(70)])
+    seen: list[str] = []
+
+    async def work() -> None:
+        while taken := await claimed(journal, 5):
+            seen.extend(one.invocation_id for one in taken)
+            await journal.end([end(one) for one in taken])
+
+    with anyio.fail_after(60):
+        while len(seen) < 70:
+            async with anyio.create_task_group() as group:
+                for _ in range(6):
+                    group.start_soon(work)
+    assert len(set(seen)) == 70
+
+
+async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
+    mine, done = await accepted(journal), await accepted(journal, number=1)
+    other = await accepted(journal, principal_id="bob")
+    await journal.end([end(one, error=b'{"m":1}') for one in await claimed(journal)])
+    await journal.move(-1)
+    assert await journal.erase(HOST, "ada") == 2
+    for id_ in (mine, done):
+        row = await journal.get(HOST, id_)
+        assert row is not None
+        assert (row.status, row.arguments, row.result, row.error) == ("FAILED", "null", None, None)
+    assert [one.error for one in await journal.attempts(HOST, mine)] == [None]
+    kept = await journal.get(HOST, other)
+    assert kept is not None
+    assert kept.arguments == '{"number":0}'
+    assert await journal.redrive(HOST, None) == []
+
+
+async def test_retention_drops_what_is_old(journal: Journal) -> None:
+    id_ = await accepted(journal)
+    await journal.end([end(one, error=b"{}") for one in await claimed(journal)])
+    await journal.move(-1)
+    await journal.retain(3600)
+    assert await journal.get(HOST, id_) is not None
+    assert await journal.retain(-1) == 2  # with its attempt
+    assert await journal.get(HOST, id_) is None
+
+
+SET = "UPDATE invocation_t SET "
+ILLEGAL = {
+    "acked unseen": (0, SET + "status = 'ACKED', finished_ts = now()"),
+    "failed unseen": (0, SET + "status = 'FAILED', reason = 'error', finished_ts = now()"),
+    "dispatched without fence": (0, SET + "status = 'DISPATCHED', lease_ts = now(), attempt = 1"),
+    "fence back": (1, SET + "fence = 0"),
+    "attempt made up": (0, SET + "attempt = 7"),
+    "acked without result time": (1, SET + "status = 'ACKED', lease_ts = NULL"),
+    "acked with a lease": (1, SET + "status = 'ACKED', finished_ts = now()"),
+    "acked with a reason": (
+        1,
+        SET + "status = 'ACKED', reason = 'error', lease_ts = NULL, finished_ts = now()",
+    ),
+    "back from acked": (2, SET + "status = 'PENDING', finished_ts = NULL"),
+    "failed after acked": (2, SET + "status = 'FAILED', reason = 'error'"),
+    "other result": (2, SET + "result = '1'"),
+    "deleted while pending": (0, "DELETE FROM invocation_t"),
+    "deleted while dispatched": (1, "DELETE FROM invocation_t"),
+    "other id": (0, SET + "correlation_id = 'x'"),
+    "unknown state": (0, SET + "status = 'LOST'"),
+    "done again": (3, "UPDATE invocation_done_t SET status = 'FAILED', reason = 'error'"),
+    "open among done": (
+        0,
+        "INSERT INTO invocation_done_t SELECT * FROM invocation_t",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ILLEGAL)
+async def test_the_database_refuses(
+    journal: Journal, events_database: DatabaseSettings, case: str
+) -> None:
+    steps, statement = ILLEGAL[case]
+    await accepted(journal)
+    taken = await claimed(journal) if steps else []
+    if steps > 1:
+        await journal.end([end(one) for one in taken])
+    if steps > 2:
+        await journal.move(-1)
+    async with await psycopg.AsyncConnection.connect(events_database.url) as connection:
+        with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.NotNullViolation)):
+            await connection.execute(statement.encode())
+
+
+async def test_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
+    for number in range(2):
+        await accepted(journal, number=number, order_key="a")
+    async with borrowed(journal._pool) as connection:
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await connection.execute(
+                "UPDATE invocation_t SET status = 'DISPATCHED', fence = 1, attempt = 1,"
+                " lease_ts = now()"
+            )
+        await connection.rollback()
