@@ -33,7 +33,7 @@ from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.remote_documents import RemoteDocuments
-from gateway.wings.table import enabled, wing_kinds, with_jobs
+from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -249,6 +249,7 @@ class Gateway:
                 search=self.search.run,
                 secrets=lambda: self.secrets.entries,
                 jobs=self.jobs,
+                sessions=self.shared.sessions,
             )
         )
 
@@ -399,6 +400,7 @@ class Gateway:
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         offering = [] if self.wings is None else [self.wings.middleware]
         relay: Relay = self.federation.relay
+        answering = [] if self.wings is None else [self.wings.answering]
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
@@ -407,7 +409,7 @@ class Gateway:
             federation=self.federation,
             relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
-            middleware=[*self._middleware, *offering, *self.access.middleware],
+            middleware=[*self._middleware, *offering, *self.access.middleware, *answering],
             answering=self._answering(),
             find=self.search.run,
             pool=self._handle.pool,
@@ -421,6 +423,13 @@ def shaper_of(settings: Settings) -> ToolShaper:
     return ToolShaper(settings.budgets, Profiles(settings.profiles), shown, most)
 
 
+def _own_tasks(settings: Settings) -> Mapping[str, Any]:
+    """The capability of tasks that run in the gateway. Who cannot be told from others has no list
+    of own ones."""
+    lists: dict[str, Any] = {} if settings.auth.mode == "none" else {"list": {}}
+    return {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
+
+
 def _catalogs(settings: Settings, events: Events) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
@@ -429,5 +438,6 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,
+        own_tasks=_own_tasks(settings) if with_tasks(settings) else None,
         events=events,
     )

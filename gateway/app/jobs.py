@@ -20,7 +20,8 @@ from config.settings import Settings
 from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import job_operations, operations_as_jobs
 from gateway.audit.writer import AuditWriter, is_recorded
-from gateway.context import KEY_MARK, Principal
+from gateway.context import Principal
+from gateway.operations.callers import current_caller
 from gateway.operations.calls import arguments_of
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
@@ -39,8 +40,6 @@ from gateway.operations.serving import OperationServer, Repeats
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.table import with_jobs
-from registry.access.keys import ApiKeys
-from registry.access.revocations import revoked
 from registry.database.postgres import Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
@@ -98,25 +97,6 @@ async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterato
             group.cancel_scope.cancel()
     finally:
         await writer.close()
-
-
-async def current_caller(pool: Pool, caller: Principal) -> Principal:
-    """The caller of a job with what its credential still permits. Raises ProblemDetails if that was
-    revoked; one that has only expired meanwhile is good. Without a mark there was none."""
-    if caller.mark.startswith(KEY_MARK):
-        key = await ApiKeys(pool, caller.tenant).get(caller.mark.removeprefix(KEY_MARK))
-        if key is None or key.revoked is not None:
-            raise withdrawn()
-        scopes, roles = caller.scopes.intersection(key.scopes), caller.roles.intersection(key.roles)
-        return replaced(caller, scopes=scopes, roles=roles)
-    if caller.mark and (await revoked(pool)).has(caller.tenant, caller.id, caller.claims):
-        raise withdrawn()
-    return caller
-
-
-def withdrawn() -> ProblemDetails:
-    text = "The credential of its caller was revoked before the job started."
-    return ProblemDetails(403, "revoked", text)
 
 
 def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer:

@@ -24,21 +24,23 @@ from config.settings import Settings
 from gateway.abc import Handler, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.context import Context, Identify, Identity, new_request_id
+from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
-from gateway.methods.calls import CallPlans
-from gateway.methods.results import SERVER
+from gateway.methods.calls import CallPlans, problem_text, problems_of
+from gateway.methods.results import SERVER, call_result
 from gateway.models.models import ConfiguredModels, StoredKeys
 from gateway.operations.http import again_later, check_known, send_response
 from gateway.operations.operation import Operation, Pages, ProblemDetails, unavailable
 from gateway.operations.requests import headers_of, too_large
 from gateway.operations.serving import Repeats, problem_response
+from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.protocol.shapes import tool_result
 from gateway.state.idempotency import IdempotencyKeys
+from gateway.state.sessions import Sessions
 from gateway.upstreams.wing import WingUpstream
-from gateway.wings.abc import CallTool, Offer, Task, Wing, WingParts
+from gateway.wings.abc import Answer, CallTool, CheckCall, Notify, Offer, Task, Wing, WingParts
 from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
 from gateway.wings.life import WingLife
@@ -60,6 +62,7 @@ from schemas.binding import WingBinding
 from schemas.errors import (
     Denied,
     Fault,
+    InvalidParams,
     MethodNotFound,
     ToolgateError,
     TooManyRequests,
@@ -96,6 +99,7 @@ class WingGround:
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     secrets: StoredKeys
     jobs: "Jobs | None"  # None: all operations answer at once
+    sessions: Sessions
 
 
 class Wings:
@@ -142,6 +146,13 @@ class Wings:
     def relay(self, relay: Relay) -> Relay:
         """The relay of requests to other servers, and to the wings for what they offer."""
         return WingRelay(relay, self._ground.offers)
+
+    def answering(self, handle: Handler, route: Route) -> Handler:
+        """Lets open wings answer requests of MCP, next to the handlers of the gateway."""
+        for one in self._served:
+            if route.revision.mcp and route.method in one.methods:
+                handle = one.answering(handle, route.method)
+        return handle
 
     def reconfigure(self) -> None:
         """Use the current middleware and guards for requests that come over HTTP."""
@@ -218,6 +229,8 @@ class ServedWing(WingLife):
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
         self._imported = imported(self.name, (), Offer())
         self._apps: Mapping[str, ASGIApp] = {}
+        self._answers: Mapping[str, Answer] = {}
+        self.methods = wing.methods
         settings = ground.settings
         keys = IdempotencyKeys(ground.handle.pool, settings.admin.idempotency_ttl_s)
         self._verifies = settings.auth.verify_scope
@@ -262,6 +275,15 @@ class ServedWing(WingLife):
             identify=identify,
         )
 
+    def answering(self, handle: Handler, method: str) -> Handler:
+        async def answered(context: Context, request: Request) -> Any:
+            answer = self._answers.get(method)
+            if answer is None:
+                return await handle(context, request)
+            return await answer(context, request, handle)
+
+        return answered
+
     async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
         """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
         may succeed later. `loads`: load the catalog also if another gateway has stored them."""
@@ -302,12 +324,15 @@ class ServedWing(WingLife):
             tenant=ground.settings.tenant.host_id,
             database=database,
             call=calling(ground.outcome),
+            check=checking(ground.catalogs, ground.access.policy_view),
             catalogs=ground.catalogs,
             events=ground.events,
             embedder=ground.embedder,
             search=ground.search,
             models=self._models,
             identify=ground.access.identify,
+            notify=telling(ground.sessions),
+            result=call_result,
         )
 
     @asynccontextmanager
@@ -315,6 +340,7 @@ class ServedWing(WingLife):
         offer = replace(offer, operations=self._operations(offer))
         self._imported = imported(self.name, drafts(self._wing, offer), offer)
         self._apps = offer.apps
+        self._answers = offer.answers
         with ExitStack() as stack:
             stack.callback(self._withdraw)
             server = self._api.serve(offer.operations)
@@ -334,6 +360,7 @@ class ServedWing(WingLife):
         self._ground.offers.pop(self.name, None)
         self._api.withdraw()
         self._apps = {}
+        self._answers = {}
 
     def _operations(self, offer: Offer) -> Sequence[Operation]:
         """The operations, and those on their jobs; or all of them without jobs."""
@@ -441,20 +468,29 @@ def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingPa
     async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
         raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
 
+    def check(_context: Context, name: str, _arguments: Mapping[str, Any]) -> Tool:
+        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
     async def identify(_scope: Any) -> Identity:
         raise Unavailable("`toolgate worker` serves no requests")
+
+    async def notify(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
+        return False
 
     return WingParts(
         settings=section(settings, wing.name),
         tenant=settings.tenant.host_id,
         database=common.database,
         call=call,
+        check=check,
         catalogs=Catalogs(),
         events=Events(),
         embedder=common.embedders.get,
         search=common.search.run,
         models=common.models,
         identify=identify,
+        notify=notify,
+        result=call_result,
     )
 
 
@@ -556,6 +592,38 @@ class _Mounted:
             raise again_later(body.refusal)
         if body.refusal is not None:
             raise too_large(self._limit_bytes, self._setting)
+
+
+def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
+    def check(context: Context, name: str, arguments: Mapping[str, Any]) -> Tool:
+        tenant = context.principal.tenant
+        endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
+        catalog = policy_view.view(context, endpoint, whole)
+        tool = catalog.find(name)
+        if tool is None:
+            raise InvalidParams(f"Unknown tool: {name[:100]}")
+        if problems := problems_of(catalog.checker(tool), dict(arguments)):
+            raise InvalidParams(f"Invalid arguments for {tool.name}: {problem_text(problems)}")
+        if policy_view.decide(context, tool, arguments).effect == "deny":
+            raise InvalidParams(f"Unknown tool: {name[:100]}")
+        return tool
+
+    return check
+
+
+def telling(sessions: Sessions) -> Notify:
+    async def tell(
+        principal: Principal, toolset: str | None, session_id: str, message: bytes
+    ) -> bool:
+        if sessions.needs_load(session_id):
+            await sessions.load(session_id)
+        session = sessions.find(session_id, principal, toolset)
+        if session is None:
+            return False
+        await sessions.notify(session, message)
+        return True
+
+    return tell
 
 
 def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> CallTool:

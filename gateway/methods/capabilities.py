@@ -95,7 +95,9 @@ def _of_eras(facts: ServerFacts) -> Iterator[Json]:
 
 
 def _tasks(catalog: Catalog) -> Json | None:
-    """The tasks capability of 2025-11-25; None where no server has it."""
+    """The tasks capability of 2025-11-25; None where neither the gateway nor a server has it."""
+    if catalog.own_tasks is not None:
+        return dict(catalog.own_tasks)
     having = [facts for facts in catalog.servers.values() if relays_tasks(facts)]
     if not having:
         return None
@@ -118,7 +120,9 @@ def _lists_skills(catalog: Catalog) -> bool:
 
 
 def _tasks_extension(catalog: Catalog) -> Any:
-    """A server's settings of the tasks extension; None where no server has it."""
+    """The settings of the tasks extension; None where neither the gateway nor a server has it."""
+    if catalog.own_tasks is not None:
+        return {}
     for facts in catalog.servers.values():
         extensions = facts.stateless_capabilities.get("extensions")
         if isinstance(extensions, dict) and TASKS_EXTENSION in extensions:

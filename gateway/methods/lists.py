@@ -195,7 +195,7 @@ class Lists:
         def cost(tool: Tool) -> int:
             shown = self.shaper.shown(tool, chosen, 0, DESCRIBES)
             listed = shown.left_out is None
-            return tokens(encode_tool(shown.tool, V2026_07_28, False)) if listed else 0
+            return tokens(encode_tool(shown.tool, V2026_07_28)) if listed else 0
 
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 

@@ -45,7 +45,7 @@ METHODS = frozenset(
     {"initialize", "ping", "server/discover", "tools/list", "tools/call", "rpc.discover",
      "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
      "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete",
-     "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update",
+     "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list",
      "subscriptions/listen", "skills/list", "skills/get", "resources/directory/read",
      "notifications/initialized", "notifications/cancelled"}
 )  # fmt: skip

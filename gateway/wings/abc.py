@@ -14,6 +14,7 @@ from typing import Any, Literal
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
+from gateway.abc import Handler
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.models.abc import ChatModels
@@ -24,12 +25,24 @@ from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder
 from registry.embedding.kinds import SearchKind
 from registry.search.query import SearchQuery, SearchResult
+from schemas.jsonrpc import Request
 from schemas.mcp.revisions import V2025_11_25
-from schemas.tool import ToolResult
+from schemas.tool import Tool, ToolResult
 
 CallTool = Callable[[Context, str, Mapping[str, Any]], Awaitable[ToolResult]]
 """Calls a tool by its name with what the caller of the context may do: policy, limits, guardrails
 and audit hold as for a client. Raises Fault."""
+
+CheckCall = Callable[[Context, str, Mapping[str, Any]], Tool]
+"""Judges a call that is to be made later: the tool, if the caller may call it with these arguments.
+Raises InvalidParams; a tool that is hidden or denied is unknown."""
+
+Answer = Callable[[Context, Request, Handler], Awaitable[Any]]
+"""Answers a request of MCP, or lets the handler of the gateway do it."""
+
+Notify = Callable[[Principal, str | None, str, bytes], Awaitable[bool]]
+"""Sends a message to an open session of a principal, by toolset and id; False: there is none.
+Raises Unavailable."""
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
@@ -42,12 +55,15 @@ class WingParts:
     tenant: str  # of the gateway; callers may be of others
     database: Database  # reachable, with the tables of the wing
     call: CallTool
+    check: CheckCall
     catalogs: Catalogs  # of all tenants: to be read only
     events: Events
     embedder: Callable[[str], Embedder | None]  # of queries, by purpose; None: not available
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     models: ChatModels  # of the settings; nothing is connected before the first request
     identify: Identify  # the caller of an HTTP request, for `apps`
+    notify: Notify
+    result: Callable[[ToolResult, Context], Any]  # of tools/call, as its caller's revision has it
 
     @property
     def pool(self) -> Pool:
@@ -98,6 +114,7 @@ class Offer:
     collectors: Sequence[Collector] = ()  # of metrics
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
     pages: Sequence[ConsolePage] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)  # by method: `methods` of the wing
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,7 @@ class Wing:
     """By path, one of `mounts`: the member of the wing's section of the settings that limits its
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
 
+    methods: tuple[str, ...] = ()  # of MCP, that it answers itself where it wants to
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations
 

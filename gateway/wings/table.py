@@ -20,6 +20,7 @@ class WingRow:
     target: str  # module:attribute, of a Wing
     summary: str  # of its commands
     jobs: bool = False  # whether operations run as jobs: then the tables of jobs are needed
+    tasks: bool = False  # whether it runs calls of any tool as tasks of MCP
 
 
 WINGS: Mapping[str, WingRow] = {
@@ -42,6 +43,11 @@ def enabled(settings: "Settings") -> list[str]:
 def with_jobs(settings: "Settings") -> list[str]:
     """The names of the enabled wings whose operations run as jobs."""
     return [name for name in enabled(settings) if WINGS[name].jobs]
+
+
+def with_tasks(settings: "Settings") -> bool:
+    """Whether an enabled wing runs calls of any tool as tasks of MCP."""
+    return any(WINGS[name].tasks for name in enabled(settings))
 
 
 def load_wing(name: str) -> "Wing":

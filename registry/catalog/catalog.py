@@ -6,7 +6,7 @@ the current one of each tenant.
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from config.settings import Toolset
 from registry.catalog.lists import CatalogLists, Page
@@ -49,12 +49,15 @@ class Catalog:
         searchable: bool = True,
         checkers: dict[str, Checker] | None = None,
         view_of: "Catalog | None" = None,
+        own_tasks: Mapping[str, Any] | None = None,
     ) -> None:
         """A snapshot. `shaper` rewrites tools for lists; without it they are listed as they are.
         `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
         tools for finding others are part of it. `checkers` are compiled schemas by the name of a
         tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
-        URIs of resources resolve as they do there, or not at all."""
+        URIs of resources resolve as they do there, or not at all. `own_tasks`: the capability of
+        MCP that calls run as tasks of the gateway; None: they do not."""
+        self.own_tasks: Final = own_tasks
         self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Final = {source.name: source for source in sources}
         self.servers: Final = {
@@ -74,6 +77,7 @@ class Catalog:
             shaper=self.shaper,
             lookup=self._lookup,
             searchable=searchable,
+            own_tasks=own_tasks is not None,
         )
         self.prompts: Final = self.lists.of_kind("prompt")
         self.resources: Final = self.lists.of_kind("resource")
@@ -179,6 +183,7 @@ class Catalog:
             searchable=self._searchable,
             checkers=self._checkers,
             view_of=self if is_view else None,
+            own_tasks=self.own_tasks,
         )
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 from anyio import CapacityLimiter, create_task_group, to_thread
 
@@ -42,11 +42,13 @@ class Catalogs:
         lists_skills: bool = True,
         own: str = "",
         shows_scripts: bool = True,
+        own_tasks: Mapping[str, Any] | None = None,
         events: CatalogEvents | None = None,
     ) -> None:
         """Catalogs of all tenants. `lists_skills`: skills are prompts and resources, too. `own` is
         the gateway's tenant; "": all are its own. `shows_scripts`: tools that are scripts are
-        visible to callers."""
+        visible to callers. `own_tasks`: the capability of tasks that the gateway itself has."""
+        self._own_tasks = own_tasks
         self._toolsets = toolsets
         self._lists_skills = lists_skills
         self._own = own
@@ -123,6 +125,7 @@ class Catalogs:
                 shaper=self.shaper,
                 skills=skills if self._lists_skills else skills.unlisted(),
                 checkers=before.checkers_for(tools) if before else None,
+                own_tasks=self._own_tasks,
             )
             made = before.lists.made if before else ()
             profiles = [self.shaper.profiles.default, *(one.chosen for one in made)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as default
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -41,6 +41,12 @@ LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
 ITEM_LISTS_LIMIT = 64  # per catalog, by kind and by agent
 
 
+TaskSupport = Literal["none", "relayed", "own"]
+"""Where calls of a tool run as tasks of 2025-11-25: nowhere, at its server, in the gateway."""
+TaskSupportOf = Callable[[Tool], TaskSupport]
+_OPTIONAL = {"taskSupport": "optional"}
+
+
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A tool as a member of `tools/list`; members that a revision does not know stay UNSET."""
 
@@ -50,6 +56,7 @@ class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     title: str | UnsetType = UNSET
     output_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType = UNSET
+    execution: dict[str, str] | UnsetType = UNSET
     meta: dict[str, str] | UnsetType = field(default=UNSET, name="_meta")
 
 
@@ -119,7 +126,7 @@ class Listing:
         return self._encoded[revision.name]
 
 
-def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> bytes:
+def encode_tool(tool: Tool, revision: Revision, tasks: TaskSupport = "none") -> bytes:
     """Encode `tool` as a member of `tools` in a `revision`."""
     listed = _Listed(
         name=tool.name,
@@ -131,10 +138,11 @@ def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> b
         if revision.annotations and tool.annotations != _NO_HINTS
         else UNSET,
         meta=_meta(tool) if revision.titles else UNSET,
+        execution=_OPTIONAL if tasks == "own" and revision.tasks else UNSET,
     )
     if tool.definition is None:
         return msgspec.json.encode(listed)
-    return msgspec.json.encode(_merged(listed, tool.definition, revision, relays_tasks))
+    return msgspec.json.encode(_merged(listed, tool.definition, revision, tasks == "relayed"))
 
 
 def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
@@ -190,9 +198,6 @@ def _merged(
     return {**gateway_members, **server_members}
 
 
-RelaysTasks = Callable[[Tool], bool]
-
-
 class ToolList:
     """The tools of one profile, encoded lazily; `ToolShaper` caches what takes long."""
 
@@ -202,13 +207,13 @@ class ToolList:
         shaper: ToolShaper,
         *,
         chosen: SelectedProfile,
-        relays_tasks: RelaysTasks,
+        task_support: TaskSupportOf,
     ) -> None:
         """`tools` are ordered by name."""
         self.chosen = chosen
         self._tools = tools
         self._shaper = shaper
-        self._relays_tasks = relays_tasks
+        self._task_support = task_support
         self.names = shown_names([tool.name for tool in tools], chosen)
         self.level, shown, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
@@ -279,7 +284,7 @@ class ToolList:
     def _entry(self, tool: Tool, revision: Revision) -> bytes:
         name = self.names.get(tool.name)
         listed = tool if name is None else replace(tool, name=name)
-        return encode_tool(listed, revision, self._relays_tasks(tool))
+        return encode_tool(listed, revision, self._task_support(tool))
 
     def _report(self) -> None:
         """Log what deviates from the settings."""
@@ -312,7 +317,7 @@ class ShortList:
         shaper: ToolShaper,
         *,
         chosen: SelectedProfile,
-        relays_tasks: RelaysTasks,
+        task_support: TaskSupportOf,
     ) -> None:
         """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
@@ -320,7 +325,7 @@ class ShortList:
         listed = [one.tool for one in each if one.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)
         self._called = called
-        self._relays_tasks = relays_tasks
+        self._task_support = task_support
         self._listing = Listing([tool.name for tool in self._listed], self._encoded)
 
     def page(self, revision: Revision, after: str | None, limit: int) -> Page:
@@ -331,7 +336,7 @@ class ShortList:
             encode_tool(
                 replace(tool, name=self._called.get(tool.name, tool.name)),
                 revision,
-                self._relays_tasks(tool),
+                self._task_support(tool),
             )
             for tool in self._listed
         ]
@@ -350,9 +355,11 @@ class CatalogLists:
         shaper: ToolShaper,
         lookup: Lookup,
         searchable: bool,
+        own_tasks: bool = False,
     ) -> None:
         """`tools` and `items` are ordered by name. `searchable`: the gateway's own tools for
-        finding others are listed, too."""
+        finding others are listed, too. `own_tasks`: the gateway runs calls as tasks."""
+        self._own_tasks = own_tasks
         self._tools = tools
         self._items = items
         self._servers = servers
@@ -390,7 +397,7 @@ class CatalogLists:
         made = self._tool_lists.get(chosen.name)
         if made is None:
             made = ToolList(
-                self._tools, self._shaper, chosen=chosen, relays_tasks=self._relays_tasks
+                self._tools, self._shaper, chosen=chosen, task_support=self._task_support
             )
             self._tool_lists.put(chosen.name, made)
         return made
@@ -410,7 +417,7 @@ class CatalogLists:
                 {tool.name: self._lookup.called(tool, chosen) for tool in more},
                 self._shaper,
                 chosen=chosen,
-                relays_tasks=self._relays_tasks,
+                task_support=self._task_support,
             )
             self._short_lists.put(key, made)
         return made
@@ -473,15 +480,17 @@ class CatalogLists:
             listing = self._item_lists.put(key, _listing(both))
         return listing
 
-    def _relays_tasks(self, tool: Tool) -> bool:
-        return tool.definition is not None and relays_tasks(self._servers.get(tool.source))
+    def _task_support(self, tool: Tool) -> TaskSupport:
+        if tool.definition is not None and relays_tasks(self._servers.get(tool.source)):
+            return "relayed"
+        return "own" if self._own_tasks and not tool.binding.facts.own else "none"
 
     def _facts(self, tool: Tool) -> bytes:
         action = tool.binding.action
         service = action.service if action is not None else ""
         # policy rules may read them
         facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
-        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
+        return f"{tool.name} {tool.digest} {self._task_support(tool)} {facts}".encode()
 
 
 def _listing(items: Sequence[SnapshotItem]) -> Listing:

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.app.jobs import current_caller
 from gateway.context import KEY_MARK, Principal
+from gateway.operations.callers import current_caller
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
 from gateway.operations.jobs import AsJob, JobAct
