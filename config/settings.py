@@ -56,12 +56,14 @@ from config.types import (
     ServerName,
     ServerOption,
     Share,
+    SkillKey,
     SocketPath,
     SourceName,
     SystemUser,
     TextLength,
     ToolsetName,
     ToolTokens,
+    TopicName,
     Workers,
 )
 from config.wings import MemorySettings
@@ -335,6 +337,38 @@ class JobsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_days: Count
 
 
+class EventSkill(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `events.skills`: a skill that workers claim."""
+
+    description: str = ""
+    attempts: Count | None = None  # None: events.attempts
+    repeatable: bool = True
+
+
+class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    concurrency: Amount
+    tenant_running: Count
+    tenant_open: Count
+    attempts: Count
+    backoff_s: Seconds
+    backoff_max_s: Seconds
+    lease_s: Seconds
+    sweep_s: Seconds
+    poll_s: Seconds
+    approval_poll_s: Seconds
+    drain_s: Seconds
+    wait_s: Seconds
+    hops: Count
+    payload_bytes: Bytes
+    result_bytes: Bytes
+    keep_s: Seconds
+    topics: tuple[TopicName, ...]
+    skills: Mapping[SkillKey, EventSkill]
+    tasks: tuple[str, ...]
+    task_wait_s: Seconds
+
+
 class SkillsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     listed: bool
     instructions_tokens: ToolTokens
@@ -390,6 +424,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     audit: Audit
     admin: Admin
     jobs: JobsSettings
+    events: EventsSettings
     secrets: SecretsSettings
     upstream: UpstreamSettings
     answers: AnswersSettings

@@ -97,6 +97,20 @@ SourceName = Annotated[
         description='a name of at most 63 characters out of a-z, 0-9, "_" and "-"',
     ),
 ]
+TopicName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}" + END,
+        description='a name of at most 63 characters out of a-z, 0-9, ".", "_" and "-"',
+    ),
+]
+SkillKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}" + END,
+        description='a name of at most 63 characters out of letters, digits, "_", "." and "-"',
+    ),
+]
 # Verbatim: text that may look like a number or a boolean, and is kept as written.
 VERBATIM = {"verbatim": True}
 Workers = Annotated[

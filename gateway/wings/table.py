@@ -25,6 +25,11 @@ class WingRow:
 
 WINGS: Mapping[str, WingRow] = {
     "memory": WingRow("gateway.wings.memory.wing:WING", "Memory of agents.", jobs=True),
+    "events": WingRow(
+        "gateway.wings.events.wing:WING",
+        "Invocations that outlive requests and processes.",
+        tasks=True,
+    ),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

@@ -1,0 +1,192 @@
+"""Accepts invocations: what is judged, limited and counted before a row is stored."""
+
+import fnmatch
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from config.settings import EventsSettings
+from gateway.context import Context
+from gateway.wings.abc import WingParts
+from gateway.wings.events.callers import caller_of
+from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
+from gateway.wings.events.notices import WORK, GroupCommit
+from schemas.errors import InvalidParams, TooManyRequests
+from schemas.jsonrpc import encode
+from schemas.tool import Tool
+
+OWN = "events"  # source of the wing's own tools
+COUNT_S = 1.0  # age of the number of open invocations of a tenant
+BATCH = 100
+Retry = Literal["auto", "always", "never"]
+SESSION, TOPIC, WEBHOOK = "session:", "topic:", "webhook:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """An invocation as it was asked for."""
+
+    skill: str
+    arguments: Mapping[str, Any]
+    correlation_id: str = ""
+    reply_to: str = ""
+    topic: str = ""
+    order_key: str | None = None
+    on_failure: Literal["skip", "block"] = "skip"
+    idempotency_key: str | None = None
+    priority: int = 5
+    delay_s: float = 0.0
+    due: datetime | None = None
+    deadline_s: float | None = None
+    attempts: int | None = None
+    retry: Retry = "auto"
+    caused_by: str | None = None
+    invocation_id: str = ""
+    task_id: str | None = None
+
+
+class CorrelationConflict(InvalidParams):
+    """The id of the request was given to another one (409)."""
+
+
+class Accepting:
+    def __init__(
+        self,
+        parts: WingParts,
+        journal: Journal,
+        settings: EventsSettings,
+        *,
+        say: Callable[[str], None],
+        webhooks: Callable[[str, str], bool] = lambda _tenant, _name: False,
+    ) -> None:
+        """`say` wakes workers; `webhooks` tells whether a tenant has a webhook of this name."""
+        self._parts = parts
+        self._journal = journal
+        self._settings = settings
+        self._say = say
+        self._webhooks = webhooks
+        self._commits = GroupCommit(self._store, most=BATCH)
+        self._open: dict[str, tuple[float, int]] = {}  # by tenant: when counted, and the number
+
+    async def run(self) -> None:
+        """Store what is accepted, until cancelled."""
+        await self._commits.run()
+
+    async def accept(self, context: Context, wanted: Wanted) -> Accepted:
+        """Accept an invocation: it is committed when this returns. Raises Fault."""
+        draft = self._draft(context, wanted)
+        draft = replace(draft, hops=await self._hops(context, wanted))
+        await self._count(draft.host_id)
+        stored = await self._commits.put(draft)
+        if isinstance(stored, Conflict):
+            raise CorrelationConflict(f"Not accepted: {stored}")
+        if stored.created:
+            self._say(WORK + draft.host_id)
+        return stored
+
+    def tool(self, context: Context, name: str) -> Tool | None:
+        catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
+        return catalog.find(name)
+
+    def _draft(self, context: Context, wanted: Wanted) -> Draft:
+        arguments = encode(wanted.arguments)
+        most = self._settings.payload_bytes
+        if len(arguments) > most:
+            text = f"the arguments have {len(arguments)} bytes, expected at most {most}"
+            raise InvalidParams(f"Not accepted: {text} (events.payload_bytes)")
+        name, queue, repeatable, attempts = self._target(context, wanted)
+        return Draft(
+            host_id=context.principal.tenant,
+            skill_name=name,
+            queue=queue,
+            arguments=arguments,
+            principal_id=context.principal.id,
+            principal=caller_of(context),
+            repeatable=repeatable,
+            max_attempts=min(wanted.attempts or attempts, attempts),
+            invocation_id=wanted.invocation_id or str(uuid.uuid4()),
+            correlation_id=wanted.correlation_id,
+            topic=self._topic(wanted.topic),
+            reply_to=self._reply_to(context, wanted.reply_to),
+            task_id=wanted.task_id,
+            order_key=wanted.order_key,
+            on_failure=wanted.on_failure,
+            idempotency_key=wanted.idempotency_key,
+            priority=wanted.priority,
+            due_ts=wanted.due,
+            delay_s=wanted.delay_s,
+            deadline_s=wanted.deadline_s,
+        )
+
+    def _target(self, context: Context, wanted: Wanted) -> tuple[str, str, bool, int]:
+        """Name, queue, whether it is repeatable, and attempts. Raises InvalidParams."""
+        skill = self._settings.skills.get(wanted.skill)
+        if skill is not None:
+            repeatable = wanted.retry == "always" or (wanted.retry == "auto" and skill.repeatable)
+            return wanted.skill, wanted.skill, repeatable, skill.attempts or self._settings.attempts
+        tool = self._parts.check(context, wanted.skill, wanted.arguments)
+        if tool.source == OWN or tool.binding.facts.own:
+            raise InvalidParams(f"Not accepted: {tool.name} is called at once only")
+        hints = tool.annotations
+        harmless = hints.idempotent_hint is True or hints.read_only_hint is True
+        repeatable = wanted.retry == "always" or (wanted.retry == "auto" and harmless)
+        return wanted.skill, "", repeatable, self._settings.attempts
+
+    def _topic(self, topic: str) -> str:
+        topics = self._settings.topics
+        if topic and topic not in topics:
+            raise InvalidParams(f"Not accepted: topic: expected one of {', '.join(topics)}")
+        return topic or (topics[0] if topics else "agent-commands")
+
+    def _reply_to(self, context: Context, reply_to: str) -> str | None:
+        """Where the completion goes, with its kind. Raises InvalidParams."""
+        tenant, session = context.principal.tenant, context.session
+        if not reply_to:
+            return None
+        if reply_to in self._settings.topics:
+            return TOPIC + reply_to
+        if session is not None and reply_to in ("session", SESSION + session.id):
+            return SESSION + session.id
+        name = reply_to.removeprefix(WEBHOOK)
+        if reply_to.startswith(WEBHOOK) and self._webhooks(tenant, name):
+            return reply_to
+        raise InvalidParams(
+            "Not accepted: replyTo: expected a topic of events.topics, `session` for the open one,"
+            " or `webhook:` with the name of one that is registered"
+        )
+
+    async def _hops(self, context: Context, wanted: Wanted) -> int:
+        """How many invocations led to this one. Raises InvalidParams for too many."""
+        tenant = context.principal.tenant
+        cause = wanted.caused_by or context.headers.correlation_id
+        if cause is None or cause == wanted.correlation_id:
+            return 0
+        before = await self._journal.correlated(tenant, cause)
+        hops = 0 if before is None else before.hops + 1
+        if hops > self._settings.hops:
+            text = f"{hops} invocations led to this one, expected at most {self._settings.hops}"
+            raise InvalidParams(f"Not accepted: {text} (events.hops)")
+        return hops
+
+    async def _count(self, host_id: str) -> None:
+        """Check the number of open invocations. Raises TooManyRequests."""
+        most, now = self._settings.tenant_open, time.monotonic()
+        counted, number = self._open.get(host_id, (-COUNT_S, 0))
+        if now - counted >= COUNT_S:
+            self._open[host_id] = (now, number)  # one counts for all
+            number = await self._journal.open_rows(host_id, most)
+            counted = now
+        if number >= most:
+            text = f"Not accepted: {number} invocations are open already (events.tenant_open)"
+            raise TooManyRequests(text, COUNT_S, "events.tenant_open")
+        self._open[host_id] = (counted, number + 1)
+
+    async def _store(self, drafts: Sequence[Draft]) -> Sequence[Accepted | Conflict]:
+        return await self._journal.accept(drafts)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,304 @@
+"""Runs invocations of tools in this process: claims, leases, ends, and upkeep of the journal."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+import msgspec
+from anyio import CancelScope
+
+from config.settings import EventsSettings
+from gateway.wings.events.execution import Execution, Pause, failed
+from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.notices import AWAY, CANCEL, ENDED, WORK, GroupCommit
+from registry.database.postgres import RESYNC, Notice
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.events")
+
+MOVE_S = 30.0  # from the end of an invocation until it moves to those that have ended
+RETAIN_S = 3600.0  # interval of deleting old ones
+Why = Literal["", "lost", "cancelled", "drained"]
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A delivery that runs in this process."""
+
+    delivery: Delivery
+    scope: CancelScope = field(default_factory=CancelScope)
+    why: Why = ""  # it was cancelled
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.delivery.host_id, self.delivery.invocation_id, self.delivery.fence
+
+    def stop(self, why: Why) -> None:
+        self.why = self.why or why
+        self.scope.cancel()
+
+
+class Dispatch:
+    """Runs invocations, at most `settings.concurrency` at a time, until cancelled; tenants with
+    invocations that are due take turns."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        execution: Execution,
+        settings: EventsSettings,
+        *,
+        worker: str,
+        say: Callable[[str], None],
+        ended: Callable[[Sequence[tuple[str, str]]], None],
+    ) -> None:
+        """`worker` is the name of this process in the journal; `say` wakes others; `ended` is
+        called with invocations, of (tenant, id), that have."""
+        self._journal = journal
+        self._execution = execution
+        self._settings = settings
+        self._worker = worker
+        self._say = say
+        self._ended = ended
+        self._ends = GroupCommit(self._store, most=100)
+        self._due: dict[str, None] = {}  # tenants that may have invocations that are due, by turn
+        self._looked = -math.inf
+        self._wake = anyio.Event()
+        self._beat = anyio.Event()
+        self._fed = anyio.Event()
+        self._idle = anyio.Event()
+        self._running: dict[tuple[str, str, int], Running] = {}
+        self.draining = False
+        self.outcomes: Counter[str] = Counter()
+        self.swept: Counter[str] = Counter()
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def hear(self, notice: Notice) -> None:
+        if notice is RESYNC:
+            self._looked = -math.inf
+        elif notice.startswith(WORK):
+            self._due[notice.removeprefix(WORK)] = None
+        elif notice == CANCEL:
+            self._beat.set()
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Claim nothing more."""
+        self.draining = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run invocations; cancelled, those that run have `drain_s` to end, and are then given
+        back."""
+        stopping = anyio.Event()
+        async with anyio.create_task_group() as outside:
+            outside.start_soon(self._work, stopping)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                stopping.set()
+
+    async def _work(self, stopping: anyio.Event) -> None:
+        with CancelScope(shield=True):
+            async with anyio.create_task_group() as ends, anyio.create_task_group() as work:
+                ends.start_soon(self._ends.run)
+                work.start_soon(self._upkeep)
+                work.start_soon(self._heartbeats)
+                work.start_soon(self._feed, work)
+                await stopping.wait()
+                await self._drained()
+                work.cancel_scope.cancel()
+                ends.cancel_scope.cancel()
+
+    async def _drained(self) -> None:
+        self.drain()
+        await self._fed.wait()
+        with anyio.move_on_after(self._settings.drain_s):
+            await self._until_idle()
+        for one in list(self._running.values()):
+            one.stop("drained")
+        await self._until_idle()
+
+    async def _until_idle(self) -> None:
+        if self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _feed(self, work: anyio.abc.TaskGroup) -> None:
+        """Claim what is due, whenever there is room, until drained."""
+        while not self.draining:
+            self._wake = anyio.Event()
+            try:
+                busy = await self._claim(work)
+            except AWAY:
+                busy = False
+                log.warning("journal_away")
+            if not busy:
+                with anyio.move_on_after(self._settings.poll_s):
+                    await self._wake.wait()
+        self._fed.set()
+
+    async def _claim(self, work: anyio.abc.TaskGroup) -> bool:
+        """Claim for the tenants in turn; whether there may be more, and room for it."""
+        await self._look()
+        for host_id in list(self._due):
+            room = self._room(host_id)
+            if not room:
+                continue
+            taken = await self._journal.claim(
+                host_id, self._worker, limit=room, lease_s=self._settings.lease_s
+            )
+            del self._due[host_id]
+            if len(taken) == room:
+                self._due[host_id] = None  # behind the others
+            for one in taken:
+                running = Running(one)
+                self._running[running.key] = running
+                work.start_soon(self._perform, running)
+        return any(self._room(host_id) for host_id in self._due)
+
+    async def _look(self) -> None:
+        """Look for tenants with invocations, each `poll_s`."""
+        now = anyio.current_time()
+        if now - self._looked >= self._settings.poll_s and self._settings.concurrency:
+            self._looked = now
+            for host_id in await self._journal.tenants():
+                self._due.setdefault(host_id)
+
+    def _room(self, host_id: str) -> int:
+        """Invocations of the tenant that may start now: its share of what is free."""
+        free = self._settings.concurrency - len(self._running)
+        own = sum(one.delivery.host_id == host_id for one in self._running.values())
+        share = math.ceil(free / max(1, len(self._due)))
+        return max(0, min(share, self._settings.tenant_running - own))
+
+    async def _perform(self, running: Running) -> None:
+        delivery, report = running.delivery, None
+        try:
+            with running.scope:
+                report = await self._reported(delivery)
+            if running.why != "lost":
+                await self._settle(running, report)
+        finally:
+            del self._running[running.key]
+            self._wake.set()
+            if not self._running:
+                self._idle.set()
+
+    async def _reported(self, delivery: Delivery) -> End | Pause:
+        try:
+            return await self._execution.outcome(delivery)
+        except AWAY:
+            return Pause(self._settings.poll_s)
+        except Exception:
+            log.exception("invocation_crashed", extra={"invocation": delivery.invocation_id})
+            return failed(delivery, "Internal error; the log has the story")
+
+    async def _settle(self, running: Running, report: End | Pause | None) -> None:
+        """Store the report; None: the call was cancelled."""
+        delivery = running.delivery
+        if report is None and running.why == "cancelled":
+            report = failed(delivery, "Cancelled", "cancelled")
+        elif report is None:
+            report = self._interrupted(delivery)
+        with CancelScope(shield=True), anyio.move_on_after(self._settings.lease_s):
+            while True:
+                if await self._is_stored(delivery, report):
+                    return
+                await anyio.sleep(self._settings.poll_s)
+
+    def _interrupted(self, delivery: Delivery) -> End | Pause:
+        """What becomes of a call that a shutdown ended."""
+        if delivery.repeatable:
+            return Pause(0.0)
+        return failed(delivery, "The outcome is unknown: the gateway was shut down")
+
+    async def _is_stored(self, delivery: Delivery, report: End | Pause) -> bool:
+        """False while the database is away."""
+        key = (delivery.host_id, delivery.invocation_id, delivery.fence)
+        try:
+            if isinstance(report, Pause):
+                await self._journal.release([key], delay_s=report.delay_s, approval=report.approval)
+                self.outcomes["released"] += 1
+                if not report.delay_s:
+                    self._say(WORK + delivery.host_id)
+            elif await self._ends.put(report):
+                self.outcomes[_outcome(report)] += 1
+        except (*AWAY, Unavailable):
+            return False
+        return True
+
+    async def _store(self, ends: Sequence[End]) -> Sequence[bool]:
+        counted = await self._journal.end(ends)
+        stored = [(one.invocation_id, one.fence) in counted for one in ends]
+        over = [
+            (one.host_id, one.invocation_id)
+            for one, counts in zip(ends, stored, strict=True)
+            if counts and one.retry_s is None
+        ]
+        if over:
+            self._ended(over)
+            self._say(ENDED)
+        return stored
+
+    async def end(self, end: End) -> bool:
+        """Store the report of a worker elsewhere; whether it counts."""
+        return await self._ends.put(end)
+
+    async def _heartbeats(self) -> None:
+        """Renew the leases of what runs, and end what was cancelled or taken away."""
+        while True:
+            with anyio.move_on_after(self._settings.lease_s / 3):
+                await self._beat.wait()
+            self._beat = anyio.Event()
+            running = dict(self._running)
+            if not running:
+                continue
+            try:
+                kept = await self._journal.extend(running, self._settings.lease_s)
+            except AWAY:
+                continue
+            for (_, id_, fence), one in running.items():
+                cancelling = kept.get((id_, fence))
+                if cancelling is None:
+                    one.stop("lost")
+                elif cancelling:
+                    one.stop("cancelled")
+
+    async def _upkeep(self) -> None:
+        """Sweep the journal, move what has ended, and delete what is old."""
+        retained = -math.inf
+        while True:
+            try:
+                swept = await self._journal.sweep()
+                if swept:
+                    log.warning("invocations_swept", extra=_facts(swept))
+                    self.swept.update(_facts(swept))
+                    self._looked = -math.inf
+                    self._wake.set()
+                    self._say(ENDED)
+                while await self._journal.move(MOVE_S):
+                    pass
+                if anyio.current_time() - retained >= RETAIN_S:
+                    await self._journal.retain(self._settings.keep_s)
+                    retained = anyio.current_time()
+            except AWAY:
+                log.warning("journal_away")
+            await anyio.sleep(self._settings.sweep_s)
+
+
+def _outcome(end: End) -> str:
+    if end.error is None:
+        return "acked"
+    return end.reason if end.retry_s is None else "retried"
+
+
+def _facts(swept: object) -> dict[str, int]:
+    return {name: value for name, value in msgspec.to_builtins(swept).items() if value}

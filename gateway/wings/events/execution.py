@@ -1,0 +1,201 @@
+"""Executes a delivery: the call of its tool for its caller, and what its outcome means.
+
+A failure is final, or worth another attempt. A call whose outcome is unknown is repeated only
+where that does no harm.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from config.settings import EventsSettings
+from gateway.context import CallHeaders
+from gateway.operations.callers import current_caller
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.abc import WingParts
+from gateway.wings.events.callers import StoredCaller, later_context, read_caller
+from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
+from registry.access.approvals import Approvals
+from schemas.errors import (
+    ApprovalRequired,
+    Fault,
+    InternalError,
+    RelayedFault,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+)
+from schemas.jsonrpc import decode_json, encode
+from schemas.tool import TextContent, ToolResult
+
+APPROVAL = "toolgate/approval"  # in `_meta` of a result: the call waits for an approval
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may not have
+NOT_DONE = frozenset({425, 429})  # statuses of requests that had no effect
+UNKNOWN = (Unreachable, RelayedFault, InternalError)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The call was not made: the delivery is given back, and the attempt does not count."""
+
+    delay_s: float
+    approval: str | None = None
+
+
+class Execution:
+    def __init__(self, parts: WingParts, settings: EventsSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+
+    async def outcome(self, delivery: Delivery) -> End | Pause:
+        """The outcome of a call. Raises psycopg.OperationalError and PoolTimeout."""
+        caller = read_caller(delivery.principal)
+        try:
+            principal = await current_caller(self._parts.pool, caller.principal)
+        except ProblemDetails as problem:
+            return failed(delivery, problem.detail, "rejected")
+        if delivery.approval_id is not None:
+            paused = await self._unapproved(delivery, delivery.approval_id)
+            if paused is not None:
+                return paused
+        headers = CallHeaders(
+            idempotency_key=delivery.idempotency_key[:128], correlation_id=delivery.correlation_id
+        )
+        context = later_context(
+            caller, principal, request_id=delivery.invocation_id, headers=headers
+        )
+        left_s = delivery.deadline_s
+        with anyio.move_on_after(left_s):
+            try:
+                result = await self._parts.call(
+                    context, delivery.skill_name, decode_json(delivery.arguments.encode())
+                )
+            except Fault as fault:
+                return self._of_fault(delivery, fault)
+            return self._of_result(delivery, caller, result)
+        return End(
+            delivery.host_id,
+            delivery.invocation_id,
+            delivery.fence,
+            error=EXPIRED,
+            reason="expired",
+        )
+
+    async def _unapproved(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
+        """None once the call is approved."""
+        approval = await Approvals(self._parts.pool, delivery.host_id).get(approval_id)
+        if approval is None or approval.state == "denied":
+            return failed(delivery, "Its approval was denied", "rejected")
+        waits = approval.state == "waiting"
+        if waits and await self._is_over(delivery.host_id, approval_id):
+            return failed(delivery, "Nobody approved it in time", "rejected")
+        return Pause(self._settings.approval_poll_s, approval_id) if waits else None
+
+    async def _is_over(self, host_id: str, approval_id: str) -> bool:
+        waiting = await Approvals(self._parts.pool, host_id).waiting()
+        return all(one.id != approval_id for one in waiting)
+
+    def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
+        if isinstance(fault, ApprovalRequired):
+            return self._paused_for(fault.data)
+        if isinstance(fault, TooManyRequests):
+            return Pause(float(fault.retry_after))
+        if isinstance(fault, Unavailable):  # the call was not made
+            return self._again(delivery, fault.message, wait_s=float(fault.retry_after))
+        if isinstance(fault, UNKNOWN):
+            if delivery.repeatable:
+                return self._again(delivery, fault.message)
+            return failed(delivery, f"The outcome is unknown: {fault.message}", code=fault.code)
+        return failed(delivery, fault.message, "rejected", code=fault.code)
+
+    def _of_result(
+        self, delivery: Delivery, caller: StoredCaller, result: ToolResult
+    ) -> End | Pause:
+        meta = {} if result.meta is msgspec.UNSET else result.meta
+        if result.is_error and APPROVAL in meta:
+            return self._paused_for(meta[APPROVAL])
+        told = _told(result)
+        if result.is_error and set(told) <= {"retryAfter", "limit"} and "retryAfter" in told:
+            return Pause(float(told["retryAfter"]))  # a limit of the gateway
+        kept = encode(result)
+        if len(kept) > self._settings.result_bytes:
+            text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
+            return failed(delivery, text)
+        if not result.is_error:
+            return End(delivery.host_id, delivery.invocation_id, delivery.fence, result=kept)
+        text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
+        message = text.split("\n", 1)[0][:300] or "The tool failed"
+        if self._is_worth_another(delivery, caller, told):
+            return self._again(delivery, message, result=kept)
+        return failed(delivery, message, result=kept, status=told.get("status"))
+
+    def _is_worth_another(
+        self, delivery: Delivery, caller: StoredCaller, told: Mapping[str, Any]
+    ) -> bool:
+        """Whether another attempt may have another outcome, and does no harm."""
+        status = told.get("status")
+        if isinstance(status, int):
+            return status in (AGAIN if delivery.repeatable else NOT_DONE)
+        catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
+        tool = catalog.find(delivery.skill_name)
+        remote = tool is not None and tool.binding.facts.remote and not tool.binding.facts.relayed
+        return delivery.repeatable and remote  # a service that gave no answer
+
+    def _paused_for(self, approval: Any) -> Pause:
+        id_ = approval.get("approval") if isinstance(approval, dict) else None
+        return Pause(self._settings.approval_poll_s, id_)
+
+    def _again(
+        self, delivery: Delivery, message: str, *, wait_s: float = 0.0, result: bytes | None = None
+    ) -> End:
+        """The report of an attempt that is followed by another one, if there is one left."""
+        if delivery.attempt >= delivery.max_attempts:
+            return failed(delivery, message, "attempts", result=result)
+        return End(
+            delivery.host_id,
+            delivery.invocation_id,
+            delivery.fence,
+            error=encode({"message": message}),
+            retry_s=max(wait_s, backoff(delivery.attempt, self._settings)),
+        )
+
+
+def backoff(attempt: int, settings: EventsSettings) -> float:
+    """Delay after an attempt that failed, with full jitter."""
+    longest: float = min(settings.backoff_max_s, settings.backoff_s * 2 ** min(attempt - 1, 30))
+    return random.uniform(0, longest)  # noqa: S311 - no secret
+
+
+def failed(
+    delivery: Delivery,
+    message: str,
+    reason: Reason = "error",
+    *,
+    code: int | None = None,
+    status: Any = None,
+    result: bytes | None = None,
+) -> End:
+    facts = {"message": message, "code": code, "status": status}
+    error = encode({name: one for name, one in facts.items() if one is not None})
+    return End(
+        delivery.host_id,
+        delivery.invocation_id,
+        delivery.fence,
+        result=result,
+        error=error,
+        reason=reason,
+    )
+
+
+def _told(result: ToolResult) -> Mapping[str, Any]:
+    """The structured content of a failed result."""
+    structure = result.structured_content
+    if not result.is_error or not isinstance(structure, Raw):
+        return {}
+    told = decode_json(bytes(structure))
+    return told if isinstance(told, dict) else {}

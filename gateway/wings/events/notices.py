@@ -1,0 +1,183 @@
+"""Wake-ups between the processes of a database, and waits for ends of invocations.
+
+NOTIFY takes a lock of the whole database, so it is sent apart from the transactions of invocations,
+and at most once in `PAUSE_S` per process. It only wakes: who misses one finds all by polling.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import anyio
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from gateway.wings.events.journal import Invocation, Journal
+from registry.database.postgres import RESYNC, Database, Notice, borrowed
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.events")
+
+CHANNEL = "toolgate_invocation"
+PAUSE_S = 0.05
+WORK, ENDED, CANCEL = "work:", "ended", "cancel"
+AWAY = (psycopg.OperationalError, PoolTimeout)
+
+
+class Notices:
+    """The notices of one process: `heard` is called with those of all, also its own."""
+
+    def __init__(self, database: Database, heard: Callable[[Notice], None]) -> None:
+        self._database = database
+        self._heard = heard
+        self._unsent: set[str] = set()
+        self._wake = anyio.Event()
+
+    def say(self, notice: str) -> None:
+        """Wake other processes soon, and this one at once."""
+        self._heard(notice)
+        self._unsent.add(notice)
+        self._wake.set()
+
+    async def listen(self) -> None:
+        async def hear(notice: Notice) -> None:
+            self._heard(notice)
+
+        await self._database.listen(CHANNEL, hear, lambda: self._heard(RESYNC))
+
+    async def send(self) -> None:
+        """Send notices until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            notices, self._unsent = sorted(self._unsent), set()
+            try:
+                async with borrowed(self._database.pool) as connection:
+                    await connection.execute(
+                        "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
+                        [CHANNEL, notices],
+                    )
+            except AWAY:
+                log.warning("notices_not_sent", extra={"notices": len(notices)})
+            await anyio.sleep(PAUSE_S)
+
+
+class Waits:
+    """Requests that wait for ends of invocations. One statement looks for all of them."""
+
+    def __init__(self, journal: Journal, poll_s: float) -> None:
+        self._journal = journal
+        self._poll_s = poll_s
+        self._waiting: dict[tuple[str, str], list[anyio.Event]] = {}
+        self._wake = anyio.Event()
+
+    def look(self) -> None:
+        """Look soon whether any of them has ended."""
+        if self._waiting:
+            self._wake.set()
+
+    def ended(self, ids: Sequence[tuple[str, str]]) -> None:
+        """Wake those who wait for these invocations, of (tenant, id)."""
+        for key in ids:
+            for one in self._waiting.get(key, ()):
+                one.set()
+
+    async def until_ended(
+        self, host_id: str, invocation_id: str, timeout_s: float
+    ) -> Invocation | None:
+        """The invocation, once it has ended, or as it is after `timeout_s`."""
+        waited, key = anyio.Event(), (host_id, invocation_id)
+        self._waiting.setdefault(key, []).append(waited)
+        try:
+            row = await self._journal.get(host_id, invocation_id)
+            if row is None or row.ended:
+                return row
+            with anyio.move_on_after(timeout_s):
+                await waited.wait()
+        finally:
+            self._waiting[key].remove(waited)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        return await self._journal.get(host_id, invocation_id)
+
+    async def run(self) -> None:
+        """Look for ends until cancelled."""
+        while True:
+            with anyio.move_on_after(self._poll_s):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+            if not self._waiting:
+                continue
+            keys = list(self._waiting)
+            try:
+                found = await self._journal.ended_among(keys)
+            except AWAY:
+                continue
+            self.ended([key for key in keys if key[1] in found])
+
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+class GroupCommit(Generic[Item, Outcome]):
+    """Writes items that come at the same time in one transaction: those that come while one is
+    written go into the next."""
+
+    def __init__(
+        self, write: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]], most: int
+    ) -> None:
+        """`most`: items of one transaction."""
+        self._write = write
+        self._most = most
+        self._waiting: list[tuple[Item, _Written[Outcome]]] = []
+        self._wake = anyio.Event()
+
+    async def put(self, item: Item) -> Outcome:
+        """The outcome of the item, once it is committed. Raises what `write` raises."""
+        written: _Written[Outcome] = _Written()
+        self._waiting.append((item, written))
+        self._wake.set()
+        await written.done.wait()
+        if written.error is not None:
+            raise written.error
+        return written.outcomes[0]
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wake.wait()
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            if not self._waiting:
+                self._wake = anyio.Event()
+            await self._written(batch)
+
+    async def _written(self, batch: "list[tuple[Item, _Written[Outcome]]]") -> None:
+        try:
+            outcomes = await self._write([item for item, _ in batch])
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if len(batch) == 1:
+                batch[0][1].fail(error)
+                return
+            for one in batch:  # the fault is that of one of them
+                await self._written([one])
+        except (psycopg.Error, PoolTimeout, OSError) as error:
+            away = Unavailable("The database of invocations does not answer; nothing was stored")
+            away.__cause__ = error
+            for _, written in batch:
+                written.fail(away)
+        else:
+            for (_, written), outcome in zip(batch, outcomes, strict=True):
+                written.outcomes.append(outcome)
+                written.done.set()
+
+
+class _Written(Generic[Outcome]):
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.outcomes: list[Outcome] = []
+        self.error: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()

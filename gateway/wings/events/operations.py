@@ -1,0 +1,394 @@
+"""The operations of the wing: of callers, of workers elsewhere, and of operators."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+from msgspec import Raw
+
+from config.settings import EventsSettings
+from gateway.operations.operation import (
+    ListPage,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    Pages,
+    ProblemDetails,
+    conflict,
+    cursor,
+    invalid,
+    not_found,
+    place,
+    unknown,
+)
+from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
+from gateway.wings.events.callers import read_caller
+from gateway.wings.events.dispatch import Dispatch
+from gateway.wings.events.execution import backoff
+from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
+from gateway.wings.events.notices import CANCEL, WORK, Waits
+from gateway.wings.events.views import (
+    ID,
+    Ack,
+    Claims,
+    DeliveryList,
+    Extend,
+    Fail,
+    InvocationQuery,
+    InvocationView,
+    NewInvocation,
+    Redrive,
+    Redriven,
+    Release,
+    Settled,
+    Stats,
+    WaitQuery,
+    delivery_view,
+    stats_of,
+    view_of,
+)
+from schemas.errors import TooManyRequests
+from schemas.jsonrpc import encode
+
+INVOKE, READ = "events:invoke", "events:read"
+WORK_SCOPE, ADMIN = "events:work", "events:admin"
+ONE = "/invocations/{invocation}"
+LOOK_S = 0.5  # longest pause of a waiting claim: other processes accept, too
+
+
+class EventOperations:
+    def __init__(
+        self,
+        journal: Journal,
+        accepting: Accepting,
+        dispatch: Dispatch,
+        waits: Waits,
+        *,
+        settings: EventsSettings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._accepting = accepting
+        self._dispatch = dispatch
+        self._waits = waits
+        self._settings = settings
+        self._say = say
+        self._pages = Pages(50, 500)
+        self._work = anyio.Event()  # replaced when work came
+
+    def wake(self) -> None:
+        """Wake the claims that wait."""
+        self._work.set()
+        self._work = anyio.Event()
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (*self._of_callers(), *self._of_workers(), *self._of_operators())
+
+    def _of_callers(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "events_invoke", "POST", "/invocations",
+                "Call a tool or a skill later: the call goes on after this request.", INVOKE,
+                self.invoke, InvocationView, 202, body=NewInvocation, problems=(409, 429),
+                details="events_get has its result. The same correlationId with the same request "
+                "is the same invocation.",
+            ),
+            Operation(
+                "events_list", "GET", "/invocations",
+                "List invocations of the caller, the newest first.", READ,
+                self.list, ListPage[InvocationView], query=InvocationQuery,
+            ),
+            Operation(
+                "events_get", "GET", ONE,
+                "Show an invocation with its result, by its id or correlationId.", READ,
+                self.get, InvocationView, query=WaitQuery, types=ID,
+                details="waitS waits for its end.",
+            ),
+            Operation(
+                "events_result", "GET", f"{ONE}/result",
+                "Read the whole result of an invocation.", READ, self.result, Any, types=ID,
+                no_tool="for results that are too large to be shown with the invocation",
+            ),
+            Operation(
+                "events_cancel", "DELETE", ONE,
+                "Cancel an invocation. One that runs ends a moment later, unless it has a result "
+                "by then.", INVOKE, self.cancel, InvocationView, types=ID,
+            ),
+        )  # fmt: skip
+
+    def _of_workers(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "events_claim", "POST", "/claims",
+                "Take invocations of skills, to run them elsewhere.", WORK_SCOPE,
+                self.claim, DeliveryList, body=Claims,
+                details="waitS waits for one. A delivery may come again, so do it once for each "
+                "idempotencyKey.",
+            ),
+            Operation(
+                "events_ack", "POST", f"{ONE}/ack", "Report the result of a delivery.", WORK_SCOPE,
+                self.ack, Settled, body=Ack, types=ID, problems=(409,),
+            ),
+            Operation(
+                "events_fail", "POST", f"{ONE}/fail", "Report that a delivery failed.", WORK_SCOPE,
+                self.fail, Settled, body=Fail, types=ID, problems=(409,),
+            ),
+            Operation(
+                "events_extend", "POST", f"{ONE}/extend",
+                "Keep a delivery for longer, and see whether it is to be cancelled.", WORK_SCOPE,
+                self.extend, Settled, body=Extend, types=ID, problems=(409,),
+            ),
+            Operation(
+                "events_release", "POST", f"{ONE}/release",
+                "Give a delivery back. The attempt does not count.", WORK_SCOPE,
+                self.release, Settled, body=Release, types=ID, problems=(409,),
+            ),
+        )  # fmt: skip
+
+    def _of_operators(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "events_redrive", "POST", "/redrives",
+                "Run invocations that FAILED again: some by id, or all that match.", ADMIN,
+                self.redrive, Redriven, body=Redrive,
+            ),
+            Operation(
+                "events_stats", "GET", "/stats", "Show statistics of the journal.", ADMIN,
+                self.stats, Stats,
+            ),
+        )  # fmt: skip
+
+    async def invoke(self, asked: OperationInput) -> OperationOutput:
+        if asked.context is None:
+            raise invalid("Invocations are accepted as calls of the tool events_invoke.")
+        accepted = await self._accepted(asked, wanted_of(asked.body))
+        row = await self._row(asked.tenant, accepted)
+        view = view_of(row, self._settings.payload_bytes)
+        return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
+
+    async def _accepted(self, asked: OperationInput, wanted: Wanted) -> str:
+        """The id of the invocation. Raises ProblemDetails, and Fault."""
+        context = asked.context
+        if context is None:
+            raise invalid("Expected a caller.")
+        try:
+            return (await self._accepting.accept(context, wanted)).invocation_id
+        except CorrelationConflict as error:
+            raise conflict(f"{error.message}.") from error
+        except TooManyRequests as error:
+            retry = {"Retry-After": str(error.retry_after)}
+            raise ProblemDetails(
+                429, "too-many-requests", f"{error.message}.", headers=retry
+            ) from error
+
+    async def list(self, asked: OperationInput) -> ListPage[InvocationView]:
+        query: InvocationQuery = asked.query
+        if query.everyone and not self._is_operator(asked):
+            raise ProblemDetails(403, "forbidden", f"Required scope: {ADMIN}.")
+        wanted = Filter(
+            query.status,
+            query.skill_name,
+            None if query.everyone else asked.principal.id,
+            query.reason,
+        )
+        limit, before = self._pages.limit(query), place(query.after)
+        if before and not before.isdecimal():
+            raise unknown()
+        rows = await self._journal.page(
+            asked.tenant, wanted, before=int(before) if before else None, limit=limit + 1
+        )
+        shown = tuple(view_of(one, 0) for one in rows[:limit])
+        return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
+
+    async def get(self, asked: OperationInput) -> InvocationView:
+        row = await self._found(asked)
+        wait_s = min(asked.query.wait_s, self._settings.wait_s)
+        if wait_s and not row.ended:
+            await self._waits.until_ended(asked.tenant, row.invocation_id, wait_s)
+            row = await self._found(asked)
+        attempts = await self._journal.attempts(asked.tenant, row.invocation_id)
+        view: InvocationView = view_of(row, self._settings.payload_bytes, attempts)
+        return view
+
+    async def result(self, asked: OperationInput) -> Raw:
+        row = await self._found(asked)
+        if row.result is None:
+            raise not_found("result of the invocation", asked.names["invocation"])
+        return Raw(row.result.encode())
+
+    async def cancel(self, asked: OperationInput) -> InvocationView:
+        row = await self._found(asked)
+        ended, running = await self._journal.cancel(asked.tenant, [row.invocation_id])
+        if running:
+            self._say(CANCEL)
+        if ended:
+            self._waits.ended([(asked.tenant, row.invocation_id)])
+        view: InvocationView = view_of(await self._found(asked), self._settings.payload_bytes)
+        return view
+
+    async def claim(self, asked: OperationInput) -> DeliveryList:
+        body: Claims = asked.body
+        wait_s = min(body.wait_s, self._settings.wait_s)
+        taken = await self._taken(asked.tenant, body)
+        with anyio.move_on_after(wait_s):
+            while not taken and not self._dispatch.draining:
+                with anyio.move_on_after(LOOK_S):
+                    await self._work.wait()
+                with anyio.CancelScope(shield=True):  # what was taken is not lost
+                    taken = await self._taken(asked.tenant, body)
+        callers = [read_caller(one.principal).principal.id for one in taken]
+        return DeliveryList(
+            tuple(delivery_view(one, id_) for one, id_ in zip(taken, callers, strict=True))
+        )
+
+    async def _taken(self, tenant: str, body: Claims) -> Sequence[Delivery]:
+        return await self._journal.claim(
+            tenant,
+            body.worker,
+            limit=body.limit,
+            lease_s=body.lease_s or self._settings.lease_s,
+            queues=[one for one in body.skills if one],
+        )
+
+    async def ack(self, asked: OperationInput) -> Settled:
+        result = encode(asked.body.result)
+        most = self._settings.result_bytes
+        if len(result) > most:
+            raise invalid(f"The result has {len(result)} bytes, expected at most {most}.")
+        row = await self._delivered(asked)
+        end = End(asked.tenant, row.invocation_id, asked.body.fence, result=result)
+        return await self._reported(asked, row, end)
+
+    async def fail(self, asked: OperationInput) -> Settled:
+        row, body = await self._delivered(asked), asked.body
+        error = encode({"message": body.error})
+        again = body.retry and row.attempt < row.max_attempts
+        wait_s = body.retry_after_s
+        end = End(
+            asked.tenant,
+            row.invocation_id,
+            body.fence,
+            error=error,
+            reason="attempts" if body.retry else "error",
+            retry_s=(backoff(row.attempt, self._settings) if wait_s is None else wait_s)
+            if again
+            else None,
+        )
+        return await self._reported(asked, row, end)
+
+    async def _reported(self, asked: OperationInput, row: Invocation, end: End) -> Settled:
+        """Store a report; the same one again changes nothing. Raises ProblemDetails."""
+        counts = await self._dispatch.end(end)
+        row = await self._row(asked.tenant, row.invocation_id)
+        as_before = row.fence == end.fence and row.ended and end.retry_s is None
+        if not counts and not (as_before and (row.status == "ACKED") == (end.error is None)):
+            raise late(row, end.fence)
+        return Settled(row.status)
+
+    async def extend(self, asked: OperationInput) -> Settled:
+        row, fence = await self._delivered(asked), asked.body.fence
+        lease_s = asked.body.lease_s or self._settings.lease_s
+        kept = await self._journal.extend([(asked.tenant, row.invocation_id, fence)], lease_s)
+        if not kept:
+            raise late(row, fence)
+        return Settled("DISPATCHED", kept[row.invocation_id, fence])
+
+    async def release(self, asked: OperationInput) -> Settled:
+        row, body = await self._delivered(asked), asked.body
+        key = (asked.tenant, row.invocation_id, body.fence)
+        if not await self._journal.release([key], delay_s=body.delay_s):
+            raise late(row, body.fence)
+        self._say(WORK + asked.tenant)
+        return Settled("PENDING")
+
+    async def redrive(self, asked: OperationInput) -> Redriven:
+        body: Redrive = asked.body
+        if not body.ids and body.skill_name is None and body.reason is None:
+            raise invalid(
+                "Expected ids, skillName or reason: nothing is redriven without a filter."
+            )
+        ids = None
+        if body.ids:
+            found = [await self._looked_up(asked.tenant, one) for one in body.ids]
+            ids = [one.invocation_id for one in found if one is not None]
+        redriven = await self._journal.redrive(
+            asked.tenant, ids, skill=body.skill_name, reason=body.reason, limit=body.limit
+        )
+        if redriven:
+            self._say(WORK + asked.tenant)
+        return Redriven(tuple(redriven))
+
+    async def stats(self, asked: OperationInput) -> Stats:
+        counts = await self._journal.counts(asked.tenant)
+        dispatch = self._dispatch
+        return stats_of(counts, dispatch.running, dict(dispatch.outcomes), dict(dispatch.swept))
+
+    def _is_operator(self, asked: OperationInput) -> bool:
+        context = asked.context
+        if context is None or not context.identity.verified:
+            return True  # without authentication all callers are one
+        return ADMIN in context.identity.scopes
+
+    async def _found(self, asked: OperationInput) -> Invocation:
+        """The invocation of the path. Raises ProblemDetails, also for that of another caller."""
+        name = asked.names["invocation"]
+        row = await self._looked_up(asked.tenant, name)
+        if row is None or not (row.principal_id == asked.principal.id or self._is_operator(asked)):
+            raise not_found("invocation", name)
+        return row
+
+    async def _delivered(self, asked: OperationInput) -> Invocation:
+        """The invocation of the path, of workers. Raises ProblemDetails."""
+        name = asked.names["invocation"]
+        row = await self._looked_up(asked.tenant, name)
+        if row is None or row.skill_name not in self._settings.skills:
+            raise not_found("invocation", name)
+        return row
+
+    async def _looked_up(self, tenant: str, name: str) -> Invocation | None:
+        if is_uuid(name) and (row := await self._journal.get(tenant, name)) is not None:
+            return row
+        return await self._journal.correlated(tenant, name)
+
+    async def _row(self, tenant: str, invocation_id: str) -> Invocation:
+        row = await self._journal.get(tenant, invocation_id)
+        if row is None:
+            raise not_found("invocation", invocation_id)
+        return row
+
+
+def wanted_of(body: NewInvocation) -> Wanted:
+    return Wanted(
+        skill=body.skill_name,
+        arguments=body.arguments,
+        correlation_id=body.correlation_id or "",
+        reply_to=body.reply_to or "",
+        topic=body.topic or "",
+        order_key=body.order_key,
+        on_failure=body.on_failure,
+        idempotency_key=body.idempotency_key,
+        priority=body.priority,
+        delay_s=body.delay_s,
+        due=body.not_before,
+        deadline_s=body.deadline_s,
+        attempts=body.attempts,
+        retry=body.retry,
+        caused_by=body.caused_by,
+    )
+
+
+def late(row: Invocation, fence: int) -> ProblemDetails:
+    """409 for a report on a delivery that is over."""
+    return conflict(
+        f"The delivery {fence} is not the current one: {row.invocation_id} is {row.status}, and "
+        f"its last delivery is {row.fence}."
+    )
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,309 @@
+"""Invocations as tasks of MCP: those of 2025-11-25, and of the extension of 2026-07-28.
+
+Any tool runs as a task: of 2025-11-25 where the client asks, of 2026-07-28 where the settings name
+the tool and the call takes its time. Task ids are sealed for their owner with a secret in the
+database, so that they outlive this process. Not offered: status notifications; clients poll.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from config.settings import EventsSettings
+from gateway.abc import Handler
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails, cursor, place
+from gateway.protocol.sealed import TaskIds, knows_tasks
+from gateway.wings.abc import Answer, WingParts
+from gateway.wings.events.accepting import OWN, Accepting, Wanted, matches
+from gateway.wings.events.journal import Filter, Invocation, Journal
+from gateway.wings.events.notices import CANCEL, Waits
+from gateway.wings.events.views import stamp
+from registry.catalog.lists import relays_tasks
+from schemas.binding import GatewayBinding
+from schemas.errors import InvalidParams, RelayedFault
+from schemas.jsonrpc import Request, decode_json, decode_members, encode
+from schemas.mcp.messages import META_RELATED_TASK
+from schemas.tool import Tool, ToolResult
+
+ASKED = "toolgate/task"  # in `_meta` of a call: it is to be a task
+POLL_MS = 1000
+KEEP_ALIVE_S = 15.0
+PAGE = 50
+CALLS = GatewayBinding("call_tool")
+
+UNKNOWN = "Unknown task: it ended, or never was"
+
+Json = dict[str, Any]
+_results = msgspec.json.Decoder(ToolResult)
+
+
+class Tasks:
+    def __init__(
+        self,
+        parts: WingParts,
+        journal: Journal,
+        accepting: Accepting,
+        waits: Waits,
+        *,
+        ids: TaskIds,
+        settings: EventsSettings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._parts = parts
+        self._journal = journal
+        self._accepting = accepting
+        self._waits = waits
+        self._ids = ids
+        self._settings = settings
+        self._say = say
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        return {
+            "tools/call": self.call,
+            "tasks/get": self.get,
+            "tasks/result": self.result,
+            "tasks/cancel": self.cancel,
+            "tasks/update": self.update,
+            "tasks/list": self.list,
+        }
+
+    async def call(self, context: Context, request: Request, handle: Handler) -> Any:
+        """Run a call as a task where that is wanted; else the gateway does."""
+        params = request.params if isinstance(request.params, dict) else {}
+        context_of_call = replace(context, params=params)
+        asks = "task" in params
+        if not (asks if context.revision.tasks else knows_tasks(context_of_call)):
+            return await handle(context, request)
+        name, arguments = _target(params)
+        tool = self._accepting.tool(context, name)
+        if tool is not None and tool.binding == CALLS and "skill" not in arguments:
+            name, arguments = _target(arguments)
+            tool = self._accepting.tool(context, name)
+        if tool is None or not self._runs(context, tool, params):
+            return await handle(context, request)
+        if context.revision.tasks:
+            row = await self._accepted(context, name, arguments)
+            return {"task": self._described(row)}
+        return await self._begun(context, request, handle, name=name, arguments=arguments)
+
+    def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
+        """Whether a call of the tool is a task of the gateway; else its server may make it one."""
+        facts = tool.binding.facts
+        if facts.own or tool.source == OWN:
+            return False
+        if context.revision.tasks:
+            catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
+            return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
+        meta = params.get("_meta")
+        asks = isinstance(meta, dict) and meta.get(ASKED) is True
+        return asks or (not facts.relayed and matches(tool.name, self._settings.tasks))
+
+    async def _begun(
+        self,
+        context: Context,
+        request: Request,
+        handle: Handler,
+        *,
+        name: str,
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        """The result of a call that ends soon, else its task."""
+        try:
+            row = await self._accepted(context, name, arguments)
+        except InvalidParams:  # the gateway says what is wrong as for any call
+            return await handle(context, request)
+        wait_s = self._settings.task_wait_s
+        ended = await self._waits.until_ended(row.host_id, row.invocation_id, wait_s)
+        if ended is not None and ended.ended:
+            return self._result_of(ended, context)
+        return {"resultType": "task", **self._described_2026(row)}
+
+    async def _accepted(
+        self, context: Context, name: str, arguments: Mapping[str, Any]
+    ) -> Invocation:
+        id_ = str(uuid.uuid4())
+        sealed = await self._ids.expose("", id_, context)
+        wanted = Wanted(skill=name, arguments=arguments, invocation_id=id_, task_id=sealed)
+        await self._accepting.accept(context, wanted)
+        row = await self._journal.get(context.principal.tenant, id_)
+        if row is None:
+            raise InvalidParams(UNKNOWN)
+        return row
+
+    async def get(self, context: Context, request: Request, handle: Handler) -> Any:
+        row = await self._found(context, request)
+        if row is None:
+            return await handle(context, request)
+        if context.revision.tasks:
+            return self._described(row)
+        told = {"resultType": "complete", **self._described_2026(row)}
+        if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
+            return {**told, "result": self._result_of(row, context)}
+        if row.status == "FAILED" and row.reason != "cancelled":
+            fault = fault_of(row)
+            return {**told, "error": {"code": fault.code, "message": fault.message}}
+        return told
+
+    async def result(self, context: Context, request: Request, handle: Handler) -> Any:
+        """The result of a task of 2025-11-25, once it has ended."""
+        row = await self._found(context, request)
+        if row is None or not context.revision.tasks:
+            return await handle(context, request)
+        while not row.ended:
+            found = await self._waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
+            if found is None:
+                raise InvalidParams(UNKNOWN)
+            row = found
+            if context.peer is not None and not row.ended:
+                await context.peer.keep_alive()
+        told = self._result_of(row, context)
+        meta = told.get("_meta")
+        known = {} if meta is None else decode_members(meta)
+        related = Raw(encode({"taskId": row.task_id}))
+        return {**told, "_meta": {**known, META_RELATED_TASK: related}}
+
+    async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
+        row = await self._found(context, request)
+        if row is None:
+            return await handle(context, request)
+        if row.ended:
+            if context.revision.tasks:
+                raise InvalidParams(f"The task is {status_of(row, legacy=True)} already")
+            return _done(context)
+        _, running = await self._journal.cancel(row.host_id, [row.invocation_id])
+        if running:
+            self._say(CANCEL)
+        self._waits.look()
+        if not context.revision.tasks:
+            return _done(context)
+        found = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
+        return self._described(found or row)
+
+    async def update(self, context: Context, request: Request, handle: Handler) -> Any:
+        """No task of the gateway asks its client for anything."""
+        row = await self._found(context, request)
+        return await handle(context, request) if row is None else _done(context)
+
+    async def list(self, context: Context, request: Request, handle: Handler) -> Any:
+        """The caller's own tasks, the newest first."""
+        context.require_identity()
+        if not context.revision.tasks or not context.identity.verified:
+            return await handle(context, request)
+        params = request.params if isinstance(request.params, dict) else {}
+        before = _before(params.get("cursor"))
+        wanted = Filter(principal=context.principal.id, tasks=True)
+        rows = await self._journal.page(
+            context.principal.tenant, wanted, before=before, limit=PAGE + 1
+        )
+        told: Json = {"tasks": [self._described(one) for one in rows[:PAGE]]}
+        if len(rows) > PAGE:
+            told["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
+        return told
+
+    async def _found(self, context: Context, request: Request) -> Invocation | None:
+        """The invocation whose task the request names; None for a task of another server. Raises
+        InvalidParams."""
+        params = request.params if isinstance(request.params, dict) else {}
+        if context.revision.result_type and not knows_tasks(replace(context, params=params)):
+            return None  # refused with the capability that it needs
+        try:
+            handle = await self._ids.read(params.get("taskId"), context)
+        except InvalidParams:
+            return None
+        if handle.source:
+            return None
+        row = await self._journal.get(context.principal.tenant, handle.task)
+        if row is None:
+            raise InvalidParams(UNKNOWN)
+        return row
+
+    def _result_of(self, row: Invocation, context: Context) -> Mapping[str, Raw]:
+        """The result of the call, for the caller's revision. Raises RelayedFault without one."""
+        if row.result is None:
+            raise fault_of(row)
+        result = _results.decode(row.result)
+        told = self._parts.result(result, replace(context, request_id=row.invocation_id))
+        return decode_members(Raw(encode(told)))
+
+    def _described(self, row: Invocation) -> Json:
+        """A task of 2025-11-25."""
+        kept_ms = int(self._settings.keep_s * 1000)
+        told = _stated(row, legacy=True)
+        return {**told, "ttl": kept_ms, "pollInterval": POLL_MS}
+
+    def _described_2026(self, row: Invocation) -> Json:
+        kept_ms = int(self._settings.keep_s * 1000)
+        return {**_stated(row, legacy=False), "ttlMs": kept_ms, "pollIntervalMs": POLL_MS}
+
+
+def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name and arguments of a call; those that are none are refused as usual."""
+    name, arguments = params.get("name"), params.get("arguments")
+    return (
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def status_of(row: Invocation, *, legacy: bool) -> str:
+    """The status of a task. A tool that reports an error has failed only in 2025-11-25."""
+    if row.status == "ACKED":
+        return "completed"
+    if row.status != "FAILED":
+        return "working"
+    if row.reason == "cancelled":
+        return "cancelled"
+    return "failed" if legacy or row.result is None else "completed"
+
+
+def _stated(row: Invocation, *, legacy: bool) -> Json:
+    told: Json = {
+        "taskId": row.task_id,
+        "status": status_of(row, legacy=legacy),
+        "createdAt": stamp(row.created),
+        "lastUpdatedAt": stamp(row.changed),
+    }
+    message = _message(row)
+    return {**told, "statusMessage": message} if message else told
+
+
+def _message(row: Invocation) -> str:
+    if row.approval_id is not None:
+        return f"It waits for the approval {row.approval_id}"
+    if row.status == "FAILED":
+        return fault_of(row).message
+    return f"Attempt {row.attempt + 1} follows" if row.status == "PENDING" and row.attempt else ""
+
+
+def fault_of(row: Invocation) -> RelayedFault:
+    """The error of an invocation that has no result."""
+    error = None if row.error is None else decode_json(row.error.encode())
+    told = error if isinstance(error, dict) else {}
+    code, message = told.get("code"), told.get("message")
+    return RelayedFault(
+        code if isinstance(code, int) else -32603,
+        message if isinstance(message, str) else "The call failed",
+    )
+
+
+def _done(context: Context) -> Json:
+    return {"resultType": "complete"} if context.revision.result_type else {}
+
+
+def _before(sealed: Any) -> int | None:
+    """The place that a cursor names. Raises InvalidParams."""
+    if sealed is None:
+        return None
+    try:
+        before = place(sealed) if isinstance(sealed, str) else ""
+    except ProblemDetails as problem:
+        raise InvalidParams("Unknown cursor") from problem
+    if not before.isdecimal():
+        raise InvalidParams("Unknown cursor")
+    return int(before)

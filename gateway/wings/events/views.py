@@ -1,0 +1,262 @@
+"""Invocations as clients see them, and the requests about them."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from config.types import END
+from gateway.operations.operation import Paging, Time
+from gateway.wings.events.journal import Attempt, Counts, Delivery, Invocation, Reason, Status
+
+CorrelationId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}" + END,
+        description="an id of at most 128 letters, digits and . _ : -",
+    ),
+]
+Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*" + END, min_length=1, max_length=255)]
+Duration = Annotated[float, Meta(ge=0, le=31_536_000, description="seconds, within a year")]
+Priority = Annotated[int, Meta(ge=0, le=9, description="a whole number from 0 to 9")]
+Fence = Annotated[int, Meta(ge=1, description="`fence` of the delivery")]
+ID = {"invocation": CorrelationId}  # of paths
+
+
+class NewInvocation(
+    Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A call that is made later. `skillName` is the name of a tool, or of a skill of workers."""
+
+    skill_name: Text
+    arguments: dict[str, Any] = {}
+    correlation_id: CorrelationId | None = None
+    reply_to: Text | None = None
+    topic: Text | None = None
+    priority: Priority = 5
+    delay_s: Duration = 0.0
+    not_before: Time | None = None
+    deadline_s: Duration | None = None
+    order_key: Text | None = None
+    on_failure: Literal["skip", "block"] = "skip"
+    attempts: Annotated[int, Meta(ge=1, le=100)] | None = None
+    retry: Literal["auto", "always", "never"] = "auto"
+    idempotency_key: Text | None = None
+    caused_by: CorrelationId | None = None
+
+
+class AttemptView(Struct, frozen=True, omit_defaults=True):
+    attempt: int
+    ended: str
+    worker: str = ""
+    error: Raw | UnsetType = UNSET
+
+
+class InvocationView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An invocation. `result` is that of the tool, once it ended; `error` says why it failed."""
+
+    id: str
+    correlation_id: str
+    skill_name: str
+    status: Status
+    topic: str
+    principal: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    created: str
+    due: str
+    reason: Reason | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    order_key: str | UnsetType = UNSET
+    hops: int = 0
+    redriven: int = 0
+    cancelling: bool = False
+    approval: str | UnsetType = UNSET
+    worker: str | UnsetType = UNSET
+    deadline: str | UnsetType = UNSET
+    finished: str | UnsetType = UNSET
+    arguments: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    result_bytes: int | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    attempts: tuple[AttemptView, ...] = ()
+
+
+class InvocationQuery(Paging, frozen=True, rename="camel", forbid_unknown_fields=True):
+    status: Status | None = None
+    skill_name: Text | None = None
+    reason: Reason | None = None
+    everyone: Annotated[
+        bool, Meta(description="Those of all callers. Required scope: events:admin.")
+    ] = False
+
+
+class WaitQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    wait_s: Annotated[Duration, Meta(description="Wait so long for its end, seconds.")] = 0.0
+
+
+class Redrive(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which invocations, of those that FAILED."""
+
+    ids: tuple[CorrelationId, ...] = ()
+    skill_name: Text | None = None
+    reason: Reason | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+
+
+class Redriven(Struct, frozen=True):
+    ids: tuple[str, ...]
+
+
+class Claims(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a worker takes."""
+
+    skills: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=100)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 1
+    wait_s: Duration = 0.0
+    lease_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    worker: Text = "worker"
+
+
+class DeliveryView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A delivery to a worker. It may come again: `idempotencyKey` is the same each time."""
+
+    id: str
+    fence: int
+    skill_name: str
+    correlation_id: str
+    arguments: Raw
+    attempt: int
+    max_attempts: int
+    idempotency_key: str
+    principal: str
+    deadline_s: float | None = None
+    order_key: str | None = None
+
+
+class DeliveryList(Struct, frozen=True):
+    items: tuple[DeliveryView, ...]
+
+
+class Ack(Struct, frozen=True, forbid_unknown_fields=True):
+    fence: Fence
+    result: Any = None
+
+
+class Fail(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    fence: Fence
+    error: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    retry: bool = True
+    retry_after_s: Duration | None = None
+
+
+class Extend(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    fence: Fence
+    lease_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+
+
+class Release(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    fence: Fence
+    delay_s: Duration = 0.0
+
+
+class Settled(Struct, frozen=True, omit_defaults=True):
+    """The state after a report."""
+
+    status: Status
+    cancelling: bool = False
+
+
+class Stats(Struct, frozen=True, rename="camel"):
+    """The journal of the tenant, and this process since its start."""
+
+    pending: int
+    delayed: int
+    dispatched: int
+    acked: int
+    failed: int
+    unsent: int
+    oldest_s: float
+    running: int
+    outcomes: dict[str, int]
+    swept: dict[str, int]
+
+
+def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = None) -> Any:
+    """`most_bytes`: of a result that is shown; others are read by themselves."""
+    result = row.result
+    size = None if result is None else len(result.encode())
+    return InvocationView(
+        id=row.invocation_id,
+        correlation_id=row.correlation_id,
+        skill_name=row.skill_name,
+        status=row.status,
+        topic=row.topic,
+        principal=row.principal_id,
+        priority=row.priority,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        created=stamp(row.created),
+        due=stamp(row.due),
+        reason=row.reason or UNSET,
+        reply_to=row.reply_to or UNSET,
+        order_key=row.order_key or UNSET,
+        hops=row.hops,
+        redriven=row.redriven,
+        cancelling=row.cancelling,
+        approval=row.approval_id or UNSET,
+        worker=row.worker or UNSET,
+        deadline=UNSET if row.deadline is None else stamp(row.deadline),
+        finished=UNSET if row.finished is None else stamp(row.finished),
+        arguments=_raw(row.arguments),
+        result=_raw(result) if size is None or size <= most_bytes else UNSET,
+        result_bytes=UNSET if size is None else size,
+        error=_raw(row.error),
+        attempts=tuple(
+            AttemptView(one.attempt, stamp(one.ended), one.worker or "", _raw(one.error))
+            for one in attempts or ()
+        ),
+    )
+
+
+def delivery_view(one: Delivery, principal: str) -> DeliveryView:
+    return DeliveryView(
+        one.invocation_id,
+        one.fence,
+        one.skill_name,
+        one.correlation_id,
+        Raw(one.arguments.encode()),
+        one.attempt,
+        one.max_attempts,
+        one.idempotency_key,
+        principal,
+        one.deadline_s,
+        one.order_key,
+    )
+
+
+def stats_of(
+    counts: Counts, running: int, outcomes: dict[str, int], swept: dict[str, int]
+) -> Stats:
+    return Stats(
+        counts.pending,
+        counts.delayed,
+        counts.dispatched,
+        counts.acked,
+        counts.failed,
+        counts.unsent,
+        counts.oldest_s,
+        running,
+        outcomes,
+        swept,
+    )
+
+
+def stamp(time: datetime) -> str:
+    """A time as RFC 3339 has it."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _raw(text: str | None) -> Raw | UnsetType:
+    return UNSET if text is None else Raw(text.encode())

@@ -1,0 +1,244 @@
+"""How invocations are run: retries, limits, approvals, policy, revocations, shutdown, crashes."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.settings import Settings
+from gateway.wings.events.journal import Filter, Journal
+from registry.access.approvals import Approvals
+from registry.access.keys import ApiKeys
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
+from tests.wings.events.rig import ROOT, ended, got, invoked, until, with_events
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def evented(settings: Settings) -> Settings:
+    return with_events(settings)
+
+
+def journal_of(client: Client) -> Journal:
+    pool = client.gateway.feed.pool
+    assert pool is not None
+    return Journal(pool)
+
+
+def with_rule(settings: Settings, effect: Any, **conditions: Any) -> Settings:
+    rules = {"one": Rule(effect=effect, **conditions)}
+    return replace(settings, policy=replace(settings.policy, rules=rules))
+
+
+async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
+    evented: Settings, service: Recorder
+) -> None:
+    sources = {"pets": replace(evented.sources["pets"], base_url="http://127.0.0.1:1")}
+    breaker = replace(evented.breaker, enabled=False)
+    settings = with_events(replace(evented, sources=sources, breaker=breaker), attempts=3)
+    async with running(settings) as client:
+        read = await ended(client, (await invoked(client, "listPets"))["id"])
+        assert (read["reason"], read["attempt"], len(read["attempts"])) == ("attempts", 3, 3)
+        wrote = await invoked(client, "createPet", {"name": "Rex"})
+        over = await ended(client, wrote["id"])
+        assert (over["reason"], over["attempt"]) == ("error", 1)
+        always = await invoked(client, "createPet", {"name": "Rex"}, retry="always")
+        assert (await ended(client, always["id"]))["attempt"] == 3
+        status, redriven, _ = await client.post("/events/v1/redrives", {"ids": [read["id"]]})
+        assert (status, redriven) == (200, {"ids": [read["id"]]})
+        again = await ended(client, read["id"])
+        assert (again["redriven"], len(again["attempts"])) == (1, 6)
+        assert (await client.post("/events/v1/redrives", {}))[0] == 422
+    assert not service.requests
+
+
+async def test_an_approval_pauses_an_invocation(evented: Settings, service: Recorder) -> None:
+    settings = with_rule(evented, "approve", tools=("getPet",))
+    async with running(settings) as client:
+        one = await invoked(client, "getPet", {"id": 7})
+        other = await invoked(client, "getPet", {"id": 8})
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        approvals = Approvals(pool, HOST)
+        await until(lambda: two_of(approvals))
+        for waiting in await approvals.waiting():
+            await approvals.decide(waiting.id, '"id":7' in waiting.arguments, "carol")
+        assert (await ended(client, one["id"]))["status"] == "ACKED"
+        refused = await ended(client, other["id"])
+        assert (refused["reason"], refused["attempt"]) == ("rejected", 1)
+    assert [one["path"] for one in service.requests] == ["/pets/7"]
+
+
+async def two_of(approvals: Approvals) -> bool:
+    return len(await approvals.waiting()) == 2
+
+
+async def test_policy_is_judged_when_accepted_and_when_run(
+    evented: Settings, service: Recorder
+) -> None:
+    stopped = with_events(evented, concurrency=0)
+    async with running(stopped) as client:
+        one = await invoked(client, "getPet", {"id": 7})
+    async with running(with_rule(evented, "deny", tools=("getPet",))) as client:
+        over = await ended(client, one["id"])
+        assert (over["status"], over["reason"]) == ("FAILED", "rejected")
+        status, problem, _ = await client.post(
+            ROOT, {"skillName": "getPet", "arguments": {"id": 1}}
+        )
+        assert (status, problem["detail"]) == (422, "Unknown tool: getPet")
+    assert not service.requests
+
+
+async def test_a_key_that_was_revoked_meanwhile_runs_nothing(
+    evented: Settings, service: Recorder, tmp_path: Path
+) -> None:
+    auth = by_jwks(tmp_path, [KEY.jwk()])
+    settings = replace(with_events(evented, concurrency=0), auth=replace(auth, api_keys=True))
+    async with running(settings) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        keys = ApiKeys(pool, HOST)
+        made = await keys.create("ci", "ada", ["events:invoke"])
+        headers = {"Authorization": f"Bearer {made[1]}"}
+        body = {"skillName": "getPet", "arguments": {"id": 7}}
+        one = await until(lambda: taken(client, body, headers))
+        await keys.revoke(made[0].id)
+    async with running(replace(settings, events=evented.events)) as client:
+        row = await until(lambda: failed_row(client, one["id"]))
+        assert (row.reason, "revoked" in row.error) == ("rejected", True)
+    assert not service.requests
+
+
+async def taken(client: Client, body: Any, headers: dict[str, str]) -> Any:
+    """The invocation, once the gateway knows the key."""
+    status, one, _ = await client.post(ROOT, body, headers)
+    return one if status == 202 else None
+
+
+async def failed_row(client: Client, id_: str) -> Any:
+    row = await journal_of(client).get(HOST, id_)
+    return row if row is not None and row.ended else None
+
+
+async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path: Path) -> None:
+    async with running(replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        ada, eve = (bearer(name, "events:invoke events:read") for name in ("ada", "eve"))
+        body = {"skillName": "getPet", "arguments": {"id": 7}, "correlationId": "c"}
+        assert (await client.post(ROOT, body))[0] == 401
+        assert (await client.post(ROOT, body, bearer("ada", "events:read")))[0] == 403
+        status, one, _ = await client.post(ROOT, body, ada)
+        assert status == 202
+        path = f"{ROOT}/{one['id']}"
+        assert (await got(client, path, **ada))[0] == 200
+        for hidden in (path, f"{ROOT}/c"):
+            assert (await got(client, hidden, **eve))[0] == 404
+        assert (await got(client, f"{ROOT}?everyone=true", **eve))[0] == 403
+        assert (await got(client, "/events/v1/stats", **eve))[0] == 403
+        root = bearer("root", "events:read events:admin")
+        assert len((await got(client, f"{ROOT}?everyone=true", **root))[1]["items"]) == 1
+        assert (await got(client, "/events/v1/stats", **root))[0] == 200
+
+
+async def test_a_shutdown_lets_calls_end_and_gives_the_rest_back(
+    evented: Settings, service: Recorder
+) -> None:
+    patient = with_events(evented, drain_s=30.0)
+    async with running(patient) as client:
+        one = await invoked(client, "slow")
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+        later = await invoked(client, "report")
+        service.release.set()
+    async with running(with_events(evented, concurrency=0)) as client:
+        assert (await ended(client, one["id"]))["status"] == "ACKED"
+        assert (await got(client, f"{ROOT}/{later['id']}"))[1]["status"] == "PENDING"
+
+
+@pytest.mark.parametrize(("retry", "status"), [("always", "PENDING"), ("never", "FAILED")])
+async def test_calls_that_a_shutdown_ends(
+    evented: Settings, service: Recorder, retry: str, status: str
+) -> None:
+    async with running(with_events(evented, drain_s=0.05)) as client:
+        one = await invoked(client, "slow", retry=retry)
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+    async with running(with_events(evented, concurrency=0)) as client:
+        row = await journal_of(client).get(HOST, one["id"])
+        assert row is not None
+        assert (row.status, row.attempt) == (status, 0 if status == "PENDING" else 1)
+
+
+async def test_what_a_crash_left_is_taken_up_at_the_next_start(
+    evented: Settings, service: Recorder
+) -> None:
+    async with running(with_events(evented, concurrency=0, sweep_s=3600.0)) as client:
+        journal = journal_of(client)
+        read = await invoked(client, "listPets")
+        wrote = await invoked(client, "createPet", {"name": "Rex"})
+        assert len(await journal.claim(HOST, "crashed", limit=2, lease_s=-1)) == 2
+    async with running(evented) as client:
+        assert (await ended(client, read["id"]))["attempt"] == 2
+        lost = await ended(client, wrote["id"])
+        assert (lost["reason"], "unknown" in lost["error"]["message"]) == ("error", True)
+        stats = (await got(client, "/events/v1/stats"))[1]
+        assert stats["swept"] == {"waiting": 1, "failed": 1}
+    assert [one["path"] for one in service.requests] == ["/pets"]
+
+
+async def test_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
+    """The backlog of one takes its share of the places at most."""
+    other = "00000000-0000-0000-0000-00000000000b"
+    settings = with_events(evented, concurrency=4, tenant_running=3)
+    async with running(settings) as client:
+        backlog = [await invoked(client, "slow") for _ in range(10)]
+        journal = journal_of(client)
+        await until(lambda: as_many(journal, HOST, 3))
+        drafts = await journal.accept([_draft(other)])
+        await until(lambda: as_many(journal, other, 0, "FAILED"))
+        assert len(drafts) == 1
+        for one in backlog:
+            async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
+                pass
+        for one in backlog:
+            await ended(client, one["id"])
+
+
+def _draft(host: str) -> Any:
+    from tests.wings.events.drafts import draft
+
+    caller = {"principal": {"id": "ada", "tenant": host}}
+    return draft(host_id=host, skill_name="nowhere", principal=msgspec.json.encode(caller))
+
+
+async def as_many(journal: Journal, host: str, count: int, status: str = "DISPATCHED") -> bool:
+    rows = await journal.page(host, Filter(status=status), before=None, limit=100)
+    return len(rows) == count if count else bool(rows)
+
+
+async def test_invocations_that_lead_to_one_another_are_limited(evented: Settings) -> None:
+    async with running(with_events(evented, hops=2)) as client:
+        cause: dict[str, Any] = {}
+        for number in range(3):
+            one = await invoked(client, "report", correlationId=f"c{number}", **cause)
+            assert one.get("hops", 0) == number
+            cause = {"causedBy": f"c{number}"}
+        body = {"skillName": "report", "causedBy": "c2"}
+        status, problem, _ = await client.post(ROOT, body)
+        assert (status, "events.hops" in problem["detail"]) == (422, True)
+
+
+async def test_open_invocations_are_limited(evented: Settings) -> None:
+    async with running(with_events(evented, tenant_open=2)) as client:
+        for _ in range(2):
+            await invoked(client, "report")
+        status, problem, headers = await client.post(ROOT, {"skillName": "report"})
+        assert (status, "events.tenant_open" in problem["detail"]) == (429, True)
+        assert headers["retry-after"] == "1"

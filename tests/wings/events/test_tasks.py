@@ -1,0 +1,251 @@
+"""Any tool as a task of MCP: both forms, at another gateway, after a restart, and for its owner."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from tests.fixtures_gateway import (
+    DEADLINE_S,
+    META,
+    MODERN,
+    Client,
+    Recorder,
+    SessionClient,
+    running,
+)
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
+from tests.wings.events.rig import EXTENSION, with_events
+
+pytestmark = pytest.mark.anyio
+
+LEGACY = "2025-11-25"
+OVER = ("completed", "failed", "cancelled")
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+KNOWS = {**META, CAPABILITIES: {"extensions": {EXTENSION: {}}}}
+UNKNOWN = (-32602, "Unknown task: it ended, or never was")
+
+
+@pytest.fixture
+def evented(settings: Settings) -> Settings:
+    return with_events(settings, task_wait_s=0.2)
+
+
+@pytest.fixture
+async def client(evented: Settings) -> AsyncIterator[Client]:
+    async with running(evented) as client:
+        yield client
+
+
+async def modern(
+    client: Client, method: str, meta: Any = KNOWS, headers: Any = None, **params: Any
+) -> Any:
+    sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **(headers or {})}
+    sent["Mcp-Name"] = params.get("name") or params.get("taskId") or ""
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    _, answer, _ = await client.post("/mcp", request, sent)
+    return answer
+
+
+async def begun(session: SessionClient, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments, "task": {"ttl": 60_000}}
+    answer = await session.call("tools/call", params)
+    assert "result" in answer, answer
+    task: dict[str, Any] = answer["result"]["task"]
+    assert task["status"] in ("working", "completed", "failed")
+    return task
+
+
+async def over(session: SessionClient, task: str) -> dict[str, Any]:
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            answer = await session.call("tasks/get", {"taskId": task})
+            assert answer["result"]["taskId"] == task
+            if answer["result"]["status"] in OVER:
+                return dict(answer["result"])
+            await anyio.sleep(0.02)
+
+
+async def test_a_call_of_any_tool_is_a_task(client: Client) -> None:
+    session = await client.session(LEGACY)
+    assert session.initialized["capabilities"]["tasks"] == {
+        "cancel": {},
+        "requests": {"tools": {"call": {}}},
+    }
+    listed = (await session.call("tools/list"))["result"]["tools"]
+    assert {"optional"} == {
+        one["execution"]["taskSupport"] for one in listed if one["name"].endswith("Pet")
+    }
+    task = await begun(session, "getPet", id=7)
+    result = (await session.call("tasks/result", {"taskId": task["taskId"]}))["result"]
+    assert result["structuredContent"]["heard"]["path"] == "/pets/7"
+    related = result["_meta"]["io.modelcontextprotocol/related-task"]
+    assert related == {"taskId": task["taskId"]}
+    assert (await over(session, task["taskId"]))["status"] == "completed"
+
+
+async def test_call_tool_and_failures_are_tasks_too(client: Client) -> None:
+    session = await client.session(LEGACY)
+    task = await begun(session, "call_tool", name="getPet", arguments={"id": 404})
+    ended = await over(session, task["taskId"])
+    assert (ended["status"], ended["statusMessage"]) == ("failed", "HTTP 404 Not Found")
+    result = (await session.call("tasks/result", {"taskId": task["taskId"]}))["result"]
+    assert result["isError"]
+
+
+async def test_what_is_no_task(client: Client) -> None:
+    session = await client.session(LEGACY)
+    wish = {"name": "getPet", "arguments": {"id": "x"}, "task": {}}
+    assert "Invalid arguments" in (await session.call("tools/call", wish))["error"]["message"]
+    wish = {"name": "search_tools", "arguments": {"query": "pets"}, "task": {}}
+    assert "task" not in (await session.call("tools/call", wish))["result"]
+    wish = {"name": "getPet", "arguments": {"id": 7}}
+    assert "content" in (await session.call("tools/call", wish))["result"]
+    for method in ("tasks/get", "tasks/cancel", "tasks/result"):
+        error = (await session.call(method, {"taskId": "nowhere"}))["error"]
+        assert (error["code"], error["message"]) == UNKNOWN
+    assert (await session.call("tasks/list"))["error"]["code"] == -32601
+    older = await client.session("2025-06-18")
+    assert "tasks" not in older.initialized["capabilities"]
+    assert (await older.call("tasks/get", {"taskId": "x"}))["error"]["code"] == -32601
+
+
+async def test_a_running_task_is_cancelled(client: Client, service: Recorder) -> None:
+    session = await client.session(LEGACY)
+    task = await begun(session, "slow")
+    with anyio.fail_after(DEADLINE_S):
+        await service.arrived.wait()
+    assert "result" in await session.call("tasks/cancel", {"taskId": task["taskId"]})
+    with anyio.fail_after(DEADLINE_S):
+        await service.gone.wait()
+    assert (await over(session, task["taskId"]))["status"] == "cancelled"
+    again = await session.call("tasks/cancel", {"taskId": task["taskId"]})
+    assert again["error"]["message"] == "The task is cancelled already"
+    assert (
+        "Cancelled"
+        in (await session.call("tasks/result", {"taskId": task["taskId"]}))["error"]["message"]
+    )
+
+
+async def test_the_extension_gives_a_task_for_a_call_that_takes_long(
+    client: Client, service: Recorder
+) -> None:
+    capabilities = (await modern(client, "server/discover"))["result"]["capabilities"]
+    assert capabilities["extensions"][EXTENSION] == {}
+    at_once = await modern(client, "tools/call", name="getPet", arguments={"id": 7})
+    assert (at_once["result"]["resultType"], service.requests[0]["path"]) == ("complete", "/pets/7")
+    wrong = await modern(client, "tools/call", name="getPet", arguments={"id": "x"})
+    assert wrong["result"]["isError"]
+    task = (await modern(client, "tools/call", name="slow", arguments={}))["result"]
+    assert (task["resultType"], task["status"]) == ("task", "working")
+    known = await modern(client, "tasks/get", taskId=task["taskId"])
+    assert (known["result"]["resultType"], known["result"]["status"]) == ("complete", "working")
+    assert (await modern(client, "tasks/update", taskId=task["taskId"]))["result"] == {
+        "resultType": "complete"
+    }
+    service.release.set()
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            known = (await modern(client, "tasks/get", taskId=task["taskId"]))["result"]
+            if known["status"] == "completed":
+                break
+    assert known["result"]["structuredContent"]["heard"]["path"] == "/slow"
+    done = await modern(client, "tasks/cancel", taskId=task["taskId"])
+    assert done["result"] == {"resultType": "complete"}
+
+
+async def test_clients_without_the_extension_get_no_task(client: Client, service: Recorder) -> None:
+    service.release.set()
+    answer = await modern(client, "tools/call", META, name="slow", arguments={})
+    assert answer["result"]["resultType"] == "complete"
+    refused = await modern(client, "tasks/get", META, taskId="x")
+    assert refused["error"]["code"] == -32021
+
+
+async def test_a_failed_call_is_complete_for_the_extension(evented: Settings) -> None:
+    settings = with_events(evented, task_wait_s=0.001)
+    async with running(settings) as client:
+        task = (await modern(client, "tools/call", name="getPet", arguments={"id": 404}))["result"]
+        with anyio.fail_after(DEADLINE_S):
+            while task.get("status") == "working":
+                task = (await modern(client, "tasks/get", taskId=task["taskId"]))["result"]
+        assert task.get("result", task)["isError"]
+
+
+async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
+    evented: Settings, service: Recorder
+) -> None:
+    """Each has its sessions in memory: the client opens another one."""
+    async with running(evented) as first:
+        session = await first.session(LEGACY)
+        task = await begun(session, "slow")
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+        async with running(evented) as second:
+            there = await second.session(LEGACY)
+            answer = await there.call("tasks/get", {"taskId": task["taskId"]})
+            assert answer["result"]["status"] == "working"
+            async with anyio.create_task_group() as group:
+
+                async def read() -> None:
+                    read = await there.call("tasks/result", {"taskId": task["taskId"]}, id_=2)
+                    assert read["result"]["structuredContent"]["heard"]["path"] == "/slow"
+
+                group.start_soon(read)
+                service.release.set()
+    async with running(evented) as third:
+        again = await third.session(LEGACY)
+        assert (await over(again, task["taskId"]))["status"] == "completed"
+    assert len(service.requests) == 1
+
+
+async def test_a_task_is_its_owners_who_has_a_list_of_them(
+    evented: Settings, tmp_path: Path
+) -> None:
+    settings = replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    async with running(settings) as client:
+        ada, eve = (bearer(name, scope="") for name in ("ada", "eve"))
+        call = {"name": "getPet", "arguments": {"id": 7}}
+        made = await session_of(client, ada)
+        tasks = [
+            (await made("tools/call", {**call, "task": {}}))["result"]["task"]["taskId"]
+            for _ in range(2)
+        ]
+        listed = (await made("tasks/list", {}))["result"]
+        assert [one["taskId"] for one in listed["tasks"]] == tasks[::-1]
+        other = await session_of(client, eve)
+        assert (await other("tasks/list", {}))["result"]["tasks"] == []
+        for method in ("tasks/get", "tasks/cancel", "tasks/result"):
+            error = (await other(method, {"taskId": tasks[0]}))["error"]
+            assert (error["code"], error["message"]) == UNKNOWN
+        assert (await made("tasks/list", {"cursor": "!"}))["error"]["code"] == -32602
+
+
+async def session_of(client: Client, credentials: dict[str, str]) -> Any:
+    """A function that sends requests in a session of a caller."""
+    params = {
+        "protocolVersion": LEGACY,
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    status, answer, headers = await client.post("/mcp", request, credentials)
+    assert status == 200
+    assert "list" in answer["result"]["capabilities"]["tasks"]
+    sent = {
+        **credentials,
+        "Mcp-Session-Id": headers["mcp-session-id"],
+        "MCP-Protocol-Version": LEGACY,
+    }
+
+    async def call(method: str, params: Any) -> Any:
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        _, answer, _ = await client.post("/mcp", request, sent)
+        return answer
+
+    return call

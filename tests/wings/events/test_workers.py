@@ -1,0 +1,114 @@
+"""Workers elsewhere: they claim skills over HTTP, and report with the fence of their delivery."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from config.settings import Settings
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
+
+pytestmark = pytest.mark.anyio
+
+CLAIMS = "/events/v1/claims"
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    async with running(with_events(settings)) as client:
+        yield client
+
+
+async def claim(client: Client, **more: Any) -> list[dict[str, Any]]:
+    status, answer, _ = await client.post(CLAIMS, {"skills": ["report"], **more})
+    assert status == 200, answer
+    items: list[dict[str, Any]] = answer["items"]
+    return items
+
+
+async def report(client: Client, id_: str, what: str, **body: Any) -> tuple[int, Any]:
+    status, answer, _ = await client.post(f"{ROOT}/{id_}/{what}", body)
+    return status, answer
+
+
+async def test_a_worker_acks_once(client: Client) -> None:
+    one = await invoked(client, "report", {"year": 2026})
+    [taken] = await claim(client)
+    assert (taken["arguments"], taken["attempt"], taken["idempotencyKey"]) == (
+        {"year": 2026},
+        1,
+        one["id"],
+    )
+    assert await claim(client) == []
+    assert (await report(client, one["id"], "ack", fence=2, result=1))[0] == 409
+    for _ in range(2):
+        assert await report(client, one["id"], "ack", fence=1, result={"pages": 3}) == (
+            200,
+            {"status": "ACKED"},
+        )
+    assert (await report(client, one["id"], "fail", fence=1, error="no"))[0] == 409
+    assert (await ended(client, one["id"]))["result"] == {"pages": 3}
+
+
+async def test_a_worker_waits_for_work(client: Client) -> None:
+    taken: list[Any] = []
+
+    async def wait() -> None:
+        taken.extend(await claim(client, waitS=30))
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            one = await invoked(client, "report")
+    assert [each["id"] for each in taken] == [one["id"]]
+
+
+async def test_failures_are_tried_again_with_the_same_key(client: Client) -> None:
+    one = await invoked(client, "report", attempts=2)
+    [taken] = await claim(client)
+    assert await report(client, one["id"], "fail", fence=1, error="away", retryAfterS=0) == (
+        200,
+        {"status": "PENDING"},
+    )
+    [again] = await claim(client, waitS=30)
+    assert (again["attempt"], again["idempotencyKey"]) == (2, taken["idempotencyKey"])
+    assert await report(client, one["id"], "fail", fence=2, error="away") == (
+        200,
+        {"status": "FAILED"},
+    )
+    over = await ended(client, one["id"])
+    assert (over["reason"], len(over["attempts"])) == ("attempts", 2)
+
+
+async def test_a_worker_learns_of_a_cancellation_and_gives_back(client: Client) -> None:
+    one = await invoked(client, "report")
+    await claim(client)
+    assert (await report(client, one["id"], "extend", fence=1, leaseS=60)) == (
+        200,
+        {"status": "DISPATCHED"},
+    )
+    assert (await report(client, one["id"], "release", fence=1))[1] == {"status": "PENDING"}
+    assert (await report(client, one["id"], "extend", fence=1))[0] == 409
+    [taken] = await claim(client)
+    assert taken["attempt"] == 1
+    async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
+        pass
+    assert (await report(client, one["id"], "extend", fence=2))[1]["cancelling"]
+
+
+async def test_workers_have_skills_alone(client: Client) -> None:
+    status, _, _ = await client.post(CLAIMS, {"skills": [""]})
+    assert status == 422
+    one = await invoked(client, "getPet", {"id": 7})
+    assert (await report(client, one["id"], "ack", fence=1, result=1))[0] == 404
+
+
+async def test_large_results_are_read_by_themselves(client: Client) -> None:
+    one = await invoked(client, "report")
+    await claim(client)
+    await report(client, one["id"], "ack", fence=1, result="x" * 300_000)
+    over = await ended(client, one["id"])
+    assert ("result" in over, over["resultBytes"]) == (False, 300_002)
+    assert (await got(client, f"{ROOT}/{one['id']}/result")) == (200, "x" * 300_000)
