@@ -37,12 +37,12 @@ from gateway.wings.events.views import (
     Fail,
     InvocationQuery,
     InvocationView,
+    JournalStats,
     NewInvocation,
     Redrive,
     Redriven,
     Release,
     Settled,
-    Stats,
     WaitQuery,
     delivery_view,
     stats_of,
@@ -156,7 +156,7 @@ class EventOperations:
             ),
             Operation(
                 "events_stats", "GET", "/stats", "Show statistics of the journal.", ADMIN,
-                self.stats, Stats,
+                self.stats, JournalStats,
             ),
         )  # fmt: skip
 
@@ -320,7 +320,7 @@ class EventOperations:
             self._say(WORK + asked.tenant)
         return Redriven(tuple(redriven))
 
-    async def stats(self, asked: OperationInput) -> Stats:
+    async def stats(self, asked: OperationInput) -> JournalStats:
         counts = await self._journal.counts(asked.tenant)
         dispatch = self._dispatch
         return stats_of(counts, dispatch.running, dict(dispatch.outcomes), dict(dispatch.swept))

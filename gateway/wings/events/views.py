@@ -168,7 +168,7 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     cancelling: bool = False
 
 
-class Stats(Struct, frozen=True, rename="camel"):
+class JournalStats(Struct, frozen=True, rename="camel"):
     """The journal of the tenant, and this process since its start."""
 
     pending: int
@@ -238,8 +238,8 @@ def delivery_view(one: Delivery, principal: str) -> DeliveryView:
 
 def stats_of(
     counts: Counts, running: int, outcomes: dict[str, int], swept: dict[str, int]
-) -> Stats:
-    return Stats(
+) -> JournalStats:
+    return JournalStats(
         counts.pending,
         counts.delayed,
         counts.dispatched,
