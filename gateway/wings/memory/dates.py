@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.wings.memory.scripts import CHINESE, main_script
-
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
@@ -73,11 +71,6 @@ def is_of_another_time(dates: Iterable[NamedDate], times: Iterable[datetime]) ->
     known = tuple(times)
     named = tuple(dates)
     return bool(named) and not any(one.covers(time) for one in named for time in known)
-
-
-def dated(text: str, time: datetime) -> str:
-    """The text with its date in words, in the language of its script."""
-    return f"{text} ({in_words(time, chinese=main_script(text) in CHINESE)})"
 
 
 def in_words(time: datetime, *, chinese: bool = False) -> str:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.wings.memory.dates import NamedDate, dated, in_words, is_of_another_time, named_dates
+from gateway.wings.memory.dates import NamedDate, in_words, is_of_another_time, named_dates
 from gateway.wings.memory.scripts import BUNDLED, is_known, main_script
 
 MAY_8 = datetime(2023, 5, 8, 13, tzinfo=UTC)
@@ -74,9 +74,9 @@ def test_one_of_the_dates_and_times_is_enough() -> None:
     assert not is_of_another_time([], [at(1990, 1)])
 
 
-def test_texts_get_their_date_in_the_words_of_their_language() -> None:
-    assert dated("Ann: hi", MAY_8) == "Ann: hi (8 May 2023)"
-    assert dated("我去了公园", MAY_8) == "我去了公园 (2023年5月8日)"
+def test_a_date_in_words_is_one_that_queries_name() -> None:
+    assert in_words(MAY_8) == "8 May 2023"
+    assert in_words(MAY_8, chinese=True) == "2023年5月8日"
     assert named_dates(in_words(MAY_8)) == named_dates(in_words(MAY_8, chinese=True))
 
 

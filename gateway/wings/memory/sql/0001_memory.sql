@@ -17,7 +17,6 @@ CREATE TABLE memory_t (
     content            text NOT NULL CHECK (content ~ '\S'),
     content_hash       bytea NOT NULL,
     dated              text NOT NULL DEFAULT '',
-    length             integer GENERATED ALWAYS AS (char_length(content)) STORED,
     importance         real NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
     confidence         real NOT NULL DEFAULT 1 CHECK (confidence BETWEEN 0 AND 1),
     pinned             boolean NOT NULL DEFAULT false,
@@ -133,10 +132,11 @@ CREATE UNLOGGED TABLE memory_use_t (
 );
 COMMENT ON TABLE memory_use_t IS 'How often searches returned a memory. A crash may empty it.';
 
--- The text of a memory that is indexed and embedded.
-CREATE FUNCTION memory_text(slot text, source jsonb, content text, dated text) RETURNS text
+-- The text of a memory that is embedded. Its date is indexed alone: vectors of texts with dates
+-- find less.
+CREATE FUNCTION memory_text(slot text, source jsonb, content text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN concat_ws(' ', slot, (source ->> 'speaker') || ':', content, nullif(dated, ''));
+    RETURN concat_ws(' ', slot, (source ->> 'speaker') || ':', content);
 
 CREATE FUNCTION memory_terms(given text) RETURNS TABLE (term text, tf real)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -147,7 +147,7 @@ END;
 
 CREATE VIEW memory_source_v AS
 SELECT host_id, memory_id AS entity_id, retired_ts IS NULL AND kind <> 'entity' AS active,
-    memory_text(slot, source, content, dated) AS source_text
+    memory_text(slot, source, content) AS source_text
 FROM memory_t;
 SELECT search_kind_add('memory', 'passages');
 
@@ -158,9 +158,9 @@ BEGIN
     INSERT INTO memory_word_t (host_id, scope, owner, term, memory_id, tf)
     SELECT added.host_id, added.scope, added.owner, word.term, added.memory_id, word.tf
     FROM new_row AS added
-    CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content, dated)) AS word;
+    CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content) || ' ' || dated) AS word;
     SELECT array_agg(host_id), array_agg(memory_id),
-        array_agg(source_hash(memory_text(slot, source, content, dated)))
+        array_agg(source_hash(memory_text(slot, source, content)))
     INTO hosts, ids, hashes FROM new_row WHERE retired_ts IS NULL AND kind <> 'entity';
     IF ids IS NOT NULL THEN
         PERFORM embedding_queue('memory', hosts, ids, hashes);
@@ -178,7 +178,7 @@ BEGIN
     DELETE FROM memory_word_t AS word USING (
         SELECT lost.host_id, lost.scope, lost.owner, found.term, lost.memory_id
         FROM old_row AS lost
-        CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content, dated)) AS found
+        CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content) || ' ' || dated) AS found
     ) AS gone
     WHERE (word.host_id, word.scope, word.owner, word.term, word.memory_id)
         = (gone.host_id, gone.scope, gone.owner, gone.term COLLATE "C", gone.memory_id);
