@@ -42,7 +42,7 @@ class Events:
     async def event(self) -> Sent:
         """The next one; comments are skipped. Raises EOFError at the end."""
         sent, fields = Sent(), 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 line = (await self.response.content.readline()).decode()
                 if not line:

@@ -39,7 +39,7 @@ async def test_equal_news_wait_once():
 
 async def test_a_reader_waits_for_a_message():
     box = Outbox()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         reading = asyncio.create_task(box.take(60))
         await anyio.wait_all_tasks_blocked()
         box.put(b"1")
@@ -66,7 +66,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing():
 
 async def test_closing_wakes_the_reader():
     box = Outbox()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         reading = asyncio.create_task(box.take(60))
         await anyio.wait_all_tasks_blocked()
         box.close()
@@ -128,7 +128,7 @@ def test_a_touched_session_was_used_now(monkeypatch):
 
 async def test_what_waits_goes_to_the_next_stream_and_the_one_before_ends():
     box = Outbox()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         reading = asyncio.create_task(box.take(60))
         await anyio.wait_all_tasks_blocked()
         box.put(b"1")
@@ -149,7 +149,7 @@ async def test_what_waits_goes_with_what_the_client_knows_behind_what_the_next_s
 
 async def test_a_reader_is_sent_to_look_at_the_log():
     box = Outbox()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         reading = asyncio.create_task(box.take(None))
         await anyio.wait_all_tasks_blocked()
         box.stir()

@@ -205,7 +205,7 @@ async def test_a_call_that_takes_long_shows_that_it_lives(
             call["params"]["_meta"] = META
         else:
             headers = (await client.session(era)).headers
-        async with listening(client, "/mcp", headers, call) as events, asyncio.timeout(5):
+        async with listening(client, "/mcp", headers, call) as events, asyncio.timeout(30):
             comments = 0
             while comments < 3:
                 line = await events.response.content.readline()

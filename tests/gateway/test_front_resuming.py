@@ -40,7 +40,7 @@ async def left(
         seen = await events.event()
         if not seen.data:
             seen = await events.event()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await verbs.holding.wait()
     return seen
 

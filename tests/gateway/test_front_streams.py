@@ -127,7 +127,7 @@ async def deaf(client: Client) -> AsyncIterator[str]:
     host = client.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"), limit=1000)
     writer.write(f"GET /mcp/sse HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         told = await reader.readuntil(b"data: ")
         assert told.startswith(b"HTTP/1.1 200")
         endpoint = await reader.readline()
@@ -160,7 +160,7 @@ async def test_answers_that_nobody_read_go_with_their_client(client: Client) -> 
                 assert await call_much(client, endpoint) == 202
             session_id = endpoint.partition("session_id=")[2]
             assert alive(session_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while alive(session_id):
                 await anyio.lowlevel.checkpoint()
     finally:
@@ -197,7 +197,7 @@ async def test_silent_streams_are_kept_alive(settings: Settings, path: str) -> N
     async with running(with_mcp(settings, keep_alive_s=0.02)) as client:
         session = await client.session()
         headers = session.headers if path == "/mcp" else None
-        async with listening(client, path, headers) as events, asyncio.timeout(5):
+        async with listening(client, path, headers) as events, asyncio.timeout(30):
             if path == "/mcp/sse":
                 await events.next()
             for _ in range(3):
@@ -226,7 +226,7 @@ async def test_a_session_runs_a_limited_number_of_calls(
         session = await client.session()
         slow = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow"}}
         call = asyncio.create_task(session.post(slow))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await service.arrived.wait()
             assert (await session.call("ping", id_=2))["error"]["code"] == 1503
             service.release.set()
@@ -251,7 +251,7 @@ async def test_draining_lets_a_2024_11_05_call_finish_and_answer(
         _, endpoint = await events.next()
         call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "slow"}}
         assert (await client.post(endpoint, call))[0] == 202
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await service.arrived.wait()
         client.gateway.drain()
         service.release.set()

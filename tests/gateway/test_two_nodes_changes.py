@@ -86,7 +86,7 @@ async def nodes(shared: Settings, serve: Serve, server: Telling) -> AsyncIterato
     mcp = replace(shared.mcp, keep_alive_s=60)  # answers that take a while stay JSON
     settings = replace(shared, sources={"telling": source}, mcp=mcp)
     async with running(settings) as a, running(settings) as b:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             for client in (a, b):
                 await client.gateway.shared.bus.following.wait()
         yield Nodes(a, b, install(a.gateway), install(b.gateway))
@@ -170,6 +170,7 @@ async def test_a_node_that_is_silent_holds_up_one_change_only(
     b = nodes.b.gateway.shared
     b.bus.on("changed", _deaf)
     sessions = nodes.a.gateway.shared.sessions
+    sessions._peers._wait_s = 0.5
     with anyio.fail_after(60):
         for level in ("debug", "info", "error"):
             await sessions.change(at(nodes.a, session), SessionChange(log_level=level))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def get(location, limit_bytes=1000, timeout_s=5, private_networks=False) -> Fetched:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         return await fetch(
             str(location),
             limit_bytes=limit_bytes,

@@ -29,7 +29,7 @@ class Work:
 
 async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
     flights, work = SingleFlight(), Work()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(flights.run, work)
@@ -43,7 +43,7 @@ async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
 
 async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
     flights, work = SingleFlight(), Work()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flights.run, work)
             await anyio.wait_all_tasks_blocked()
@@ -59,7 +59,7 @@ async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
 
 async def test_a_run_that_was_cancelled_counts_for_nobody() -> None:
     flights, work = SingleFlight(), Work()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             async with anyio.create_task_group() as first:
                 first.start_soon(flights.run, work)
@@ -91,7 +91,7 @@ async def test_a_run_that_fails_is_told_to_who_began_it_and_not_repeated_for_all
         except RuntimeError as error:
             assert str(error) == "2"  # noqa: PT017 - only one of them begins a run
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(told)
             await anyio.wait_all_tasks_blocked()

@@ -98,7 +98,7 @@ async def notices(database: Database) -> AsyncIterator[list[str]]:
         await connection.execute("LISTEN toolgate_registry")
         yield heard
         await connection.execute("NOTIFY toolgate_registry, 'end'")
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async for notice in connection.notifies():
                 if notice.payload == "end":
                     break

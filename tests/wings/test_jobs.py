@@ -9,16 +9,17 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
 from gateway.operations.jobs import RESPOND_ASYNC
 from registry.access.policies import Policies
+from registry.database.postgres import Database
 from registry.jobs.store import JobStore
+from tests import polling
 from tests.fixtures_database import HOST
-from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.cli.processes import Served, environment
 from tests.gateway.guards.signing import by_jwks
@@ -55,13 +56,13 @@ async def client(toyed: Settings) -> AsyncIterator[Client]:
 
 async def until(client: Client, job: str, state: str, **caller: str) -> Any:
     """The job, once it is in this state."""
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            status, view, _ = await got(client, f"/toy/v1/jobs/{job}", **caller)
-            assert status == 200
-            if view["state"] == state:
-                return view
-            await checkpoint()
+
+    async def found() -> Any:
+        status, view, _ = await got(client, f"/toy/v1/jobs/{job}", **caller)
+        assert status == 200
+        return view if view["state"] == state else None
+
+    return await polling.until(found)
 
 
 async def test_rest_runs_it_as_a_job_with_its_progress_and_its_masked_result(
@@ -69,9 +70,11 @@ async def test_rest_runs_it_as_a_job_with_its_progress_and_its_masked_result(
 ) -> None:
     status, job, headers = await client.post("/toy/v1/copies", COPY, ASYNC)
     assert (status, headers["location"]) == (202, f"/toy/v1/jobs/{job['job']}")
-    with anyio.fail_after(DEADLINE_S):
-        while (await until(client, job["job"], "running")).get("note") != "waiting":
-            await checkpoint()
+
+    async def waiting() -> bool:
+        return (await until(client, job["job"], "running")).get("note") == "waiting"
+
+    await polling.until(waiting)
     await client.post("/toy/v1/notes", {"text": "go"})
     ended = await until(client, job["job"], "succeeded")
     assert (ended["done"], ended["total"]) == (2, 2)
@@ -165,30 +168,36 @@ async def test_a_wing_that_is_opened_late_has_its_schedule_and_its_waiting_jobs(
     async with running(late) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
-        with anyio.fail_after(DEADLINE_S):
-            while (row := await JobStore(pool).get(HOST, job)) is None or not row.attempt:
-                await checkpoint()
+
+        async def attempted() -> bool:
+            row = await JobStore(pool).get(HOST, job)
+            return row is not None and row.attempt > 0
+
+        async def succeeded() -> bool:
+            row = await JobStore(pool).get(HOST, job)
+            return row is not None and row.state == "succeeded"
+
+        await polling.until(attempted)
         LIFE.append("repaired")
-        with anyio.fail_after(DEADLINE_S):
-            while (await JobStore(pool).get(HOST, job)).state != "succeeded":  # type: ignore[union-attr]
-                await checkpoint()
+        await polling.until(succeeded)
         await scheduled(pool)
 
 
 async def scheduled(pool: Any) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while not await JobStore(pool).page(HOST, ["toy_count"], limit=1, state="succeeded"):
-            await checkpoint()
+    store = JobStore(pool)
+    await polling.until(lambda: store.page(HOST, ["toy_count"], limit=1, state="succeeded"))
 
 
-async def test_a_killed_worker_is_followed_by_another(toyed: Settings) -> None:
-    jobs = replace(toyed.jobs, concurrency=0, stalled_s=0.5)
+async def test_a_killed_worker_is_followed_by_another(toyed: Settings, database: Database) -> None:
+    jobs = replace(toyed.jobs, concurrency=0)
     async with running(replace(toyed, jobs=jobs)) as client:
         job = (await client.post("/toy/v1/copies", COPY, ASYNC))[1]["job"]
         first = await worker(toyed)
         await until(client, job, "running")
         first.process.send_signal(signal.SIGKILL)
         await first.process.wait()
+        async with database.connect() as connection:
+            await connection.execute("UPDATE job_t SET beat_ts = beat_ts - interval '1 hour'")
         await client.post("/toy/v1/notes", {"text": "go"})
         second = await worker(toyed)
         assert (await until(client, job, "succeeded"))["attempt"] == 2
@@ -207,7 +216,6 @@ async def worker(settings: Settings) -> Served:
             TOOLGATE_TOY__ENABLED="true",
             TOOLGATE_DATABASE__URL=settings.database.url or "",
             TOOLGATE_EMBEDDING__PROVIDER="disabled",
-            TOOLGATE_JOBS__STALLED_S="0.5",
             TOOLGATE_JOBS__POLL_S="0.05",
             TOOLGATE_AUDIT__MODE="never",
         ),

@@ -5,13 +5,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.settings import Settings
-from tests.fixtures_gateway import DEADLINE_S, Client, pets, running
+from tests import polling
+from tests.fixtures_gateway import Client, pets, running
 from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
 from tests.gateway.guards.signing import by_jwks
 
@@ -26,9 +25,11 @@ async def tools(client: Client, headers: dict[str, str]) -> list[str]:
 
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
     """What the database is told reaches the rest a moment later."""
-    with anyio.fail_after(DEADLINE_S):
-        while await ask() != expected:
-            await checkpoint()
+
+    async def reached() -> bool:
+        return await ask() == expected
+
+    await polling.until(reached)
 
 
 async def test_what_is_done_here_holds_for_callers(settings: Settings, tmp_path: Path) -> None:

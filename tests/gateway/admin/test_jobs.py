@@ -4,19 +4,19 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio import to_thread
-from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 from openapi_core import OpenAPI
 
 from config.settings import Settings
 from gateway.operations.jobs import RESPOND_ASYNC
+from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, pets, running
@@ -24,6 +24,7 @@ from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
 from tests.gateway.admin.test_tools import Tools
 from tests.gateway.cli.processes import Served, start
 from tests.gateway.guards.signing import by_jwks
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -60,12 +61,6 @@ async def api(served: Client) -> Admin:
 def hanging(service: Recorder) -> dict[str, Any]:
     """An import whose description does not come until the service is released."""
     return {"kind": "openapi", "name": "slow", "url": f"{service.url}/slow"}
-
-
-async def until(ask: Callable[[], Any]) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while not await ask():
-            await checkpoint()
 
 
 async def state(api: Admin, job: str) -> str:
@@ -252,9 +247,9 @@ async def ended(api: Admin, job: str) -> bool:
 
 
 async def test_a_killed_worker_is_followed_by_another(
-    with_jobs: Settings, service: Recorder, tmp_path: Path
+    with_jobs: Settings, service: Recorder, tmp_path: Path, database: Database
 ) -> None:
-    jobs = replace(with_jobs.jobs, concurrency=0, stalled_s=0.5)
+    jobs = replace(with_jobs.jobs, concurrency=0)
     async with running(replace(with_jobs, jobs=jobs)) as client:
         api = await described(client.url, client.http)
         accepted = await api("POST", "/sources", hanging(service), **ASYNC)
@@ -265,6 +260,8 @@ async def test_a_killed_worker_is_followed_by_another(
         assert await state(api, job) == "running"
         first.process.send_signal(signal.SIGKILL)
         await first.process.wait()
+        async with database.connect() as connection:
+            await connection.execute("UPDATE job_t SET beat_ts = beat_ts - interval '1 hour'")
         service.release.set()
         second = await worker(with_jobs, tmp_path)
         found = await api.ended(accepted)
@@ -281,7 +278,6 @@ async def worker(settings: Settings, tmp_path: Path) -> Served:
         TOOLGATE_AUTH__MODE="jwt",
         TOOLGATE_AUTH__JWKS_FILE=settings.auth.jwks_file,
         TOOLGATE_EMBEDDING__PROVIDER="disabled",
-        TOOLGATE_JOBS__STALLED_S="0.5",
         TOOLGATE_JOBS__POLL_S="0.05",
         TOOLGATE_IMPORTS__PRIVATE_NETWORKS="true",
         TOOLGATE_AUDIT__SPOOL_DIR=str(tmp_path / "audit-of-worker"),

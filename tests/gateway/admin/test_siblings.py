@@ -16,7 +16,7 @@ async def test_a_line_that_is_no_question_ends_its_connection_alone(
 ) -> None:
     directory: Path = tmp_path_factory.mktemp("workers")
     one, other = (Siblings(directory, slot, 2) for slot in range(2))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with one.answering({"status": lambda _: b"ok"}):
             async with await anyio.connect_unix(directory / "worker-0.sock") as stream:
                 await stream.send(line)

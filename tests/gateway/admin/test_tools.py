@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
@@ -22,9 +20,10 @@ from gateway.app.admin import AdminParts, operations_of
 from gateway.operations.tools import tool_of
 from schemas.jsonschema import Checker
 from tests.fixtures_database import HOST
-from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, pets, running
+from tests.fixtures_gateway import META, MODERN, Client, pets, running
 from tests.gateway.admin.client import KEY, Admin, bearer, described
 from tests.gateway.guards.signing import by_jwks
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -283,9 +282,7 @@ async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
             assert refused["error"]["message"] == f"Unknown tool: {name}"
             assert (await rpc(client, asked(name)))["error"]["code"] == -32601
         api = await described(client.url, client.http)
-        with anyio.fail_after(DEADLINE_S):
-            while not (denied := await audited(api, "listKeys")):
-                await checkpoint()
+        denied = await until(lambda: audited(api, "listKeys"))
         assert {(one["decision"], one["rule"]) for one in denied} == {("deny", "no-keys")}
 
 
@@ -311,9 +308,7 @@ async def test_the_query_of_a_refused_url_is_not_recorded(admin_tools: Settings)
         refused = await Tools(client).call("importSource", body=body)
         assert "does not match" in refused["content"][0]["text"]
         api = await described(client.url, client.http)
-        with anyio.fail_after(DEADLINE_S):
-            while not (found := await audited(api, "importSource")):
-                await checkpoint()
+        found = await until(lambda: audited(api, "importSource"))
         assert "https://a.example/d?***" in json.dumps(found)
         assert "tiger" not in json.dumps(found)
 
@@ -327,9 +322,7 @@ async def audited(api: Admin, subject: str) -> list[dict[str, Any]]:
 async def test_calls_are_in_the_audit_log(served: Client) -> None:
     await Tools(served).call("disableTool", tool="slow")
     api = await described(served.url, served.http)
-    with anyio.fail_after(DEADLINE_S):
-        while not (done := await audited(api, "disableTool")):
-            await checkpoint()
+    done = await until(lambda: audited(api, "disableTool"))
     assert [(one["method"], one["decision"], one["outcome"]) for one in done] == [
         ("tools/call", "allow", "ok")
     ]

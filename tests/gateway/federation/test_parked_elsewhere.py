@@ -32,7 +32,7 @@ class Nodes:
 @pytest.fixture(params=["redis", "postgres"])
 async def nodes(bare: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
     url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
-    state = replace(bare.state, backend=request.param, redis_url=url, heartbeat_s=0.2)
+    state = replace(bare.state, backend=request.param, redis_url=url, change_wait_s=30)
     app, lifespan = everything("handshake")
     async with lifespan, serving(app) as server:
         sources = {"every": SourceSettings(mcp=f"{server}/mcp")}
@@ -90,7 +90,8 @@ async def test_a_call_whose_node_died_is_told_of(nodes: Nodes) -> None:
     wants = (await nodes.at_a.result("tools/call", ASKING))["result"]
     shared = nodes.a.gateway.shared
     shared.bus._handlers.clear()  # it hears nothing more,
-    shared.stores.sessions.beat = _never  # type: ignore[method-assign]  # and gives no sign of life
+    await shared.stores.sessions.beat(shared.bus.node, 0.001)  # and gives no sign of life
+    shared.stores.sessions.beat = _never  # type: ignore[method-assign]
     [key] = wants["inputRequests"]
     again = {**ASKING, "inputResponses": {key: FORM}, "requestState": wants["requestState"]}
     failed = await nodes.at_b.result("tools/call", again)

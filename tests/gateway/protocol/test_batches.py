@@ -19,7 +19,7 @@ LIMITS = BatchLimits(items=100, concurrency=4, timeout_s=5, answer_bytes=1_000_0
 
 async def run(verbs, batch, limits=LIMITS, around=None):
     """The decoded answers; None when there are none."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         serve = member_server(verbs.dispatcher())
         body = await Batches(limits).run(serve, around or context(), batch)
     return None if body is None else json.loads(body)
@@ -30,7 +30,7 @@ def start(verbs, batch, limits=LIMITS):
 
 
 async def held(verbs, count):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         for _ in range(count):
             await verbs.holding.acquire()
 

@@ -34,7 +34,7 @@ def start(verbs, of_session, message):
 
 
 async def held(verbs, count=1):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         for _ in range(count):
             await verbs.holding.acquire()
 

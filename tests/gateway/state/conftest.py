@@ -112,7 +112,7 @@ async def together(*nodes: Node) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         for node in nodes:
             tasks.start_soon(node.bus.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             for node in nodes:
                 await node.bus.following.wait()
         yield
@@ -131,6 +131,6 @@ async def nodes(anyio_backend: str) -> AsyncIterator[tuple[Node, Node]]:
 
 async def until(condition) -> None:
     """Wait for what other tasks bring about."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():
             await anyio.lowlevel.checkpoint()

@@ -61,7 +61,7 @@ async def test_changes_that_nobody_read_yet_are_one_piece_of_news():
 
 async def test_changes_soon_after_each_other_are_told_together():
     hub, box = Hub(10, debounce_s=0.02), follower(prompts=b"prompts")
-    with following(hub, box), anyio.fail_after(5):
+    with following(hub, box), anyio.fail_after(30):
         hub.changed("t", {"tools"})
         assert await box.outbox.take(0) == []  # not at once
         hub.changed("t", {"prompts"})
@@ -71,7 +71,7 @@ async def test_changes_soon_after_each_other_are_told_together():
 
 async def test_who_joins_after_a_change_is_not_told_of_it():
     hub, before, after = Hub(10, debounce_s=0.02), follower(), follower()
-    with following(hub, before), anyio.fail_after(5):
+    with following(hub, before), anyio.fail_after(30):
         hub.changed("t", {"tools"})
         with following(hub, after):
             assert await before.outbox.take(5) == [b"changed"]

@@ -404,7 +404,7 @@ async def test_a_change_that_is_made_while_another_node_loads_the_session_is_not
         return record
 
     b.stores.sessions.hold = slowly
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(b.sessions.load, session.id)
             await read.wait()
@@ -433,7 +433,7 @@ async def test_a_session_that_ends_while_another_node_loads_it_is_not_served_the
         return record
 
     b.stores.sessions.hold = slowly
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await b.sessions.load(session.id)
     assert b.sessions.find(session.id, ANN) is None
     assert len(b.sessions) == 0
@@ -449,7 +449,7 @@ async def test_a_session_that_is_loaded_while_it_ends_is_not_served(nodes):
         return record
 
     a.stores.sessions.hold = slowly
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await a.sessions.load(session.id)
     assert len(a.sessions) == 0
 
@@ -463,7 +463,7 @@ async def test_a_session_that_is_loaded_before_the_store_has_ended_it_is_not_ser
         return await delete(session_id)
 
     a.stores.sessions.delete = slowly
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await a.sessions.delete(session)
     assert len(a.sessions) == 0
 
@@ -486,7 +486,7 @@ async def test_a_store_that_went_back_is_not_asked_without_end(nodes):
         return await get(session_id)
 
     b.stores.sessions.hold, b.stores.sessions.get = slowly, counted
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await b.sessions.load(session.id)
     assert b.sessions.find(session.id, ANN) is not None
     assert asked == [session.id]
@@ -593,7 +593,7 @@ async def test_a_stream_at_another_node_ends_the_one_here(nodes):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
-    with a.sessions.stream(session) as before, anyio.fail_after(5), b.sessions.stream(there):
+    with a.sessions.stream(session) as before, anyio.fail_after(30), b.sessions.stream(there):
         assert await before.take(5) == []
         assert before.closed
         await until(lambda: session.outbox is not before)

@@ -27,7 +27,7 @@ async def serve(wire, work):
 
 async def watched(wire, work):
     running = asyncio.create_task(serve(wire, work))
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while wire.reading == 0:
             await anyio.lowlevel.checkpoint()
     return running
@@ -44,7 +44,7 @@ async def test_a_client_that_leaves_cancels_what_runs_for_it():
 
     running = await watched(wire, work())
     wire.arrive(DISCONNECT)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         assert await running is None
     assert stopped.is_set()
     assert not running.cancelled()  # it just ended
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_just_as_its_answer_is_there(left_first):
 
 async def test_a_client_that_is_not_worth_waiting_for_is_as_good_as_gone():
     wire = Wire()
-    with anyio.fail_after(5), DisconnectWatch(wire.receive) as watch:
+    with anyio.fail_after(30), DisconnectWatch(wire.receive) as watch:
         asyncio.get_running_loop().call_soon(watch.give_up)
         asyncio.get_running_loop().call_soon(watch.give_up)  # twice does no more
         await asyncio.Event().wait()
@@ -175,7 +175,7 @@ async def test_a_stream_ends_though_its_task_missed_that_the_client_left():
             await send_all(responder, chunks(), watch)
 
     running = asyncio.create_task(stream())
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await waiting.wait()
         wire.arrive(DISCONNECT)
         await running
@@ -188,7 +188,7 @@ async def test_many_requests_leave_nothing_behind():
     running = [await watched(wire, asyncio.Event().wait()) for wire in wires]
     for wire in wires:
         wire.arrive(DISCONNECT)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         assert await asyncio.gather(*running) == [None] * 100
     await anyio.wait_all_tasks_blocked()
     assert asyncio.all_tasks() <= before

@@ -11,14 +11,15 @@ from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client, HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.source import Source
+from tests.clock import LoopClock
 
 GET = HttpRequest("GET", "/x", {})
 
 
 def limits(**changes: Any) -> Limits:
     values = {
-        "timeout_s": 5,
-        "connect_timeout_s": 5,
+        "timeout_s": 30,
+        "connect_timeout_s": 30,
         "connections": 10,
         "response_limit_bytes": 1000,
         "retries": 2,
@@ -47,6 +48,11 @@ def limits(**changes: Any) -> Limits:
         "stdio_restart_max_s": 60,
     }
     return Limits(**(values | changes))
+
+
+@pytest.fixture
+async def clock(anyio_backend: str) -> LoopClock:
+    return LoopClock()
 
 
 def source(base_url: str | None, trusted: bool = True, name: str = "pets") -> Source:

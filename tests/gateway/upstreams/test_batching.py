@@ -30,7 +30,7 @@ def sizes(service):
 
 
 async def together(*calls):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await asyncio.gather(*calls)
 
 
@@ -155,7 +155,7 @@ async def test_a_caller_who_leaves_takes_nobody_along(client, serve):
     service = Hybrid(held=asyncio.Event())
     call = Caller.of(client, await serve(service), batch=10)
     calls = [asyncio.create_task(call({"n": n})) for n in range(3)]
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await service.asked.wait()
         calls[1].cancel()
         await asyncio.wait([calls[1]])
@@ -175,7 +175,7 @@ async def test_a_caller_out_of_time_takes_nobody_along(client, serve):
             await call({"n": 0})
 
     patient = asyncio.create_task(call({"n": 1}))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with pytest.raises(TimeoutError):
             await impatient()
         service.held.set()
@@ -199,7 +199,7 @@ async def test_when_all_callers_have_left_the_service_is_told(serve):
     async with opened(timeout_s=600) as client:
         call = Caller.of(client, await serve(service), batch=10)
         calls = [asyncio.create_task(call()) for _ in range(3)]
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await service.asked.wait()
             for one in calls:
                 one.cancel()
@@ -219,7 +219,7 @@ async def test_a_batch_that_cannot_be_sent_is_an_error_of_every_member(client, s
     forged = caller(correlation_id="a\r\nX-Forged: 1")
     service = Hybrid()
     call = Caller.of(client, await serve(service), batch=10)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         results = await asyncio.gather(call({}, forged), call({}, forged))
     assert ["characters that HTTP forbids" in failure(one)[0] for one in results] == [True, True]
     assert service.seen == []

@@ -16,7 +16,7 @@ from schemas.errors import MethodNotFound
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 
-PATIENT = Timeout(5, 5)
+PATIENT = Timeout(30, 30)
 HELLO = ClientProfile({"name": "toolgate", "version": "1"}, {"sampling": {}})
 LIMIT_BYTES = 20_000
 

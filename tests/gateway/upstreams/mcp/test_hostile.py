@@ -39,7 +39,7 @@ async def link(request, serve, session, stateless):
 
 
 async def why(link: Link, ears: Ears | None = None) -> str:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with pytest.raises(UpstreamFailed) as caught:
             await link.request("tools/call", CALL, ears, PATIENT)
     text = str(caught.value)
@@ -211,7 +211,7 @@ async def test_no_answer_is_worse_than_a_slow_one(link):
 
     opened = await link(play)
     silent = asyncio.create_task(opened.request("tools/call", CALL, None, PATIENT))
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         for _ in range(20):
             await opened.request("tools/call", {"name": "y"}, None, PATIENT)
     silent.cancel()

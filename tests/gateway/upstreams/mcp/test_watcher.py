@@ -56,7 +56,7 @@ async def followed(url: str, audience: Audience) -> AsyncIterator[McpServer]:
     source = mcp_source(f"{url}/mcp", era="handshake")
     servers.follow([source])
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             yield servers.of(source)
     finally:
         await servers.close()
