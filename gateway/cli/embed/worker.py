@@ -20,7 +20,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import out
 from gateway.cli.sources.lister import open_lister
 from gateway.components import has_jobs
-from gateway.wings.table import wing_kinds
+from gateway.wings.table import wing_kinds, with_tasks
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import Kinds
@@ -43,13 +43,16 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
     metavar="N",
     help="Embedding workers [default: embedding.workers, at least 1].",
 )
+@click.option(
+    "--events", is_flag=True, help="Run invocations, too; it then reads the sources as a gateway."
+)
 @settings_option
-def worker(settings: Settings, workers: int | None) -> None:
+def worker(settings: Settings, workers: int | None, *, events: bool) -> None:
     """Run a worker process for embeddings and jobs, until Ctrl-C.
 
     Gateways run `embedding.workers` workers and `jobs.concurrency` jobs themselves. To take that
     load from them, set both to 0 there and start any number of worker processes, on any machine
-    with access to the database.
+    with access to the database. --events is for those that run invocations (`events.concurrency`).
 
     \b
     SIGTERM, Ctrl-C  finish current texts (server.drain_s) and jobs
@@ -57,7 +60,15 @@ def worker(settings: Settings, workers: int | None) -> None:
                      a second Ctrl-C stops at once
     """
     configure(settings.logging)
-    run(_work(settings, workers))
+    if not events:
+        run(_work(settings, workers))
+        return
+    if not with_tasks(settings):
+        fail("invocations are switched off: set events.enabled", USAGE)
+    from gateway.cli.serve.unheard import run_unheard
+
+    if (reason := run(run_unheard(settings, workers))) is not None:
+        fail(reason)
 
 
 async def _work(settings: Settings, workers: int | None) -> None:

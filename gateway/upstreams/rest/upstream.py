@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from gateway.abc import Execute, ToolCall
 from gateway.context import Context
@@ -54,6 +55,8 @@ _NOT_FROM_ARGUMENTS = frozenset(
     }
 )
 
+IDEMPOTENCY_KEY = "Idempotency-Key"  # of the caller; services may take a repetition for one by it
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # methods
 _NAMED_BY_MEMBERS = frozenset({"query", "querystring", "cookie"})
 
 # Headers in the result of HEAD; none of them contains an address.
@@ -225,6 +228,8 @@ class OpenAPIUpstream:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
+        if (key := context.headers.idempotency_key) is not None and binding.method not in _SAFE:
+            request = replace(request, headers={**request.headers, IDEMPOTENCY_KEY: key})
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)

@@ -1,0 +1,58 @@
+"""A gateway that serves no requests: `toolgate worker --events`.
+
+It has the tools and their upstreams, so it runs invocations, and jobs and embeddings besides.
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from config.settings import Settings
+from gateway.app import Gateway
+from gateway.cli.common.output import out
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+async def run_unheard(settings: Settings, workers: int | None) -> str | None:
+    """Run until a signal; the reason if it never became ready. A second signal ends the process."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopped.is_set():
+            os._exit(1)
+        stopped.set()
+
+    for number in STOPPING:
+        loop.add_signal_handler(number, stop)
+    gateway = Gateway(of_worker(settings, workers))
+    app = gateway.app()
+    async with gateway.lifespan(app):
+        waits = [asyncio.ensure_future(one.wait()) for one in (gateway.feed.settled, stopped)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+            with suppress(asyncio.CancelledError):
+                await wait
+        if (reason := gateway.feed.state.failure) is not None:
+            return reason
+        if not stopped.is_set():
+            out.print("Worker is ready: events")
+        await stopped.wait()
+    return None
+
+
+def of_worker(settings: Settings, workers: int | None) -> Settings:
+    """The settings of a process that is there to work."""
+    embedding, jobs, events = settings.embedding, settings.jobs, settings.events
+    most = workers or max(embedding.workers, 1)
+    return replace(
+        settings,
+        embedding=replace(embedding, workers=most),
+        jobs=replace(jobs, concurrency=max(jobs.concurrency, 1)),
+        events=replace(events, concurrency=max(events.concurrency, 1)),
+    )
