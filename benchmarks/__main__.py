@@ -22,6 +22,7 @@ from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.guarded import measure_guarded
 from benchmarks.load import CONNECTIONS, Load
+from benchmarks.peers import measure_peers
 from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
 from benchmarks.proxied import measure_mcp
@@ -34,7 +35,7 @@ from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
 NAMES = (
-    "calls", "guarded", "lists", "portal", "mcp", "latency", "import", "memory", "streams",
+    "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "memory", "streams",
     "descriptions", "disclosure", "quality", "search", "backfill",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
@@ -80,9 +81,10 @@ def main(
     output: Path | None,
     strict: bool,
 ) -> None:
-    """Measure the gateway beside a bare floor, nginx and FastMCP, on loopback."""
+    """Measure the gateway beside a bare floor, nginx and other gateways, on loopback."""
     groups: dict[str, Group] = {
         "calls": measure_calls,
+        "peers": measure_peers,
         "guarded": measure_guarded,
         "lists": measure_lists,
         "portal": measure_portal,
@@ -127,9 +129,15 @@ def run(groups: Mapping[str, Group], seconds: float) -> Result:
         tested_cores=tuple(sorted(cores.tested)),
         load_cores=tuple(sorted(cores.load)),
         stolen=machine.steal().share_since(before),
-        machine=machine.describe(len(cores.tested | cores.load), peer.installed() or "absent"),
+        machine=machine.describe(len(cores.tested | cores.load), _peers()),
         rows=tuple(rows),
     )
+
+
+def _peers() -> dict[str, str]:
+    """Their versions, as far as they are installed."""
+    named = {"FastMCP": peer.FASTMCP, "Envoy": peer.ENVOY, "ContextForge": peer.CONTEXTFORGE}
+    return {name: one.installed() or "absent" for name, one in named.items()}
 
 
 def _attempt(name: str, group: Group, rig: Rig) -> list[Row]:

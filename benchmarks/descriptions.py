@@ -224,13 +224,15 @@ def _message(body: bytes) -> bytes:
 
 def _theirs(path: Path) -> dict[str, Any]:
     """FastMCP's list of the same description, where FastMCP is installed."""
-    if peer.installed() is None:
+    if peer.FASTMCP.installed() is None:
         return {"rejected": "not installed (`--only calls` installs it)"}
     if path.suffix != ".json":
         return {"rejected": "not tried: it is given JSON only"}
     if Description(path).old:
         return {"rejected": "rejects Swagger 2.0"}
-    return _told([str(peer.PYTHON), str(Path(__file__).with_name("peer_list.py")), str(path)])
+    return _told(
+        [str(peer.FASTMCP.python), str(Path(__file__).with_name("peer_list.py")), str(path)]
+    )
 
 
 def _said(theirs: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ class Machine(msgspec.Struct, frozen=True):
     versions: dict[str, str]  # tool -> version, "absent" when it is
 
 
-def describe(cores: int, fastmcp: str) -> Machine:
-    """`cores` used; 0 where the system cannot pin."""
+def describe(cores: int, peers: Mapping[str, str]) -> Machine:
+    """`cores` used; 0 where the system cannot pin. `peers`: their versions."""
     return Machine(
         cpu=_cpu(),
         cores=cores or os.cpu_count() or 1,
@@ -29,7 +30,7 @@ def describe(cores: int, fastmcp: str) -> Machine:
         versions={
             "wrk": _version(wrk.BINARY, 1),
             "nginx": _version(nginx.BINARY, -1).removeprefix("nginx/"),
-            "FastMCP": fastmcp,
+            **peers,
         },
     )
 

@@ -23,7 +23,7 @@ class Entry:
     name: str
     arrive: Callable[[], Subject]
     calls: int = 1  # tool calls in one request
-    stretch: int = 1  # longer slices for long requests: those cut off at the end do not count
+    stretch: int = 1  # longer slices for slow requests: those cut off at the end do not count
     unit: str = "calls/s"
     targets: tuple[Target, ...] = ()
 
@@ -102,7 +102,7 @@ def _line_up(rig: Rig, entries: Sequence[Entry]) -> tuple[list[Track], list[Row]
 def _warm(rig: Rig, entry: Entry) -> Track:
     subject = entry.arrive()
     rig.say(f"warming up: {entry.name}")
-    return Track(entry, subject, rig.load.warm_up(subject, rig.slice_s))
+    return Track(entry, subject, rig.load.warm_up(subject, rig.slice_s * entry.stretch))
 
 
 def _measure(rig: Rig, track: Track) -> Report:
