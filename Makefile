@@ -93,7 +93,7 @@ bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory, recall, latency
 	$(BIN)/python -m benchmarks.large $(ARGS)
 
-bench-scale: $(STAMP)-test ## how costs grow with tools, sessions, tenants and batches; one SVG each
+bench-scale: $(STAMP)-test ## how costs grow with tools, sessions, streams, tenants, batches and workers; one SVG each
 	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.scale`: how the cost of a request grows with tools, sessions, tenants
-and the size of batches.
+"""`python -m benchmarks.scale`: how the cost of a request grows with tools, sessions, streams,
+tenants, the size of batches and workers.
 
 Costs are CPU time inside one gateway process, without a server or a network, and for searches that
-of its database connections as well; the least of some rounds. Nothing but whole lists may grow
-faster than log n. The upstream is the example `petshop`, in a process of its own.
+of its database connections as well; the least of some rounds. With workers they are that of all
+processes of a served gateway. Nothing but whole lists may grow faster than log n. The upstream is
+the example `petshop`, in a process of its own.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from starlette.types import ASGIApp, Message
 
+from benchmarks import workers
 from benchmarks.curve import Curve, svg
 from benchmarks.ways import (
     Walk,
@@ -43,6 +45,7 @@ from schemas.mcp.messages import TOOLS_CHANGED
 RESULTS = Path(__file__).parent / "results" / "scale"
 ROUNDS, ROUND_S = 5, 0.1
 LOADED_S = 600.0
+QUICK_MOST = 1000
 TICKS = os.sysconf("SC_CLK_TCK")
 JSON = {"content-type": "application/json"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -276,6 +279,16 @@ KINDS = {
 }
 
 
+WORKERS = (1, 2, 3, 4)
+WORKERS_S, WORKERS_ROUNDS = 3.0, 3
+
+
+def by_workers(quick: bool) -> list[Curve]:
+    with workers.unpinned(1.0 if quick else WORKERS_S, 1 if quick else WORKERS_ROUNDS) as rig:
+        points = tuple((count, workers.cost_us(rig, count)) for count in WORKERS)
+    return [Curve("tools/call on /rpc", "workers", "µs of CPU of all processes", points)]
+
+
 @asynccontextmanager
 async def benches(directory: Path, url: str) -> AsyncIterator[Bench]:
     settings = _roomy(petshop_settings(directory, url))
@@ -318,13 +331,22 @@ def _rows(curves: list[Curve]) -> Iterator[tuple[str, ...]]:
 
 @click.command()
 @click.option(
-    "--only", "kinds", multiple=True, type=click.Choice(sorted(KINDS)), help="Default: all."
+    "--only",
+    "kinds",
+    multiple=True,
+    type=click.Choice(sorted((*KINDS, "workers"))),
+    help="Default: all.",
 )
+@click.option("--quick", is_flag=True, help="Sizes to 1,000, and short rounds of workers.")
 @click.option("--most", default=100_000, show_default=True, help="Largest size.")
 @click.option("--into", default=RESULTS, type=click.Path(path_type=Path), show_default=True)
-def main(kinds: tuple[str, ...], most: int, into: Path) -> None:
+def main(kinds: tuple[str, ...], quick: bool, most: int, into: Path) -> None:
     """How the cost of a request grows. Writes one SVG for each curve."""
-    curves = asyncio.run(measure(kinds or tuple(KINDS), most))
+    chosen = kinds or (*KINDS, "workers")
+    within = tuple(kind for kind in chosen if kind in KINDS)
+    curves = asyncio.run(measure(within, min(most, QUICK_MOST) if quick else most))
+    if "workers" in chosen:
+        curves += by_workers(quick)
     into.mkdir(parents=True, exist_ok=True)
     for curve in curves:
         name = "-".join(f"{curve.name} by {curve.size}".replace("/", " ").replace(",", "").split())

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rich.console import Console
 from benchmarks import calls, generator
 from benchmarks.load import CONNECTIONS, Load, Subject
 from benchmarks.processes import Child, Cores, allowed_files, start
+from benchmarks.request import HttpRequest, Unavailable
 from benchmarks.rig import Rig, running, start_upstream
 from benchmarks.table import Row, missing, render
 from benchmarks.toolgate import gateway
@@ -36,20 +38,35 @@ SERVERS = ("postgres", "redis")  # beginnings of names of processes
 @click.option("--rounds", type=int, default=3, show_default=True)
 def main(seconds: float, rounds: int) -> None:
     """CPU time of one call: one process, several workers, PostgreSQL, Redis."""
-    allowed_files()
-    with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        cores = Cores(frozenset(), frozenset())  # none is pinned: that is the point
-        upstream, _ = start_upstream(directory, cores)
-        say = Console(stderr=True).print
-        with running(upstream, "/items/1", say), _redis(directory) as url:
-            load = Load(None, directory)
-            rig = Rig(directory, cores, load, seconds, rounds, upstream, say)
-            rows = [row for count, state in _setups(url) for row in _measured(rig, count, state)]
+    with unpinned(seconds, rounds) as rig, _redis(rig.directory) as url:
+        rows = [row for count, state in _setups(url) for row in _measured(rig, count, state)]
     Console(width=None if sys.stdout.isatty() else 140).print(
         render(rows, "Workers", f"{psutil.cpu_count()} cores, {CONNECTIONS} connections")
     )
+
+
+@contextmanager
+def unpinned(seconds: float, rounds: int) -> Iterator[Rig]:
+    """A rig whose processes run on any core: several workers have to."""
+    allowed_files()
+    with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as name:
+        directory, cores = Path(name), Cores(frozenset(), frozenset())
+        directory.chmod(0o755)
+        upstream, _ = start_upstream(directory, cores)
+        say = Console(stderr=True).print
+        with running(upstream, "/items/1", say):
+            yield Rig(directory, cores, Load(None, directory), seconds, rounds, upstream, say)
+
+
+def cost_us(rig: Rig, workers: int) -> float:
+    """CPU time of all processes of a gateway for one call, with its state in PostgreSQL: the least
+    of the rounds."""
+    settings = {"state": {"backend": "postgres"}, "server": {"workers": workers}}
+    with gateway(rig, OPERATIONS, settings) as child:
+        params = calls.call(calls.find_tool(child.port))
+        request = calls.rpc(child.port, "tools/call", params)
+        _warmed(rig, Subject(child, request, calls.NEEDLE))
+        return min(round_.gateway_us for round_ in _rounds(rig, child, request))
 
 
 def _setups(redis_url: str | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -71,23 +88,43 @@ def _measured(rig: Rig, count: int, state: Mapping[str, Any]) -> Iterator[Row]:
         yield from _costs(rig, f"{label}, session", child, session)
 
 
-def _costs(rig: Rig, label: str, child: Child, request: Any) -> Iterator[Row]:
-    subject = Subject(child, request, calls.NEEDLE)
-    warm = rig.load.warm_up(subject, 1.0)
-    if warm.errors:
-        yield missing(label, "us/call", f"{warm.errors} wrong answers")
+@dataclass(frozen=True, slots=True)
+class _Round:
+    gateway_us: float  # CPU time of one call
+    servers_us: float
+    rate: float  # calls a second
+
+
+def _costs(rig: Rig, label: str, child: Child, request: HttpRequest) -> Iterator[Row]:
+    try:
+        _warmed(rig, Subject(child, request, calls.NEEDLE))
+    except Unavailable as reason:
+        yield missing(label, "us/call", str(reason))
         return
-    gateway_us, server_us, rates = [], [], []
+    rounds = list(_rounds(rig, child, request))
+    own = tuple(one.gateway_us for one in rounds)
+    of_servers = statistics.median(one.servers_us for one in rounds)
+    rate = statistics.median(one.rate for one in rounds)
+    note = f"database and Redis {of_servers:.0f} us, {rate:,.0f} calls/s"
+    yield Row(label, statistics.median(own), "us/call", note=note, rounds=own)
+
+
+def _warmed(rig: Rig, subject: Subject) -> None:
+    """Raises Unavailable for wrong answers."""
+    if errors := rig.load.warm_up(subject, 1.0).errors:
+        raise Unavailable(f"{errors} wrong answers")
+
+
+def _rounds(rig: Rig, child: Child, request: HttpRequest) -> Iterator[_Round]:
     for _ in range(rig.rounds):
         own, others, begin = _tree_s(child), _servers_s(rig.directory), time.perf_counter()
-        report = generator.measure(subject.request, subject.needle, CONNECTIONS, rig.slice_s)
+        report = generator.measure(request, calls.NEEDLE, CONNECTIONS, rig.slice_s)
         seconds = time.perf_counter() - begin
-        gateway_us.append((_tree_s(child) - own) / report.requests * 1e6)
-        server_us.append((_servers_s(rig.directory) - others) / report.requests * 1e6)
-        rates.append(report.requests / seconds)
-    of_servers, rate = statistics.median(server_us), statistics.median(rates)
-    note = f"database and Redis {of_servers:.0f} us, {rate:,.0f} calls/s"
-    yield Row(label, statistics.median(gateway_us), "us/call", note=note, rounds=tuple(gateway_us))
+        yield _Round(
+            (_tree_s(child) - own) / report.requests * 1e6,
+            (_servers_s(rig.directory) - others) / report.requests * 1e6,
+            report.requests / seconds,
+        )
 
 
 def _tree_s(child: Child) -> float:
