@@ -32,8 +32,7 @@ Middleware = Callable[[Handler, Route], Handler]
 wrapped runs once per message, so many times in a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call of a tool, passed through the guards to its execution."""
 
     tool: Tool

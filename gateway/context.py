@@ -5,9 +5,11 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass, field, fields
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from config.types import DisclosureMode
@@ -22,8 +24,16 @@ KEY_MARK = "key:"  # prefix of `mark` for API keys
 OUTBOX_BYTES = 16 << 20  # of unsent messages, beyond the first: bounds memory per client
 
 
+class _Prepared:
+    """What guards prepare for exactly one principal, which lives as long as its cached credential:
+    by guard, what it was made by, and itself. No field: it is not compared, copied or encoded."""
+
+    __slots__ = ("prepared",)
+    prepared: dict[str, tuple[Any, Any]]
+
+
 @dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(_Prepared):
     id: str
     tenant: str  # the `host_id` of the design documents
     scopes: frozenset[str] = frozenset()
@@ -33,11 +43,9 @@ class Principal:
     # beginning of the SHA-256 of a token; "": none.
     mark: str = ""
     makers: frozenset[str] = frozenset()  # of the API key, if it is one: see `ApiKey`
-    # What guards prepared for exactly this object, by guard: what it was made by, and itself. A
-    # principal lives as long as its cached credential, and a copy begins without.
-    prepared: dict[str, tuple[Any, Any]] = field(
-        init=False, default_factory=dict, compare=False, repr=False
-    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepared", {})
 
     @property
     def people(self) -> frozenset[str]:
@@ -234,6 +242,7 @@ class Session:
     announced_lists: frozenset[ListKind] = frozenset()  # lists with change notifications
     watched: set[str] = field(default_factory=set)  # URIs of resources that this node watches
     version: int = 0  # of its record
+    fingerprint: str = ""  # digest of its id in the audit log, once it is there
     renewed: float = field(default_factory=time.monotonic)  # when the store was last read
     ended: bool = False
 
@@ -271,8 +280,7 @@ class Peer(Protocol):
         """Keep intermediaries from closing a silent stream."""
 
 
-@dataclass(slots=True)
-class AuditDraft:
+class AuditDraft(Struct):
     """Draft of an audit record: each layer that serves the message fills in its part."""
 
     subject: str = ""  # name of the tool, prompt or resource
@@ -284,8 +292,7 @@ class AuditDraft:
     result_bytes: int = 0
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """The context of one message."""
 
     identity: Identity
@@ -296,7 +303,7 @@ class Context:
     headers: CallHeaders = NO_CALL_HEADERS
     toolset: str | None = None  # restricts to its tools; None: all
     options: QueryOptions = NO_OPTIONS
-    params: Mapping[str, Any] = field(default_factory=dict)  # of a relayed call
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of a relayed call
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message
 
@@ -305,10 +312,8 @@ class Context:
         return self.identity.principal
 
     def noted(self, note: AuditDraft) -> "Context":
-        """A copy with another audit draft. (`dataclasses.replace` takes 6 us.)"""
-        other = object.__new__(Context)
-        for name in _FIELDS:
-            setattr(other, name, getattr(self, name))
+        """A copy with another audit draft."""
+        other = copy(self)
         other.note = note
         return other
 
@@ -326,8 +331,6 @@ class Context:
         said = meta.get(META_CAPABILITIES) if isinstance(meta, dict) else None
         return said if isinstance(said, dict) else {}
 
-
-_FIELDS = tuple(one.name for one in fields(Context))
 
 _request_ids = map(f"{secrets.token_hex(4)}-{{:x}}".format, itertools.count(1))
 new_request_id: Callable[[], str] = _request_ids.__next__

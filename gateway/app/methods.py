@@ -1,11 +1,11 @@
 """The method tables: handlers, and the revisions that have them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 from msgspec import Raw
+from msgspec.structs import replace
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import anyio
+import msgspec
 import psycopg
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
@@ -632,7 +633,7 @@ def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> CallTool:
     async def call(context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         # a revision that has the method, whatever the caller uses, and without server-to-client
         # requests
-        asking = replace(context, revision=V2025_11_25, params={}, peer=None)
+        asking = msgspec.structs.replace(context, revision=V2025_11_25, params={}, peer=None)
         params = {"name": name, "arguments": dict(arguments)}
         result = await outcome(asking, Request("2.0", "tools/call", params, context.request_id))
         if isinstance(result, Fault):

@@ -118,6 +118,7 @@ class Line(Struct, frozen=True, gc=False):
     recorded_ts: datetime
     hash: bytes
     text: bytes  # hash input
+    entry: AuditEntry | None = None  # that the text is of; None: read from a file
 
 
 def canonical(chain_id: str, sequence: int, entry: AuditEntry) -> bytes:
@@ -220,10 +221,11 @@ class Chain:
 
     def link(self, entries: Iterable[AuditEntry]) -> list[Line]:
         """Append entries to the chain."""
-        lines = []
+        lines, key, before, sequence = [], self._key, self._hash, self._sequence
         for entry in entries:
-            self._sequence += 1
-            text = canonical(self.id, self._sequence, entry)
-            self._hash = linked(self._key, self._hash, text)
-            lines.append(Line(self._sequence, entry.recorded_ts, self._hash, text))
+            sequence += 1
+            text = canonical(self.id, sequence, entry)
+            before = linked(key, before, text)
+            lines.append(Line(sequence, entry.recorded_ts, before, text, entry))
+        self._hash, self._sequence = before, sequence
         return lines

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import anyio
 import anyio.lowlevel
@@ -14,6 +14,8 @@ import msgspec
 import psycopg
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
+from msgspec import to_builtins
+from msgspec.structs import astuple
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import PoolTimeout
@@ -49,9 +51,7 @@ SELECT chain_id::text, last_sequence, encode(last_hash, 'hex') FROM audit_chain_
  ORDER BY last_ts DESC LIMIT 1000
 """
 
-PIECE = 32  # records
-
-_COLUMNS = ("chain_id", "sequence", *AuditEntry.__struct_fields__)
+PIECE = 128  # records
 
 log = logging.getLogger("toolgate.audit")
 
@@ -67,6 +67,7 @@ def _copy() -> LiteralString:
 
 
 _COPY = _copy()
+_NULL = "".join(("\\", "N"))  # an object of its own: a name may read so too
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _members = msgspec.json.Decoder(dict[str, str | int])
 
@@ -86,7 +87,8 @@ async def store(
             for first in range(0, len(new), PIECE):
                 if pauses:
                     await checkpoint()
-                await copy.write("".join(map(_row, new[first : first + PIECE])))
+                piece = new[first : first + PIECE]
+                await copy.write("".join([_row(line, begun.chain_id) for line in piece]))
         end = new[-1]
         values = {
             "host": begun.host_id,
@@ -100,20 +102,30 @@ async def store(
     return len(new)
 
 
-def _row(line: Line) -> str:
+def _row(line: Line, chain_id: str) -> str:
     """A record in the text format of COPY; members that it omits are null.
 
     https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
     """
-    member = _members.decode(line.text).get
     # without a backslash in the text, JSON has escaped nothing: no value has a control character
-    written = _escaped if b"\\" in line.text else str
-    texts = ["\\N" if value is None else written(value) for value in map(member, _COLUMNS)]
-    return "\t".join((*texts, f"\\\\x{line.hash.hex()}\n"))
+    values = [
+        _NULL if not one else one if type(one) is str else _text(one) for one in _values(line)
+    ]
+    if b"\\" in line.text:
+        values = [one if one is _NULL else one.translate(_ESCAPES) for one in values]
+    row = "\t".join(values)
+    return f"{chain_id}\t{line.sequence}\t{row}\t\\\\x{line.hash.hex()}\n"
 
 
-def _escaped(value: str | int) -> str:
-    return str(value).translate(_ESCAPES)
+def _values(line: Line) -> Sequence[Any]:
+    """The members of a record, in the order of their columns; false ones were omitted."""
+    if line.entry is not None:
+        return astuple(line.entry)
+    return [*map(_members.decode(line.text).get, AuditEntry.__struct_fields__)]
+
+
+def _text(value: object) -> str:
+    return str(to_builtins(value))  # of a time, as in the text of the record
 
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
@@ -200,17 +212,20 @@ class AuditWriter:
     def admit(self) -> None:
         """Raises Unavailable when the queue and the spool are full (`when_full: refuse`)."""
         settings = self._settings
-        if self.waiting >= settings.queue and settings.when_full == "refuse" and self._is_full():
+        if len(self._entries) + len(self._lines) < settings.queue:  # fast path of every message
+            return
+        if settings.when_full == "refuse" and self._is_full():
             raise Unavailable("Calls cannot be recorded now; try again later")
 
     def add(self, entry: AuditEntry) -> None:
         """Queue an entry; dropped when queue and spool are full (`when_full: drop`)."""
-        settings = self._settings
-        if self.waiting >= settings.queue and settings.when_full == "drop" and self._is_full():
+        settings, entries = self._settings, self._entries
+        is_crowded = len(entries) + len(self._lines) >= settings.queue
+        if is_crowded and settings.when_full == "drop" and self._is_full():
             self.dropped += 1
             return
-        self._entries.append(entry)
-        if len(self._entries) == settings.batch:
+        entries.append(entry)
+        if len(entries) == settings.batch:
             self._full.set()
 
     def now(self) -> datetime:

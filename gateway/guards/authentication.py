@@ -44,6 +44,7 @@ log = logging.getLogger("toolgate.auth")
 USED_EVERY_S = 60.0  # minimum interval between writes of `last_used`
 
 BEARER = b"bearer "
+CREDENTIALS = frozenset((b"authorization", b"x-scope-token", b"x-api-key"))
 
 
 class UnknownKey(InvalidTokenError):
@@ -151,12 +152,18 @@ class Authenticator:
             return self._anonymous
         bearers, scope_tokens, keys = [], [], []
         for name, value in scope["headers"]:
+            if name not in CREDENTIALS:
+                continue
             if name == b"authorization":
                 bearers.append(value)
             elif name == b"x-scope-token":
                 scope_tokens.append(value)
-            elif name == b"x-api-key" and self.keys is not None:
+            elif self.keys is not None:
                 keys.append(value)
+        if len(bearers) == 1 and not keys and not scope_tokens:
+            known = self._tokens.known(_bearer(bearers[0]), scope["path"])
+            if known is not None and known.identity is not None:
+                return known.identity
         caller = await self._caller(bearers, keys, scope["path"])
         if isinstance(caller, Fault):
             return replace(self._anonymous, refusal=caller)

@@ -1,10 +1,10 @@
 """prompts/list, prompts/get and completion/complete."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context

@@ -5,10 +5,11 @@ may be shared; and status notifications, which do not name a task's owner. Clien
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Peer

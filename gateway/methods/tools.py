@@ -159,7 +159,7 @@ class ToolMethods:
                 if tool.binding == CALLS:
                     return await self._forwarded(tool, arguments, context, request)
                 profile = self._lists.profile(context, request).name
-                context = replace(context, options=replace(context.options, profile=profile))
+                context = replaced(context, options=replace(context.options, profile=profile))
             known = name == tool.name or name in tool.aliases
             result = await self._run(plan, arguments, context, "" if known else name)
         if self._usage is not None:
@@ -188,7 +188,7 @@ class ToolMethods:
                 _rejected(own, [ArgumentProblem("", fault.message)], context), context
             )
         params = {**params_of(request), "name": name, "arguments": inner}
-        inside = replace(context, headers=replaced(context.headers, mirrored=None))
+        inside = replaced(context, headers=replaced(context.headers, mirrored=None))
         passed = replaced(request, params=params)
         try:
             return await self._called(read(params, CallToolParams), inside, passed)

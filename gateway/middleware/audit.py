@@ -18,7 +18,7 @@ from config.access import Audit
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
 from gateway.audit.writer import AuditWriter
-from gateway.context import AuditDraft, Context, Identify, Identity
+from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.policy.engine import Decision
 from gateway.protocol.shapes import is_failure
 from gateway.state.rates import network_of
@@ -162,22 +162,20 @@ class AuditTrail:
     def _add(
         self, context: Context, request: Request, note: AuditDraft, outcome: str, *, seconds: float
     ) -> None:
-        principal, session = context.principal, context.session
+        principal, session = context.identity.principal, context.session
         sent = note.arguments or _sent(request)
-        settings = self._settings
         kept = note.shown
-        if not kept and settings.arguments == "masked":
+        if not kept and self._settings.arguments == "masked":
             kept = self._sent_shown(context, request, sent)
-        self._writer.add(
+        writer = self._writer
+        writer.add(
             AuditEntry(
                 principal.tenant,
-                self._writer.now(),
+                writer.now(),
                 principal=printable(principal.id),
                 mark=principal.mark,
                 front=context.revision.name,
-                session=""
-                if session is None
-                else hashlib.sha256(session.id.encode()).hexdigest()[:16],
+                session="" if session is None else session.fingerprint or _fingerprint(session),
                 method=printable(request.method, METHOD_LIMIT),
                 subject=note.subject or _subject(request, context.revision),
                 source=note.source,
@@ -187,7 +185,7 @@ class AuditTrail:
                 latency_us=int(seconds * 1e6),
                 request_bytes=len(sent),
                 result_bytes=note.result_bytes,
-                digest=digest_of(self._writer.key, sent) if sent else "",
+                digest=digest_of(writer.key, sent) if sent else "",
                 arguments=kept.decode(),
                 request_id=context.request_id,
                 client=context.headers.client,
@@ -261,7 +259,14 @@ def _is_recorded(route: Route, lists: bool) -> bool:
     return method not in SILENT and not method.startswith(NOTIFICATIONS)
 
 
+def _fingerprint(session: Session) -> str:
+    session.fingerprint = hashlib.sha256(session.id.encode()).hexdigest()[:16]
+    return session.fingerprint
+
+
 def _outcome(result: Any) -> str:
+    if type(result) is Raw:
+        return "ok"
     if type(result) is CallToolResult:
         return "tool_error" if result.is_error else "ok"
     return "tool_error" if isinstance(result, dict) and is_failure(result) else "ok"

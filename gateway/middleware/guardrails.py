@@ -17,7 +17,7 @@ It fails closed: a rule that cannot be applied denies, and a crash is an error w
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -488,7 +488,7 @@ class Guardrails:
             return call
         for rule in rules:
             value = _looked(rule, value, [], facts).value
-        return call if value is call.arguments else replace(call, arguments=value)
+        return call if value is call.arguments else msgspec.structs.replace(call, arguments=value)
 
     def _passed(
         self, call: ToolCall, plan: _Plan, result: ToolResult | RelayedResult

@@ -1,13 +1,10 @@
 """Policy guard of calls: rules over arguments, and approvals. Calls of hidden tools are rejected
 before."""
 
-from typing import Literal
-
 from msgspec import Raw
 
 from gateway.abc import Execute, ToolCall
 from gateway.audit.records import shown
-from gateway.context import Context
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
@@ -34,9 +31,14 @@ class PolicyGuard:
         return self._audited or (not self._policy_view.allows_all and is_judged(tool))
 
     def guard(self, execute: Execute) -> Execute:
+        decide = self._policy_view.decide
+
         async def judged(call: ToolCall) -> ToolResult | RelayedResult:
-            decision = self._policy_view.decide(call.context, call.tool, call.arguments)
-            _note(call.context, decision.effect, decision.rule)
+            context = call.context
+            decision = decide(context, call.tool, call.arguments)
+            note = context.note
+            if note is not None:
+                note.decision, note.rule = decision.effect, decision.rule
             if decision.effect == "allow":
                 return await execute(call)
             if decision.effect == "deny":
@@ -49,7 +51,8 @@ class PolicyGuard:
         self, execute: Execute, call: ToolCall, decision: Decision
     ) -> ToolResult | RelayedResult:
         approvals, used = await self._approving.consume(call, decision)
-        _note(call.context, "allow", decision.rule)
+        if call.context.note is not None:
+            call.context.note.decision = "allow"
         try:
             result = await execute(call)
         except (TooManyRequests, Unavailable):  # the call was not made
@@ -64,9 +67,3 @@ def arguments_for_approvers(call: ToolCall) -> str:
     """The arguments of a call as JSON, secrets masked."""
     masks = masks_of(bytes(call.tool.input_schema))
     return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
-
-
-def _note(context: Context, effect: Literal["allow", "deny", "approve"], rule: str) -> None:
-    if context.note is not None:
-        context.note.decision = effect
-        context.note.rule = rule

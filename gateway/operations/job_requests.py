@@ -96,7 +96,9 @@ def asked_by(caller: Principal, asked: OperationInput) -> OperationInput:
     """The request, also in the calls that it makes, with what its caller still may."""
     context = asked.context
     if context is not None:
-        context = replace(context, identity=replace(context.identity, principal=caller))
+        context = msgspec.structs.replace(
+            context, identity=replace(context.identity, principal=caller)
+        )
     return replace(asked, principal=caller, context=context)
 
 

@@ -98,8 +98,7 @@ class Payload:
     is_text: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """One HTTP answer."""
 
     status: int

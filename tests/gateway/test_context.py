@@ -1,9 +1,11 @@
 import asyncio
+import dataclasses
 import re
-from dataclasses import replace
 
 import anyio
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway import context
 from gateway.context import (
@@ -165,3 +167,14 @@ async def test_a_context_with_a_note_differs_in_nothing_else():
     after = before.noted(note := AuditDraft("pay"))
     assert after == replace(before, note=note)
     assert before.note is None
+
+
+def test_what_is_prepared_for_a_principal_is_of_that_object_alone():
+    principal = Principal("ada", "t")
+    principal.prepared["policy"] = (object(), "kept")
+    assert principal == Principal("ada", "t")
+    assert dataclasses.replace(principal, id="bob").prepared == {}
+    encoded = msgspec.json.encode(principal)
+    assert b"prepared" not in encoded
+    said = encoded[:-1] + b',"prepared":{"policy":[1,2]}}'
+    assert msgspec.json.decode(said, type=Principal).prepared == {}

@@ -5,11 +5,15 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
+from gateway.audit.records import Chain
+from gateway.audit.writer import _row
 from registry.database.postgres import borrowed
 from schemas.errors import Unavailable
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
-from tests.gateway.audit.conftest import entry, writer
+from tests.gateway.audit.conftest import NOON, entry, writer
 
 pytestmark = pytest.mark.anyio
 
@@ -185,3 +189,17 @@ async def test_odd_names_are_kept(database, spool):
     async with running(subject):
         subject.add(entry(1, subject=odd, arguments=json.dumps({"a": "\0\N{BOMB}"})))
     assert await stored(database) == [odd]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"subject": "\\N", "arguments": "a\tb\nc\rd\\"},
+        {"subject": 'a"\N{SNOWMAN}', "latency_us": 0, "request_bytes": 7, "source": ""},
+    ],
+)
+def test_a_record_has_one_row_from_memory_and_from_a_file(changes):
+    chain = Chain(HOST, node="n", started=NOON, key=b"")
+    (line,) = chain.link([entry(3, **changes)])
+    assert _row(replace(line, entry=None), chain.id) == _row(line, chain.id)

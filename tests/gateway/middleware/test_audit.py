@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import hmac
 import json
-from dataclasses import replace
 
+import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
@@ -123,7 +123,7 @@ async def through(log, call, result):
         return result
 
     async def handler(context):
-        return await log.trail.guard(upstream)(replace(call, context=context))
+        return await log.trail.guard(upstream)(msgspec.structs.replace(call, context=context))
 
     return await log.send(handler)
 
