@@ -84,3 +84,4 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     ranking: MemoryRanking
     agent_claim: str
     compat: tuple[Dialect, ...]
+    overwrite_files: bool

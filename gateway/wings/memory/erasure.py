@@ -99,6 +99,11 @@ class Eraser:
         )
 
 
+async def forget_in(connection: AsyncConnection, reader: Reader, ids: Sequence[str]) -> None:
+    """Delete memories of the reader, in a transaction that has locked their owner."""
+    await connection.execute(_FORGET.encode(), {**readable(reader)[1], "ids": list(ids)})
+
+
 async def _rows(connection: AsyncConnection, statement: bytes | str, values: Any) -> list[Any]:
     found = await connection.execute(
         statement if isinstance(statement, bytes) else statement.encode(), values

@@ -1,9 +1,11 @@
 """The parts of the memory, wired."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from config.wings import MemorySettings
 from gateway.operations.operation import Operation
+from gateway.wings.memory.dialects.operations import file_operations, graph_operations
+from gateway.wings.memory.dialects.stores import DialectParts
 from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.keeping import KeepingOperations
 from gateway.wings.memory.life import MemoryLife
@@ -36,10 +38,15 @@ class MemoryParts:
         self.intake = Intake(settings, hook)
         self.life = MemoryLife(pool, self.store, self.uses, settings)
         self.memories = MemoryOperations(self.store, self.recaller, self.intake, settings)
+        eraser = Eraser(pool)
+        self._settings = settings
+        self._dialects = DialectParts(
+            pool, self.store, self.intake, settings, eraser=eraser, recaller=self.recaller
+        )
         self.keeping = KeepingOperations(
             store=self.store,
             recaller=self.recaller,
-            eraser=Eraser(pool),
+            eraser=eraser,
             transfer=Transfer(pool, self.store),
             life=self.life,
             intake=self.intake,
@@ -49,4 +56,11 @@ class MemoryParts:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return (*self.memories.operations, *self.keeping.operations)
+        return (*self.memories.operations, *self.keeping.operations, *self._of_dialects())
+
+    def _of_dialects(self) -> Iterator[Operation]:
+        settings, reader = self._settings, self.memories.reader
+        if "graph" in settings.compat:
+            yield from graph_operations(self._dialects, reader)
+        if "files" in settings.compat:
+            yield from file_operations(self._dialects, reader, overwrites=settings.overwrite_files)

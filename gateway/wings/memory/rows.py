@@ -145,6 +145,13 @@ def content_hash(one: "NewMemory | Memory") -> bytes:
 
 def check_content(content: str, limit_bytes: int) -> None:
     """Raises ProblemDetails."""
+    check_text(content, limit_bytes)
+    if not any(unicodedata.category(one)[0] in "LNS" for one in content):
+        raise invalid("content: expected words; it has only white space and punctuation")
+
+
+def check_text(content: str, limit_bytes: int) -> None:
+    """Raises ProblemDetails. Any text can be stored as a file."""
     if "\0" in content:
         raise invalid("content: expected text without NUL characters")
     try:
@@ -153,8 +160,6 @@ def check_content(content: str, limit_bytes: int) -> None:
         raise invalid("content: expected text without lone surrogates") from error
     if size > limit_bytes:
         raise too_large("content", size, limit_bytes, "memory.content_bytes")
-    if not any(unicodedata.category(one)[0] in "LNS" for one in content):
-        raise invalid("content: expected words; it has only white space and punctuation")
 
 
 def check_metadata(metadata: Mapping[str, Any], limit_bytes: int) -> None:

@@ -39,11 +39,11 @@ class DictFiles:
     async def read(self, path: str) -> FileVersion | None:
         return self.versions.get(path)
 
-    async def write(self, path: str, text: str, since: int) -> None:
+    async def write(self, path: str, text: str, since: str) -> None:
         present = self.versions.get(path)
-        if since != (0 if present is None else present.number):
+        if since != ("" if present is None else present.id):
             raise FileChanged(path)
-        self.versions[path] = FileVersion(text, since + 1)
+        self.versions[path] = FileVersion(text, f"{since}+")
 
     async def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -174,12 +174,12 @@ async def test_create_replaces_a_file_if_the_setting_says_so(files: DictFiles) -
     tool = FileTool(files, overwrites=True)
     for text in ("one", "two"):
         await run(tool, "create", path=NOTES, file_text=text)
-    assert files.versions[NOTES] == FileVersion("two", 2)
+    assert files.versions[NOTES] == FileVersion("two", "++")
 
 
 async def test_a_file_that_changed_meanwhile_is_not_overwritten(files: DictFiles) -> None:
     class Slow(DictFiles):
-        async def write(self, path: str, text: str, since: int) -> None:
+        async def write(self, path: str, text: str, since: str) -> None:
             await super().write(path, "theirs", since)
             await super().write(path, text, since)
 

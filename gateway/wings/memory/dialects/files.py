@@ -33,7 +33,7 @@ class FileVersion(Struct, frozen=True):
     """A file as it was read."""
 
     text: str
-    number: int
+    id: str  # of its memory
 
 
 class FileStore(Protocol):
@@ -44,8 +44,9 @@ class FileStore(Protocol):
 
     async def read(self, path: str) -> FileVersion | None: ...
 
-    async def write(self, path: str, text: str, since: int) -> None:
-        """Write the version after `since`; 0: the file is new. Raises FileChanged."""
+    async def write(self, path: str, text: str, since: str) -> None:
+        """Write the version after that of the id `since`; "": the file is new. Raises
+        FileChanged."""
 
     async def delete(self, paths: Sequence[str]) -> None: ...
 
@@ -105,7 +106,7 @@ class FileTool:
         if path == ROOT or _below(path, sizes) or (found is not None and not self._overwrites):
             raise FileError(f"Error: File {path} already exists")
         _check_parents(path, sizes)
-        await self._files.write(path, text, 0 if found is None else found.number)
+        await self._files.write(path, text, "" if found is None else found.id)
         return f"File created successfully at: {path}"
 
     async def str_replace(self, asked: FileCommand) -> str:
@@ -114,7 +115,7 @@ class FileTool:
         if (count := found.text.count(old) if old else 0) != 1:
             raise FileError(_not_replaced(found.text, old, path, count))
         text = found.text.replace(old, asked.new_str)
-        await self._files.write(path, text, found.number)
+        await self._files.write(path, text, found.id)
         changed = found.text.partition(old)[0].count("\n")
         lines = text.split("\n")
         begin = max(0, changed - CONTEXT)
@@ -135,7 +136,7 @@ class FileTool:
                 f"lines of the file: [0, {len(lines)}]"
             )
         lines.insert(at, text.removesuffix("\n"))
-        await self._files.write(path, "\n".join([*lines, ""]), found.number)
+        await self._files.write(path, "\n".join([*lines, ""]), found.id)
         return f"The file {path} has been edited."
 
     async def delete(self, asked: FileCommand) -> str:

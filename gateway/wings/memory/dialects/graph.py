@@ -119,7 +119,8 @@ class GraphStore(Protocol):
     async def read(self) -> KnowledgeGraph: ...
 
     async def change(self, decide: Callable[[KnowledgeGraph], GraphChange]) -> GraphChange:
-        """Read the graph, and change it as decided, in one transaction and one after the other."""
+        """Read the graph and change it as decided, in one transaction, one after the other; the
+        change without observations that were there in another spelling."""
 
     async def ranked(self, query: str) -> Sequence[str]:
         """Names of entities whose observations match by words and meaning, best first."""
@@ -156,23 +157,36 @@ class GraphTools:
 
     async def add_observations(self, asked: NewObservations) -> Added:
         """Raises UnknownEntity: then nothing is added."""
-        results: list[AddedContents] = []
+        asked_for: list[AddedContents] = []
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
             known = {one.name: dict.fromkeys(one.observations) for one in graph.entities}
-            results.clear()
+            asked_for.clear()
             for one in asked.observations:
                 if one.entity_name not in known:
                     raise UnknownEntity(f"Entity with name {one.entity_name} not found")
                 present = known[one.entity_name]
                 new = tuple(text for text in dict.fromkeys(one.contents) if text not in present)
                 present.update(dict.fromkeys(new))
-                results.append(AddedContents(one.entity_name, new))
-            added = ((one.entity_name, text) for one in results for text in one.added_observations)
-            return GraphChange(observations=list(added))
+                asked_for.append(AddedContents(one.entity_name, new))
+            return GraphChange(
+                observations=[
+                    (one.entity_name, text) for one in asked_for for text in one.added_observations
+                ]
+            )
 
-        await self._store.change(decide)
-        return Added(tuple(results))
+        made = set((await self._store.change(decide)).observations)
+        return Added(
+            tuple(
+                AddedContents(
+                    one.entity_name,
+                    tuple(
+                        text for text in one.added_observations if (one.entity_name, text) in made
+                    ),
+                )
+                for one in asked_for
+            )
+        )
 
     async def delete_entities(self, asked: EntityNames) -> Deleted:
         gone = frozenset(asked.entity_names)

@@ -14,7 +14,7 @@ CREATE TABLE memory_t (
     kind               text NOT NULL DEFAULT 'fact' CHECK (kind IN ('fact', 'preference',
         'summary', 'learning', 'state', 'persona', 'scratchpad', 'turn', 'chunk', 'file', 'entity')),
     slot               text,
-    content            text NOT NULL CHECK (content ~ '\S'),
+    content            text NOT NULL,
     content_hash       bytea NOT NULL,
     dated              text NOT NULL DEFAULT '',
     importance         real NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
@@ -38,6 +38,7 @@ CREATE TABLE memory_t (
     ttl_s              real,
     aggregate_version  bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (host_id, scope, memory_id),
+    CHECK (content ~ '\S' OR kind = 'file'),
     CHECK (scope <> 'session' OR expires_ts IS NOT NULL),
     CHECK (scope <> 'user' OR (subject IS NOT NULL AND subject = owner)),
     CHECK ((retired_ts IS NULL) = (retired_by IS NULL))

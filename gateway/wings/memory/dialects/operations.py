@@ -1,0 +1,67 @@
+"""The tools of other memories as operations: only tools, by the names that their clients call."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.wings.memory.dialects import graph
+from gateway.wings.memory.dialects.files import FileCommand, FileTool
+from gateway.wings.memory.dialects.graph import GraphTools, text_of
+from gateway.wings.memory.dialects.stores import DialectParts, MemoryFiles, MemoryGraph
+from gateway.wings.memory.readers import READ, WRITE, Reader
+
+GetReader = Callable[[OperationInput], Reader]
+
+# Tool, what it does, scope, type of its arguments, type of its answer.
+GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
+    ("create_entities", "Create entities in the knowledge graph.", WRITE,
+     graph.NewEntities, graph.NewEntities),
+    ("create_relations", "Create relations between entities, worded in active voice.", WRITE,
+     graph.NewRelations, graph.NewRelations),
+    ("add_observations", "Add observations to entities that exist.", WRITE,
+     graph.NewObservations, graph.Added),
+    ("delete_entities", "Delete entities with their relations.", WRITE,
+     graph.EntityNames, graph.Deleted),
+    ("delete_observations", "Delete observations of entities.", WRITE,
+     graph.Deletions, graph.Deleted),
+    ("delete_relations", "Delete relations.", WRITE, graph.NewRelations, graph.Deleted),
+    ("read_graph", "Read the whole knowledge graph.", READ, None, graph.KnowledgeGraph),
+    ("search_nodes", "Find entities by words in their names, types and observations.", READ,
+     graph.NodeQuery, graph.KnowledgeGraph),
+    ("open_nodes", "Show entities by their names.", READ, graph.NodeNames, graph.KnowledgeGraph),
+)  # fmt: skip
+
+
+def graph_operations(parts: DialectParts, reader: GetReader) -> Iterator[Operation]:
+    for name, summary, scope, body, gives in GRAPH:
+        yield Operation(
+            f"memory_graph_{name}", "POST", f"/graph/{name}", summary, scope,
+            _graph_tool(name, parts, reader), gives, body=body, tool=name,
+        )  # fmt: skip
+
+
+def _graph_tool(
+    name: str, parts: DialectParts, reader: GetReader
+) -> Callable[[OperationInput], Awaitable[OperationOutput]]:
+    async def run(asked: OperationInput) -> OperationOutput:
+        tool = getattr(GraphTools(MemoryGraph(parts, reader(asked))), name)
+        answer: Any = await (tool() if asked.body is None else tool(asked.body))
+        return OperationOutput(answer, text=text_of(answer))
+
+    return run
+
+
+def file_operations(
+    parts: DialectParts, reader: GetReader, *, overwrites: bool
+) -> Iterator[Operation]:
+    async def run(asked: OperationInput) -> OperationOutput:
+        tool = FileTool(MemoryFiles(parts, reader(asked)), overwrites=overwrites)
+        return OperationOutput(None, text=await tool.run(asked.body))
+
+    yield Operation(
+        "memory_files", "POST", "/files", "View and change the files below /memories.", WRITE, run,
+        body=FileCommand, tool="memory",
+        details="Commands: view, create, str_replace, insert, delete, rename.",
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Clients of other memories, over the rows of ours (M33, M38): at tools of their names."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from gateway.operations.operation import ProblemDetails
+from registry.database.postgres import Database
+from tests.fixtures_gateway import Client, running
+from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.test_graph import RECORDED
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    memory = replace(settings.memory, enabled=True, compat=("graph", "files"))
+    async with running(replace(settings, memory=memory)) as client:
+        yield client
+
+
+async def called(client: Client, name: str, arguments: Any) -> dict[str, Any]:
+    """The result of a tool, as its text, its structured content, and whether it is an error."""
+    _, reply = await client.modern("tools/call", {"name": name, "arguments": arguments})
+    result = reply["result"]
+    [content] = result["content"]
+    found = {"text": content["text"]}
+    if result.get("isError"):
+        return {**found, "is_error": True}
+    structured = result.get("structuredContent")
+    return found | ({} if structured is None else {"structured": structured})
+
+
+async def test_m38_the_reference_server_answered_the_same(client: Client) -> None:
+    for call in RECORDED[1:]:
+        answer = await called(client, call["name"], call["arguments"])
+        assert {**call, **answer} == call, call["name"]
+
+
+async def test_m38_its_tools_are_listed_as_there(client: Client) -> None:
+    _, reply = await client.modern("tools/list")
+    tools = {one["name"]: one for one in reply["result"]["tools"]}
+    for name, facts in RECORDED[0]["tools"].items():
+        assert tools[name]["inputSchema"].get("required", []) == facts["required"]
+        assert sorted(tools[name]["outputSchema"]["properties"]) == facts["output"]
+        assert tools[name]["annotations"]["readOnlyHint"] == facts["read_only"]
+
+
+async def test_m38_files_are_written_and_read(client: Client) -> None:
+    path = "/memories/notes.md"
+
+    async def run(command: str, **members: Any) -> dict[str, Any]:
+        return await called(client, "memory", {"command": command, **members})
+
+    made = await run("create", path=path, file_text="one\ntwo\n")
+    assert made == {"text": f"File created successfully at: {path}"}
+    again = await run("create", path=path, file_text="three")
+    assert again == {"text": f"Error: File {path} already exists", "is_error": True}
+    await run("str_replace", path=path, old_str="two", new_str="2")
+    await run("create", path="/memories/empty", file_text="")
+    await run("rename", old_path=path, new_path="/memories/a/b.md")
+    assert (await run("view", path="/memories"))["text"].splitlines()[1:] == [
+        "6B\t/memories", "6B\t/memories/a/", "6B\t/memories/a/b.md", "0B\t/memories/empty"
+    ]  # fmt: skip
+    shown = await run("view", path="/memories/a/b.md")
+    assert shown["text"].endswith("     1\tone\n     2\t2\n     3\t")
+    assert (await run("delete", path="/memories/a"))["text"] == "Successfully deleted /memories/a"
+    assert "does not exist" in (await run("view", path="/memories/a/b.md"))["text"]
+    outside = await run("view", path="/memories/../etc")
+    assert outside == {"text": "Path /memories/../etc would escape /memories directory",
+                       "is_error": True}  # fmt: skip
+
+
+async def test_m38_both_are_off_by_default(rig: Rig) -> None:
+    assert not [one.id for one in rig.parts.operations if one.tool]
+
+
+@pytest.fixture
+async def both(database: Database) -> AsyncIterator[Rig]:
+    async with rigged(database, memory_settings(compat=("graph", "files"))) as rig:
+        yield rig
+
+
+async def test_m33_entities_are_memories_that_a_search_finds(both: Rig) -> None:
+    ann, bob = both.caller(), both.caller("bob")
+    entity = {"name": "Rex", "entityType": "dog", "observations": ["chases trains"]}
+    await ann("graph_create_entities", entities=[entity])
+    assert "chases trains" in await ann.found("trains")
+    assert await bob.found("trains") == []
+    assert (await bob("graph_read_graph")).entities == ()
+    found = await ann("graph_search_nodes", query="chasing train")
+    assert [one.name for one in found.entities] == ["Rex"]
+
+
+async def test_m38_every_write_of_a_file_is_a_version(both: Rig) -> None:
+    ann = both.caller()
+    await ann("files", command="create", path="/memories/a", file_text="first")
+    await ann("files", command="insert", path="/memories/a", insert_line=1, insert_text="second")
+    [memory] = (await ann("list", kind="file")).items
+    history = (await ann("history", memory=memory.id)).items
+    assert [one.content for one in history] == ["first", "first\nsecond\n"]
+
+
+async def test_case_25_nothing_of_a_call_is_stored_whose_entity_is_missing(both: Rig) -> None:
+    ann = both.caller()
+    entity = {"name": "Ann", "entityType": "person", "observations": []}
+    await ann("graph_create_entities", entities=[entity])
+    some = [{"entityName": name, "contents": ["new"]} for name in ("Ann", "Nobody", "Ann")]
+    with pytest.raises(Exception, match="Entity with name Nobody not found"):
+        await ann("graph_add_observations", observations=some)
+    assert (await ann("graph_read_graph")).entities[0].observations == ()
+
+
+async def test_an_observation_in_another_spelling_is_not_added(both: Rig) -> None:
+    ann = both.caller()
+    entity = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
+    await ann("graph_create_entities", entities=[entity])
+    some = [{"entityName": "Ann", "contents": ["Likes  TEA", "likes coffee"]}]
+    [added] = (await ann("graph_add_observations", observations=some)).results
+    assert added.added_observations == ("likes coffee",)
+
+
+async def test_entities_are_deleted_for_good(both: Rig) -> None:
+    ann = both.caller()
+    entity = {"name": "Ann", "entityType": "person", "observations": ["canary"]}
+    await ann("graph_create_entities", entities=[entity])
+    await ann("graph_create_relations",
+              relations=[{"from": "Ann", "to": "Oslo", "relationType": "lives in"}])  # fmt: skip
+    await ann("graph_delete_entities", entityNames=["Ann"])
+    for table in ("memory_t", "memory_word_t", "memory_relation_t"):
+        assert await both.rows(f"SELECT 1 FROM {table}") == []
+
+
+async def test_an_anonymous_caller_without_session_is_told_so(both: Rig) -> None:
+    with pytest.raises(ProblemDetails, match="scope session") as problem:
+        await both.caller(None)("graph_read_graph")
+    assert problem.value.status == 422
