@@ -8,12 +8,13 @@ on the caller is decided by its guards.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from gateway.abc import Execute, Guard, PreparedUpstream, Upstream
-from gateway.context import Identity
+from gateway.context import Context, Identity
+from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from schemas.binding import ServiceBinding
@@ -53,6 +54,19 @@ class CallPlan:
 Plans = dict[str | tuple[str, str], CallPlan]
 
 
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """A caller at an endpoint, and the plans of the catalog that they see, for as long as neither
+    catalogs nor rules change."""
+
+    identity: Identity
+    toolset: str | None
+    catalogs: int  # versions
+    rules: int
+    catalog: Catalog = field(kw_only=True)
+    plans: Plans = field(kw_only=True)
+
+
 class CallPlans:
     def __init__(
         self,
@@ -70,6 +84,26 @@ class CallPlans:
         self._last: Callable[[], Catalog | None] = _nothing
         self._of_last: Plans = {}
         self._unusable: set[str] = set()  # digests of tools with unusable schemas
+        self._caller: _Caller | None = None  # of the last call
+
+    def of_caller(self, context: Context, lists: Lists) -> tuple[Catalog, Plans]:
+        """The catalog that the caller sees, and the plans made so far for its tools. Calls follow
+        each other by one caller, in a batch above all, so that of the last one is remembered."""
+        identity, toolset, version = context.identity, context.toolset, lists.catalogs.version
+        rules = 0 if self._policy_view is None else self._policy_view.generation
+        last = self._caller
+        if (
+            last is not None
+            and last.identity is identity
+            and last.toolset == toolset
+            and last.catalogs == version
+            and last.rules == rules
+        ):
+            return last.catalog, last.plans
+        catalog = lists.catalog(context)
+        plans = self.of(catalog)
+        self._caller = _Caller(identity, toolset, version, rules, catalog=catalog, plans=plans)
+        return catalog, plans
 
     def of(self, catalog: Catalog) -> Plans:
         """The plans made so far for the tools of a catalog, by name."""
@@ -144,10 +178,15 @@ def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentPro
     """Schema violations of `arguments`; empty if valid. Raises InvalidParams if uncheckable."""
     try:
         return [] if checker.accepts(arguments) else checker.explain(arguments)
-    except SchemaTooCostly as error:
-        raise InvalidParams(f"The arguments cannot be checked: {error}") from error
     except ValueError as error:
-        raise InvalidParams("The arguments are nested too deeply") from error
+        raise uncheckable(error) from error
+
+
+def uncheckable(error: ValueError) -> InvalidParams:
+    """The fault of arguments that a checker refuses to look at."""
+    if isinstance(error, SchemaTooCostly):
+        return InvalidParams(f"The arguments cannot be checked: {error}")
+    return InvalidParams("The arguments are nested too deeply")
 
 
 def problem_text(problems: Iterable[ArgumentProblem]) -> str:

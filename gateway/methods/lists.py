@@ -96,7 +96,7 @@ class Lists:
         self._verify_scope = verify_scope
         self._modes = modes
         self._agents = agents
-        self._catalogs = catalogs
+        self.catalogs = catalogs
         self._page_size = page_size
         self._ttl_ms = ttl_ms
         self._down = down
@@ -105,25 +105,25 @@ class Lists:
 
     @property
     def shaper(self) -> ToolShaper:
-        return self._catalogs.shaper
+        return self.catalogs.shaper
 
     def catalog(self, context: Context) -> Catalog:
         """The catalog that the caller sees at the requested endpoint."""
         tenant, toolset = context.identity.principal.tenant, context.toolset
-        catalog = self._catalogs.of(tenant, toolset)
+        catalog = self.catalogs.of(tenant, toolset)
         if self._policy_view is None or self._policy_view.allows_all:
             return catalog
-        whole = catalog if toolset is None else self._catalogs.of(tenant)
+        whole = catalog if toolset is None else self.catalogs.of(tenant)
         return self._policy_view.view(context, catalog, whole)
 
     def whole(self, context: Context) -> Catalog:
         """The caller's catalog without a toolset filter: calls by id belong to no toolset."""
-        whole = self._catalogs.of(context.principal.tenant)
+        whole = self.catalogs.of(context.principal.tenant)
         return whole if self._policy_view is None else self._policy_view.view(context, whole, whole)
 
     def narrows(self, context: Context) -> bool:
         """Whether policy rules hide anything from the caller."""
-        return self.whole(context) is not self._catalogs.of(context.principal.tenant)
+        return self.whole(context) is not self.catalogs.of(context.principal.tenant)
 
     def locate(self, context: Context, catalog: Catalog, uri: str) -> Located | None:
         """Where a resource is to be read; None: it does not exist or is hidden from the caller."""
@@ -139,7 +139,7 @@ class Lists:
     def visible(self, context: Context) -> Catalog:
         """The caller's catalog without tools that they may not call or that cannot be called.
         Raises the Fault of an invalid token."""
-        catalog, scopes = self._catalogs.shown(self.catalog(context)), self.scopes(context)
+        catalog, scopes = self.catalogs.shown(self.catalog(context)), self.scopes(context)
         return catalog if scopes is None else catalog.visible_to(scopes)
 
     def scopes(self, context: Context) -> frozenset[str] | None:
@@ -150,7 +150,7 @@ class Lists:
     def profile(self, context: Context, request: Request | None = None) -> SelectedProfile:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
-        profiles = self._catalogs.shaper.profiles
+        profiles = self.catalogs.shaper.profiles
         wanted = context.options.profile and profiles.named(context.options.profile)
         return wanted or profiles.of(_client(context, request))
 

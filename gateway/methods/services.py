@@ -58,7 +58,7 @@ class Services:
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
         if context.revision.tools_are_methods and context.toolset is None:
-            plan = self._plans.of(self._lists.catalog(context)).get(request.method)
+            plan = self._plans.of_caller(context, self._lists)[1].get(request.method)
             if plan is not None and not plan.is_action_id:
                 return await self._tools.run_by_name(plan, context, request)
         found = self._find(context, request.method)

@@ -17,6 +17,7 @@ from gateway.methods.calls import (
     check_scope,
     problem_text,
     problems_of,
+    uncheckable,
 )
 from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import unknown_tool
@@ -28,7 +29,7 @@ from gateway.methods.skills.agents import Handles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog.catalog import Catalog
-from schemas.binding import Does, GatewayBinding
+from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.errors import (
     ApprovalRequired,
     Denied,
@@ -145,8 +146,9 @@ class ToolMethods:
         self, params: CallToolParams, context: Context, request: Request
     ) -> CallToolResult | Members:
         """Raises Denied, besides."""
-        catalog, name = self._lists.catalog(context), params.name
-        plan = self._plans.of(catalog).get(name)
+        name = params.name
+        catalog, plans = self._plans.of_caller(context, self._lists)
+        plan = plans.get(name)
         if plan is None:
             plan = self._plan(catalog, name, context, request)
         tool, arguments = plan.tool, params.arguments or {}
@@ -217,7 +219,9 @@ class ToolMethods:
             return await self._forwarded_by_name(plan.tool, arguments, context, request)
         try:
             if not plan.is_relayed:
-                return plain_result(await self._run(plan, arguments, context))
+                own = await self._run(plan, arguments, context)
+                data = own.structured_content
+                return plain_result(own) if own.is_error or data is UNSET else data
             result = await self._relayed(self._lists.catalog(context), plan, arguments, context)
         except Denied as denied:
             raise MethodNotFound(f"Method not found: {request.method[:100]}") from denied
@@ -242,9 +246,7 @@ class ToolMethods:
         """`called`: the tool's name in the caller's list, where that differs."""
         tool, action, asked = plan.tool, plan.action, NOTHING_ASKED
         if action is not None:
-            if self._verify_scope:
-                check_scope(action, context.identity)
-            check_key(action, context.headers.idempotency_key)
+            self._check_action(action, context)
         if called or FIELDS in arguments or CONTINUE in arguments:
             try:
                 asked, arguments = self._answering.split_arguments(tool, arguments, called)
@@ -257,8 +259,12 @@ class ToolMethods:
         if checker is None:  # the service might not validate either
             text = f"{tool.name} cannot be called: its input schema cannot be checked"
             return ToolResult((TextContent(text),), is_error=True)
-        if problems := problems_of(checker, arguments):
-            return _rejected(tool, problems, context)
+        try:
+            accepted = checker.accepts(arguments)
+        except ValueError as error:  # SchemaTooCostly is one
+            raise uncheckable(error) from error
+        if not accepted:
+            return _rejected(tool, problems_of(checker, arguments), context)
         if asked.fields and tool.binding.facts.projects == "selection":
             arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         try:
@@ -270,6 +276,12 @@ class ToolMethods:
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
             return await self._answering.processed(result, tool, asked, context, checker=checker)
         return result
+
+    def _check_action(self, action: ServiceBinding, context: Context) -> None:
+        """Raises StatusFault."""
+        if self._verify_scope:
+            check_scope(action, context.identity)
+        check_key(action, context.headers.idempotency_key)
 
     async def _relayed(
         self, catalog: Catalog, plan: CallPlan, arguments: Json, context: Context

@@ -49,6 +49,7 @@ from schemas.hybrid import (
     StatusFault,
 )
 from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
+from schemas.jsonrpc import Reply as Envelope
 from schemas.mcp.revisions import HYBRID, JSON_RPC
 
 RESPONSE = "This is a response; nobody asked anything"
@@ -185,6 +186,8 @@ class JsonRpcHTTP:
                 outcome = await self._front.dispatcher.outcome(context, member)
                 if member.id is UNSET:
                     return None
+                if not isinstance(outcome, Fault):
+                    return Envelope(member.id, outcome)
                 return reply(member.id, outcome, self._rules, context.request_id)
             case Invalid(id_, fault):
                 return reply(id_, fault, self._rules, context.request_id)

@@ -33,6 +33,7 @@ class Catalogs:
     """Holder of the current catalog of every tenant."""
 
     shaper = ToolShaper()  # default
+    version = 0  # grows when a catalog is replaced
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Catalogs:
     def fix(self, toolset: str, catalog: Catalog) -> None:
         """Serve `catalog` as the toolset of this name, to every tenant."""
         self._fixed[toolset] = catalog
+        self.version += 1
 
     def shown(self, catalog: Catalog) -> Catalog:
         """The part of a snapshot visible to callers; the rest can still be called."""
@@ -103,6 +105,7 @@ class Catalogs:
             }
             self._toolsets = toolsets
             self._current.update(catalogs)
+            self.version += 1
         for tenant, catalog in catalogs.items():
             self._warn(tenant, catalog)
             self._events.lists_changed.publish(tenant, ALL_KINDS)
@@ -131,6 +134,7 @@ class Catalogs:
             profiles = [self.shaper.profiles.default, *(one.chosen for one in made)]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
+            self.version += 1
         self._events.catalog_loaded.publish(tenant)
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
         self._warn(tenant, after)

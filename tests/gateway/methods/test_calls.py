@@ -1,6 +1,8 @@
 """Which guards stand before a call, and when that is decided anew."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.access import Rule
@@ -11,6 +13,7 @@ from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
 from schemas.errors import Denied
 from schemas.mcp.revisions import JSON_RPC
 from tests.gateway.policy.oracle import tool, usual
@@ -89,3 +92,44 @@ def test_audited_calls_pass_the_policy_whose_decision_is_recorded():
         policy_view, ApprovalGate(usual(), lambda: None, arguments_for_approvers), audited=True
     )
     assert judging.applies(PAY, None)
+
+
+class Lists:
+    """Lists of callers, each of whom sees a catalog of their own."""
+
+    def __init__(self):
+        self.catalogs = Catalogs()
+        self.seen = {}
+
+    def catalog(self, context):
+        key = (context.principal.id, context.toolset, self.catalogs.version)
+        return self.seen.setdefault(key, Catalog([PAY]))
+
+
+CALLERS = [Identity(Principal(name, "t"), verified=True) for name in ("ada", "ada", "bob")]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(CALLERS), st.sampled_from([None, "one"])),
+            st.sampled_from(["catalog", "rules"]),
+        ),
+        max_size=20,
+    )
+)
+def test_callers_are_given_the_catalog_and_the_plans_that_are_theirs_now(steps):
+    policy_view, lists = PolicyView(usual(), 50), Lists()
+    plans = plans_of(policy_view)
+    for step in steps:
+        if step == "catalog":
+            lists.catalogs.version += 1
+        elif step == "rules":
+            policy_view.apply("t", DENY if policy_view.allows_all else {})
+        else:
+            identity, toolset = step
+            context = Context(identity, JSON_RPC, "r-1", toolset=toolset)
+            catalog, found = plans.of_caller(context, lists)
+            assert catalog is lists.catalog(context)
+            assert found is plans.of(catalog)
+            plans.plan(catalog, PAY)
