@@ -79,6 +79,14 @@ class Http1Request(NamedTuple):
     body: bytes | Stream | None = None
 
 
+class FixedHeaders(dict[str, str]):
+    """Headers of requests that are sent again and again: encoded once for a site and a method."""
+
+    site: "Site | None" = None
+    method = ""
+    tail = b""  # of heads: all but the request line
+
+
 class Site:
     """The address that requests are sent to: an origin, a path that their targets follow, and
     their default headers."""
@@ -103,6 +111,25 @@ class Site:
     def head(self, request: Http1Request) -> bytes:
         """Request line and headers. Raises MalformedRequest."""
         method, target, headers, body = request
+        path = self._path + target.partition("#")[0] or "/"
+        if " " in path or not path.isprintable():
+            raise MalformedRequest("control characters in its path")
+        try:
+            line = f"{method} {path} HTTP/1.1\r\n".encode()
+            if type(headers) is not FixedHeaders or body is not None:
+                return line + self._tail(method, headers, body)
+            if headers.site is not self or headers.method != method:
+                headers.tail = self._tail(method, headers, body)
+                headers.site, headers.method = self, method
+            return line + headers.tail
+        except UnicodeEncodeError as error:
+            raise MalformedRequest("lone surrogates in its path or a header") from error
+
+    def _tail(
+        self, method: str, headers: Mapping[str, str], body: "bytes | Stream | None"
+    ) -> bytes:
+        """Headers, and the empty line after them. Raises MalformedRequest, and
+        UnicodeEncodeError."""
         lines = self._lines.copy()
         for name, value in headers.items():
             lines[_field(name)] = f"{name}: {value}"
@@ -111,9 +138,6 @@ class Site:
             lines.pop("transfer-encoding", None)
         else:
             _frame(lines, method, body)
-        path = self._path + target.partition("#")[0] or "/"
-        if " " in path or not path.isprintable():
-            raise MalformedRequest("control characters in its path")
         fields = "\r\n".join(lines.values())
         breaks = len(lines) - 1
         if (
@@ -122,10 +146,7 @@ class Site:
             or fields.count("\n") != breaks
         ):
             raise MalformedRequest("control characters in a header")
-        try:
-            return f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
-        except UnicodeEncodeError as error:
-            raise MalformedRequest("lone surrogates in its path or a header") from error
+        return f"{fields}\r\n\r\n".encode()
 
 
 def _basic(url: URL) -> str:
@@ -215,7 +236,7 @@ class Http1Connection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether a request can be sent."""
-        return self.state is State.IDLE and not self._transport.is_closing()
+        return self.state is State.IDLE and not self.transport.is_closing()
 
     @property
     def _asked(self) -> bool:
@@ -241,7 +262,7 @@ class Http1Connection(asyncio.Protocol):
         self.state = State.HEAD
         try:
             if request.body is None:
-                self._transport.write(head)
+                self.transport.write(head)
             else:
                 self._send(head, request.body)
             while self.state is State.HEAD:
@@ -261,6 +282,16 @@ class Http1Connection(asyncio.Protocol):
             and "Content-Encoding" not in response.headers
         ):
             response.body = b"".join(self._chunks)
+            if (  # `reuse`, in place
+                self._keep_alive
+                and self._sent
+                and not self.transport.is_closing()
+                and self.transport.get_write_buffer_size() == 0
+            ):
+                self.state = State.IDLE
+                self._sending = None
+                self._headers = None
+                self._chunks.clear()
             self.release(self)
         else:
             response.connection = self
@@ -269,13 +300,13 @@ class Http1Connection(asyncio.Protocol):
     def _send(self, head: bytes, body: bytes | Stream) -> None:
         if isinstance(body, Stream):
             self._sent = False
-            self._transport.write(head)
+            self.transport.write(head)
             self._sending = asyncio.create_task(self._send_stream(body))
             self._sending.add_done_callback(self._stream_ended)
         elif len(body) <= JOINED_BYTES:
-            self._transport.write(head + body)
+            self.transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            self.transport.writelines((head, body))
 
     async def _send_stream(self, body: Stream) -> None:
         left = body.length
@@ -286,14 +317,14 @@ class Http1Connection(asyncio.Protocol):
                 chunk = b"%x\r\n%b\r\n" % (len(chunk), chunk)
             elif (left := left - len(chunk)) < 0:
                 break
-            self._transport.write(chunk)
+            self.transport.write(chunk)
             if self._writing_paused:
                 self._writer = asyncio.get_running_loop().create_future()
                 await self._writer
         if left:
             raise aiohttp.ClientConnectionError("the body has another length than it declared")
         if left is None:
-            self._transport.write(b"0\r\n\r\n")
+            self.transport.write(b"0\r\n\r\n")
         self._sent = True
 
     def _stream_ended(self, sending: "asyncio.Task[None]") -> None:
@@ -323,7 +354,7 @@ class Http1Connection(asyncio.Protocol):
         chunks, self._chunks, self._buffered_bytes = self._chunks, [], 0
         if self._reading_paused and self.state is not State.CLOSED:
             self._reading_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def reuse(self) -> bool:
@@ -333,8 +364,8 @@ class Http1Connection(asyncio.Protocol):
             and self._keep_alive
             and self._sent
             and not self._reading_paused
-            and not self._transport.is_closing()
-            and self._transport.get_write_buffer_size() == 0
+            and not self.transport.is_closing()
+            and self.transport.get_write_buffer_size() == 0
         ):
             self.state = State.IDLE
             self._sending = None
@@ -349,7 +380,7 @@ class Http1Connection(asyncio.Protocol):
         if self._sending is not None:
             self._sending.cancel()
         self.state = State.CLOSED
-        self._transport.abort()
+        self.transport.abort()
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -370,7 +401,7 @@ class Http1Connection(asyncio.Protocol):
     # -- events of the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if not self._asked:  # bytes that belong to no response
@@ -463,7 +494,7 @@ class Http1Connection(asyncio.Protocol):
         self._buffered_bytes += len(chunk)
         if self._buffered_bytes > BUFFER_BYTES and not self._reading_paused:
             self._reading_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def on_chunk_header(self) -> None:
         self._framing_bytes -= CHUNK_FRAMING_BYTES

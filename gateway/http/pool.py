@@ -93,13 +93,17 @@ class Pool:
         if self._slots is not None:
             await self._slots.acquire()
         try:
-            connection = self._reused(site.origin)
-            if connection is not None:
+            idle = self._idle.get(site.origin)
+            while idle:
+                connection = idle.pop()  # used last, so the one least likely to be closed
+                if connection.state is not State.IDLE or connection.transport.is_closing():
+                    continue
                 try:
                     return await connection.exchange(request, head)
                 except aiohttp.ServerDisconnectedError:
                     if not repeatable or not connection.silent:
                         raise
+                break
             connection = await self._connect(site.origin)
             return await connection.exchange(request, head)
         except BaseException:
@@ -125,7 +129,7 @@ class Pool:
         """Take a connection back from its response."""
         if self._slots is not None:
             self._slots.release()
-        if not connection.reuse():
+        if connection.state is not State.IDLE and not connection.reuse():
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
@@ -135,15 +139,6 @@ class Pool:
         idle.append(connection)
         if self._expiry is None:
             self._expiry = loop.call_later(self._idle_s, self._expire)
-
-    def _reused(self, origin: Origin) -> Http1Connection | None:
-        """The connection that was used last, which is the one least likely to be closed."""
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.idle:
-                return connection
-        return None
 
     def _expire(self) -> None:
         """Close the connections that have been idle for too long."""

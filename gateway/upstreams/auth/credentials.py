@@ -6,7 +6,9 @@ their token satisfies a scheme, or the one that it is exchanged for. Credentials
 addresses from the settings, never to one that stands only in a description.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -189,6 +191,41 @@ def _fits(entry: SchemeSettings, credential: Credential) -> bool:
     return takes_bearer(credential) and bool(entry.token or entry.client_id)
 
 
+@dataclass(frozen=True, slots=True)
+class FixedCredentials:
+    """Headers with the credentials of a source, the same for all callers."""
+
+    headers: Mapping[str, str]
+    ends: float  # when a token among them expires, in monotonic time
+
+
+def fixed(pool: SourcePool, security: tuple[Alternative, ...]) -> FixedCredentials | None:
+    """What `Credentials.apply` adds to every request of a tool, and the configured headers. None
+    where callers or requests differ, where no token is at hand, and where `apply` would fail."""
+    if pool.by_caller or ((security or pool.headers) and not pool.trusted):
+        return None
+    alternative = satisfiable(security, pool.credentials, pool.headers) if security else ()
+    if alternative is None and pool.require_credentials:
+        return None
+    headers: dict[str, str] = {}
+    ends = math.inf
+    for credential in alternative or ():
+        entry = entry_for(pool.credentials, credential)
+        if entry is None:  # a configured header satisfies it
+            continue
+        if credential.location in ("query", "cookie"):
+            return None
+        if _is_fetched(entry, credential):
+            token = pool.tokens.fresh(credential.scheme)
+            if token is None:
+                return None
+            ends = min(ends, token.ends)
+            headers[credential.name] = f"Bearer {token.text}"
+        else:
+            headers[credential.name] = _stored_value(credential, entry)
+    return FixedCredentials(pool.with_configured(headers), ends)
+
+
 class Credentials:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -217,10 +254,10 @@ class Credentials:
         return request
 
     def renewed(
-        self, source: Source, security: tuple[Alternative, ...], request: HttpRequest
+        self, source: Source, security: tuple[Alternative, ...], sent: Mapping[str, str]
     ) -> bool:
-        """Whether a retry after a 401 to `request` gets new credentials: only where the gateway
-        fetched the token, which is invalidated."""
+        """Whether a retry after a 401 gets new credentials: only where the gateway fetched the
+        token among the headers `sent`, which is invalidated."""
         pool = self._connections.of(source)
         if pool.by_caller or not security:
             return False  # the client handles it, or no credentials were sent
@@ -228,7 +265,7 @@ class Credentials:
         for credential in satisfiable(security, pool.credentials, pool.headers) or ():
             entry = entry_for(pool.credentials, credential)
             if entry is not None and _is_fetched(entry, credential):
-                _, _, token = request.headers.get(credential.name, "").partition(" ")
+                _, _, token = sent.get(credential.name, "").partition(" ")
                 fetched |= pool.tokens.invalidate(credential.scheme, token)
         return fetched
 
@@ -266,14 +303,19 @@ async def _with(
             return replace(request, headers={**request.headers, credential.name: value})
 
 
-async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings) -> str:
-    """Header, query or cookie value for `credential`. Raises UpstreamFailed."""
+def _stored_value(credential: Credential, entry: SchemeSettings) -> str:
+    """The value for `credential` of an entry whose token is not fetched."""
     if entry.value:
         return entry.value
     if credential.kind == "basic":
         return basic(entry.username or "", entry.password or "")
-    if entry.token:
-        return f"Bearer {entry.token}"
+    return f"Bearer {entry.token}"
+
+
+async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings) -> str:
+    """Header, query or cookie value for `credential`. Raises UpstreamFailed."""
+    if not _is_fetched(entry, credential):
+        return _stored_value(credential, entry)
     scheme, public = credential.scheme, pool.confines(entry)
 
     async def fetch() -> AccessToken:

@@ -301,6 +301,12 @@ class AccessTokens:
         self._bytes = 0
         self._cached: OrderedDict[Hashable, _CachedToken] = OrderedDict()
         self._fetching: dict[Hashable, asyncio.Task[AccessToken]] = {}
+        self.version = 0  # grows when a token is stored, or invalidated
+
+    def fresh(self, key: Hashable) -> AccessToken | None:
+        """The cached token, if it has not expired."""
+        cached = self._cached.get(key)
+        return cached.token if cached is not None and cached.until > time.monotonic() else None
 
     async def get(self, key: Hashable, fetch: Fetch) -> str:
         """The cached token, or a new one; single-flight: concurrent callers share one request.
@@ -355,6 +361,7 @@ class AccessTokens:
             self._bytes -= before.size
         self._cached[key] = cached
         self._bytes += cached.size
+        self.version += 1
         while self._bytes > self._limit_bytes and self._cached:
             _, oldest = self._cached.popitem(last=False)
             self._bytes -= oldest.size

@@ -17,7 +17,7 @@ from yarl import URL
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
-from gateway.http.deadline import Deadline
+from gateway.http.deadline import RunningCall
 from gateway.http.failures import failure_text, is_outage
 from gateway.http.http1 import Http1Response, Site, Stream, TooLarge
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
@@ -100,26 +100,66 @@ class Client:
         return response
 
     async def forward(
-        self, pool: SourcePool, request: HttpRequest, reader: Reader = read
+        self,
+        pool: SourcePool,
+        request: HttpRequest,
+        reader: Reader = read,
+        *,
+        headers: Mapping[str, str] | None = None,
+        inline_bytes: int = 0,
     ) -> HttpResponse:
-        """`send`, to the source of `pool`, but without its `caller`."""
-        server = request.server
-        if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
-            server = None  # the operator's address applies to all operations
-        headers = request.headers if not pool.headers else pool.with_configured(request.headers)
+        """`send`, to the source of `pool`, but without its `caller`. `headers`: all that are sent,
+        instead of those of the request and the configured ones. A body of at most `inline_bytes`
+        that came with its head is not passed to `reader`."""
+        # in one function: every call of a service passes here
+        if headers is None:
+            headers = request.headers if not pool.headers else pool.with_configured(request.headers)
+        limits = self.connections.limits
+        limit_bytes, pause_s = limits.response_limit_bytes, limits.retry_backoff_s
+        repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None
+        retries = pool.retries if repeatable else 0
+        inline_bytes = min(inline_bytes, limit_bytes)
+        call = pool.deadlines.begin()
         try:
-            site = pool.own_site if server is None else None
+            site = pool.own_site if request.server is None else None
             if site is None:
-                site = _site(pool, server)
-            with Deadline(pool.timeout_s):
-                return await self._attempts(pool, request, site, headers=headers, reader=reader)
-        except (aiohttp.ClientError, OSError, TooLarge) as error:
-            log.warning(
-                "upstream_failed", extra={"source": pool.source, "error": type(error).__name__}
-            )
-            late = type(error) is TimeoutError
-            text = f"{pool.source} {failure_text(error, pool.timeout_s)}"
-            raise UpstreamFailed(text, late, is_outage(error)) from error
+                site = _site(pool, request.server)
+            while True:
+                try:
+                    response = await pool.http.request(
+                        site,
+                        request.method,
+                        request.target,
+                        headers,
+                        body=request.stream or request.body,
+                        repeatable=repeatable,
+                    )
+                    found: bytes | Download
+                    if response.body is not None and len(response.body) <= inline_bytes:
+                        found = response.body
+                    else:
+                        try:
+                            found = await reader(response, limit_bytes)
+                        finally:
+                            response.close()
+                except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+                    if retries == 0:
+                        raise
+                else:
+                    if retries == 0 or response.status not in RETRIED:
+                        body, kept = (b"", found) if isinstance(found, Download) else (found, None)
+                        return HttpResponse(
+                            response.status, response.reason, response.headers, body, kept
+                        )
+                retries -= 1
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        except (asyncio.CancelledError, aiohttp.ClientError, OSError, TooLarge) as error:
+            raise _failure(pool, call, error) from error
+        finally:
+            del pool.deadlines.running[call]
+            if call.expired:
+                call.settle()
 
     def base_path(self, source: Source) -> str:
         """The path of the source's base URL, without a slash at its end; "" for the root."""
@@ -131,45 +171,20 @@ class Client:
         """The caller to authenticate as at `source`, if it requires one. Raises UpstreamFailed."""
         return on_behalf(self.connections.of(source), context)
 
-    async def _attempts(
-        self,
-        pool: SourcePool,
-        request: HttpRequest,
-        site: Site,
-        *,
-        headers: Mapping[str, str],
-        reader: Reader,
-    ) -> HttpResponse:
-        repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None
-        retries = pool.retries if repeatable else 0
-        pause_s = self.connections.limits.retry_backoff_s
-        while True:
-            try:
-                response = await pool.http.request(
-                    site,
-                    request.method,
-                    request.target,
-                    headers,
-                    body=request.stream or request.body,
-                    repeatable=repeatable,
-                )
-                try:
-                    body = await reader(response, self.connections.limits.response_limit_bytes)
-                finally:
-                    if response.body is None:
-                        response.close()
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
-                if retries == 0:
-                    raise
-            else:
-                if retries == 0 or response.status not in RETRIED:
-                    body, kept = (b"", body) if isinstance(body, Download) else (body, None)
-                    return HttpResponse(
-                        response.status, response.reason, response.headers, body, kept
-                    )
-            retries -= 1
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
+
+def _failure(
+    pool: SourcePool, call: RunningCall, error: asyncio.CancelledError | Exception
+) -> UpstreamFailed:
+    """The failure of a call, which is logged. Raises CancelledError again, unless the deadline is
+    its reason."""
+    if isinstance(error, asyncio.CancelledError):
+        if not (call.expired and call.settle()):
+            raise error
+        error = TimeoutError()
+    log.warning("upstream_failed", extra={"source": pool.source, "error": type(error).__name__})
+    late = type(error) is TimeoutError
+    text = f"{pool.source} {failure_text(error, pool.timeout_s)}"
+    return UpstreamFailed(text, late, is_outage(error))
 
 
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
@@ -179,6 +194,8 @@ def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
 
 
 def _site(pool: SourcePool, server: str | None) -> Site:
+    if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
+        server = None  # the operator's address applies to all operations
     base = pool.base_url if server is None else _joined(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(

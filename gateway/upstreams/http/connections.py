@@ -16,6 +16,7 @@ from yarl import URL
 from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
+from gateway.http.deadline import Deadlines
 from gateway.http.http1 import DEFAULT_HEADERS, Http1Response, Site, TooLarge
 from gateway.http.pool import Pool
 from gateway.upstreams.auth.caller import OwnAudiences
@@ -141,6 +142,7 @@ class SourcePool:
         self._confined = () if limits.token_private_networks else _besides(stored, adjusted)
         self.require_credentials = adjusted.require_credentials
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
+        self.deadlines = Deadlines(self.timeout_s)  # of calls
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
         self.tokens = AccessTokens(TOKENS_BYTES)
         self.tls = tls

@@ -33,7 +33,7 @@ class Downloads:
         """Answers longer than `inline_bytes` are stored if they are neither JSON nor text, or
         declared as an attachment."""
         self._kept = kept
-        self._inline_bytes = inline_bytes
+        self.inline_bytes = inline_bytes
         self._download_bytes = download_bytes
 
     async def read(
@@ -42,10 +42,10 @@ class Downloads:
         """Read an answer for `principal`, from the tool with this id. Raises TooLarge for more than
         `limit_bytes` without a download, and NoRoom."""
         body = response.body
-        if body is not None and len(body) <= limit_bytes and len(body) <= self._inline_bytes:
+        if body is not None and len(body) <= limit_bytes and len(body) <= self.inline_bytes:
             return body
         reading = _Reading(
-            self._kept, self._inline_bytes, self._download_bytes, principal=principal, tool=tool
+            self._kept, self.inline_bytes, self._download_bytes, principal=principal, tool=tool
         )
         return await reading.read(response, limit_bytes)
 

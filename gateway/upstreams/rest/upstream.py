@@ -1,5 +1,8 @@
 """Builds the HTTP request from a binding and the arguments of a call. Pure."""
 
+import math
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +15,12 @@ from msgspec.structs import replace
 
 from gateway.abc import Execute, ToolCall
 from gateway.context import Context
+from gateway.http.http1 import FixedHeaders
 from gateway.state.stored_answers import uri_of
-from gateway.upstreams.auth.credentials import Credentials
+from gateway.upstreams.auth.credentials import Credentials, fixed
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, Download, HttpRequest, HttpResponse, Reader
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.results import failed, failed_call
@@ -78,6 +82,20 @@ def _slot(parameter: Parameter) -> _Slot:
     return _Slot(parameter, fixed, prefix)
 
 
+_BY_REQUEST = frozenset({"accept", "content-type"})
+
+
+class PreparedCalls(Struct, frozen=True):
+    """What the requests of one tool to one source have in common."""
+
+    source: Source
+    pool: SourcePool
+    tokens: int  # version of those that the gateway has fetched for the source
+    added: Mapping[str, str] | None = None  # headers to send beside those of a request
+    headers: FixedHeaders | None = None  # all of a request without a body
+    ends: float = math.inf  # when a token among the headers expires, in monotonic time
+
+
 class RequestTemplate:
     """The requests of one tool, prepared for their arguments. The same for all callers: it contains
     no credentials."""
@@ -88,6 +106,35 @@ class RequestTemplate:
         self._headers = {} if binding.accept is None else {"Accept": binding.accept}
         self._plain_headers = all(
             slot.parameter.location not in ("header", "cookie") for slot in self._slots
+        )
+        self._prepared: PreparedCalls | None = None
+
+    def prepared(self, source: Source, client: Client) -> PreparedCalls:
+        """What is prepared for calls of `source`. It is prepared anew when the source, its
+        settings or secrets, or a fetched token have changed, or a token has expired."""
+        found = self._prepared
+        if (
+            found is not None
+            and found.source is source
+            and not found.pool.retired
+            and found.tokens == found.pool.tokens.version
+            and found.ends > time.monotonic()
+        ):
+            return found
+        found = self._prepared = self._made(source, client.connections.of(source))
+        return found
+
+    def _made(self, source: Source, pool: SourcePool) -> PreparedCalls:
+        """Without headers if arguments, callers or requests may change them."""
+        credentials = fixed(pool, self.binding.security) if self._plain_headers else None
+        version = pool.tokens.version
+        if credentials is None:
+            return PreparedCalls(source, pool, version)
+        if not {name.lower() for name in credentials.headers}.isdisjoint(_BY_REQUEST):
+            return PreparedCalls(source, pool, version)
+        headers = FixedHeaders({**self._headers, **credentials.headers})
+        return PreparedCalls(
+            source, pool, version, credentials.headers, headers, ends=credentials.ends
         )
 
     def request(self, arguments: Mapping[str, Any]) -> HttpRequest:
@@ -212,6 +259,7 @@ class OpenAPIUpstream:
         self._client = client
         self._uploads = uploads
         self._downloads = downloads
+        self._inline_bytes = downloads.inline_bytes if downloads is not None else sys.maxsize
         self._credentials = Credentials(client.connections)
 
     def prepare(self, tool: Tool) -> Execute:
@@ -234,11 +282,21 @@ class OpenAPIUpstream:
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)
         try:
-            pool = self._client.connections.of(source)
-            if binding.security or pool.by_caller or request.upload is not None:
+            prepared = template.prepared(source, self._client)
+            pool, added = prepared.pool, prepared.added
+            proves = bool(binding.security) or pool.by_caller
+            if request.upload is not None or (added is None and proves):
                 response = await self._send(_Calling(source, reader, context), binding, request)
             else:
-                response = await self._client.forward(pool, request, reader)
+                headers: Mapping[str, str] | None = prepared.headers
+                if added is not None and request.body is not None:
+                    headers = {**request.headers, **added}
+                response = await self._client.forward(
+                    pool, request, reader, headers=headers, inline_bytes=self._inline_bytes
+                )
+                if response.status == 401 and self._is_renewed(binding, source, headers):
+                    calling = _Calling(source, reader, context)
+                    response = await self._send(calling, binding, request)
         except UpstreamFailed as error:
             return failed_call(error)
         result = read(response, context.request_id)
@@ -246,6 +304,14 @@ class OpenAPIUpstream:
             return result
         found = following(binding, arguments, response.headers, response.body)
         return result if found is None else with_next(result, found)
+
+    def _is_renewed(
+        self, binding: OpenAPIBinding, source: Source, sent: Mapping[str, str] | None
+    ) -> bool:
+        """Whether a retry after a 401 gets new credentials."""
+        if sent is None or not binding.security:
+            return False
+        return self._credentials.renewed(source, binding.security, sent)
 
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
@@ -255,7 +321,7 @@ class OpenAPIUpstream:
         source, security, context = calling.source, binding.security, calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
-        if response.status == 401 and self._credentials.renewed(source, security, proved):
+        if response.status == 401 and self._credentials.renewed(source, security, proved.headers):
             proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
         return response

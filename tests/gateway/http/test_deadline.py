@@ -3,7 +3,7 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.http.deadline import Deadline
+from gateway.http.deadline import Deadline, Deadlines
 
 pytestmark = pytest.mark.anyio
 
@@ -67,4 +67,61 @@ async def test_an_error_on_the_way_out_is_the_one_that_is_seen():
 
     with anyio.fail_after(30), pytest.raises(KeyError):
         await clumsy()
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def running(deadlines, work):
+    """A call as `Client.forward` runs it."""
+    call = deadlines.begin()
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        if call.expired and call.settle():
+            raise TimeoutError from error
+        raise
+    finally:
+        del deadlines.running[call]
+        if call.expired:
+            call.settle()
+
+
+async def test_calls_of_one_source_expire_one_after_the_other():
+    deadlines, ended = Deadlines(0.001), []
+
+    async def wait(name):
+        with pytest.raises(TimeoutError):
+            await running(deadlines, asyncio.Event().wait())
+        assert asyncio.current_task().cancelling() == 0
+        ended.append(name)
+
+    with anyio.fail_after(30):
+        await running(deadlines, anyio.lowlevel.checkpoint())  # its timer serves the others
+        for name in "ab":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(wait(f"{name}1"))
+                group.create_task(wait(f"{name}2"))
+    assert ended == ["a1", "a2", "b1", "b2"]
+    assert not deadlines.running
+
+
+async def test_a_call_of_one_source_that_somebody_else_cancels_stays_cancelled():
+    deadlines = Deadlines(FOREVER_S)
+    waiting = asyncio.create_task(running(deadlines, asyncio.Event().wait()))
+    await anyio.wait_all_tasks_blocked()
+    waiting.cancel("by the client")
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await waiting
+    assert caught.value.args == ("by the client",)
+    assert not deadlines.running
+
+
+async def test_an_error_of_a_call_at_its_deadline_is_the_one_that_is_seen():
+    async def clumsy():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError
+
+    with anyio.fail_after(30), pytest.raises(KeyError):
+        await running(Deadlines(0.001), clumsy())
     assert asyncio.current_task().cancelling() == 0

@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
+from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
@@ -30,13 +31,13 @@ def login(url, **changes):
 
 
 class Caller:
-    """Calls the one tool."""
+    """Calls the one tool, again and again as a catalog does."""
 
     def __init__(self, client, url):
-        self.upstream, self.of = OpenAPIUpstream(client), source(url)
+        self.execute, self.of = OpenAPIUpstream(client).prepare(TOOL), source(url)
 
     async def __call__(self):
-        return await self.upstream.call(TOOL, self.of, {}, CONTEXT)
+        return await self.execute(ToolCall(TOOL, self.of, {}, CONTEXT))
 
     async def told(self):
         """What the caller hears of a call that was not made."""
