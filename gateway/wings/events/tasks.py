@@ -7,11 +7,11 @@ database, so that they outlive this process. Not offered: status notifications; 
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from config.settings import EventsSettings
 from gateway.abc import Handler
