@@ -221,7 +221,7 @@ _WORDED = f"""total AS MATERIALIZED (
             AND posting.owner = place.owner AND posting.term = word.term COLLATE "C" OFFSET 0
     ) AS posting JOIN visible USING (memory_id)
 ), word AS MATERIALIZED (
-    SELECT term, ln(1 + (docs - count(*) + 0.5) / (count(*) + 0.5)) AS idf
+    SELECT term, ln(1 + (docs - count(*) + 0.5)::float8 / (count(*) + 0.5)::float8) AS idf
     FROM matched CROSS JOIN total GROUP BY term, docs
 ), worded AS MATERIALIZED (
     SELECT matched.memory_id, sum(word.idf * {K1 + 1} * matched.tf / (matched.tf

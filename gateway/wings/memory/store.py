@@ -222,22 +222,10 @@ class MemoryStore:
             "hashes": [one.hash for _, one in new],
             "ttl": session.ttl_s if target.scope == "session" else None,
         }
-        written = await connection.execute(_INSERT, values)
-        if written.rowcount != len(new):
+        found = await connection.execute(_INSERT, values)
+        ((count,),) = await found.fetchall()
+        if count != len(new):
             raise conflict("The memories of this user were erased: nothing older is stored again.")
-        await connection.execute(
-            """
-            UPDATE memory_owner_t SET rows = rows + %(count)s, bytes = bytes + %(size)s,
-                turns = turns + %(turns)s
-            WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
-            """,
-            {
-                **target.values,
-                "count": len(new),
-                "size": sum(len(one.content.encode()) for _, one in new),
-                "turns": sum(one.kind == "turn" for _, one in new),
-            },
-        )
 
     async def _keep_within(self, connection: AsyncConnection, target: Target) -> None:
         """Retire the least of a session that is full, and renew the others."""
@@ -435,7 +423,7 @@ def _stored(id_: str, one: NewMemory) -> dict[str, Any]:
 
 # Only of a subject that was not erased since what is stored was made.
 _INSERT = """
-    INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
+    WITH stored AS (INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
         content, content_hash, dated, importance, confidence, pinned, keep, masked, trust, session,
         position, source, metadata, valid_from, valid_to, created_ts, expires_ts, ttl_s)
     SELECT %(host)s::uuid, memory_id, %(scope)s, %(owner)s, %(subject)s, %(agent)s, audience, kind,
@@ -458,6 +446,17 @@ _INSERT = """
             AND tombstone.subject_hash = sha256(convert_to(%(key)s, 'UTF8'))
             AND tombstone.ts > coalesce(created_ts, now()))
     ORDER BY hash.nth
+    RETURNING kind, octet_length(content) AS size
+    ), total AS (
+        SELECT count(*), coalesce(sum(size), 0) AS size,
+            count(*) FILTER (WHERE kind = 'turn') AS turns
+        FROM stored
+    ), counted AS (
+        UPDATE memory_owner_t AS had SET rows = had.rows + total.count,
+            bytes = had.bytes + total.size, turns = had.turns + total.turns
+        FROM total WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
+    )
+    SELECT count FROM total
 """
 _OWN = "host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s"
 _PRESENT = f"""
