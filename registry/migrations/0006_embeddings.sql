@@ -221,7 +221,8 @@ END;
 --
 -- Tasks are written before vectors, in the lock order of the workers. The planner may have no
 -- statistics of these tables (a first import is one transaction): the settings make it look up each
--- entity by index.
+-- entity by index. Deletions are made one by one: in a join with `unnest` it may compare all pairs,
+-- which of 5,000 entities took ten seconds.
 CREATE FUNCTION embedding_queue(kind text, host_ids uuid[], entity_ids uuid[], hashes text[])
     RETURNS bigint LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -230,6 +231,7 @@ DECLARE
     blank CONSTANT text := source_hash('');
     wanted varchar;
     hosts uuid[]; ids uuid[]; texts text[];
+    old record;
 BEGIN
     -- Whoever changes the target waits for us, and then finds what we have written for the old one.
     PERFORM pg_advisory_xact_lock_shared(8390047142163341924);
@@ -246,10 +248,18 @@ BEGIN
         RETURN 0;
     END IF;
 
-    DELETE FROM embedding_task_t AS task
-    USING unnest(hosts, ids, texts) AS new (host_id, entity_id, hash)
-    WHERE (task.host_id, task.entity_type, task.entity_id) = (new.host_id, kind, new.entity_id)
-        AND (task.model <> wanted OR new.hash = blank);
+    FOR old IN
+        SELECT new.* FROM unnest(hosts, ids, texts) AS new (host_id, entity_id, hash)
+        WHERE (SELECT true FROM embedding_task_t AS task
+            WHERE (task.host_id, task.entity_type, task.entity_id)
+                    = (new.host_id, kind, new.entity_id)
+                AND (task.model <> wanted OR new.hash = blank)
+            LIMIT 1)
+    LOOP
+        DELETE FROM embedding_task_t AS task
+        WHERE (task.host_id, task.entity_type, task.entity_id) = (old.host_id, kind, old.entity_id)
+            AND (task.model <> wanted OR old.hash = blank);
+    END LOOP;
     IF wanted <> '' THEN
         INSERT INTO embedding_task_t (host_id, entity_type, entity_id, model, source_hash)
         SELECT host_id, kind, entity_id, wanted, hash
@@ -266,10 +276,17 @@ BEGIN
     END IF;
 
     -- What another model has made of an older text would be found by it.
-    DELETE FROM entity_embedding_t AS had
-    USING unnest(hosts, ids, texts) AS new (host_id, entity_id, hash)
-    WHERE (had.host_id, had.entity_type, had.entity_id) = (new.host_id, kind, new.entity_id)
-        AND had.model <> wanted AND (had.source_hash <> new.hash OR had.status <> 'ready');
+    FOR old IN
+        SELECT new.* FROM unnest(hosts, ids, texts) AS new (host_id, entity_id, hash)
+        WHERE (SELECT true FROM entity_embedding_t AS had
+            WHERE (had.host_id, had.entity_type, had.entity_id) = (new.host_id, kind, new.entity_id)
+                AND had.model <> wanted
+            LIMIT 1)
+    LOOP
+        DELETE FROM entity_embedding_t AS had
+        WHERE (had.host_id, had.entity_type, had.entity_id) = (old.host_id, kind, old.entity_id)
+            AND had.model <> wanted AND (had.source_hash <> old.hash OR had.status <> 'ready');
+    END LOOP;
     INSERT INTO entity_embedding_t (host_id, entity_type, entity_id, model, source_hash, status)
     SELECT host_id, kind, entity_id, wanted, hash, CASE
         WHEN hash = blank THEN 'blank' WHEN wanted = '' THEN 'disabled' ELSE 'pending' END
@@ -288,13 +305,16 @@ CREATE FUNCTION embedding_leave(kind text, host_ids uuid[], entity_ids uuid[])
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(8390047142163341924);
-    DELETE FROM embedding_task_t AS task
-    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
-    WHERE (task.host_id, task.entity_type, task.entity_id) = (gone.host_id, kind, gone.entity_id);
-    DELETE FROM entity_embedding_t AS had
-    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
-    WHERE (had.host_id, had.entity_type, had.entity_id) = (gone.host_id, kind, gone.entity_id)
-        AND had.status <> 'ready';
+    FOR nth IN 1 .. coalesce(cardinality(entity_ids), 0) LOOP
+        DELETE FROM embedding_task_t AS task
+        WHERE (task.host_id, task.entity_type, task.entity_id)
+            = (host_ids[nth], kind, entity_ids[nth]);
+    END LOOP;
+    FOR nth IN 1 .. coalesce(cardinality(entity_ids), 0) LOOP
+        DELETE FROM entity_embedding_t AS had
+        WHERE (had.host_id, had.entity_type, had.entity_id)
+            = (host_ids[nth], kind, entity_ids[nth]) AND had.status <> 'ready';
+    END LOOP;
 END $$;
 
 -- Deletes tasks and vectors of deleted entities.
@@ -303,9 +323,11 @@ CREATE FUNCTION embedding_forget(kind text, host_ids uuid[], entity_ids uuid[])
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     PERFORM embedding_leave(kind, host_ids, entity_ids);
-    DELETE FROM entity_embedding_t AS had
-    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
-    WHERE (had.host_id, had.entity_type, had.entity_id) = (gone.host_id, kind, gone.entity_id);
+    FOR nth IN 1 .. coalesce(cardinality(entity_ids), 0) LOOP
+        DELETE FROM entity_embedding_t AS had
+        WHERE (had.host_id, had.entity_type, had.entity_id)
+            = (host_ids[nth], kind, entity_ids[nth]);
+    END LOOP;
 END $$;
 
 -- Queues the tools of a statement. EXECUTE for the reason in 0005_catalog_changes.sql.
