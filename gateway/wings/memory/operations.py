@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from config.types import HostId
 from config.wings import MemorySettings
 from gateway.operations.operation import (
@@ -32,6 +34,7 @@ from gateway.wings.memory.requests import (
     ObserveTurns,
     Said,
     SearchMemories,
+    Similar,
     UpdateMemory,
     view,
 )
@@ -121,8 +124,12 @@ class MemoryOperations:
         target = self._target(reader, body.scope)
         notes: list[str] = []
         memories = [self._new(target, item, notes) for item in items]
-        added = await self._store.add(target, memories)
+        document = body.document.id if body.document else None
+        added = await self._store.add(target, memories, document)
         told = [_added(one, new) for one, new in zip(added, memories, strict=True)]
+        if body.similar and len(told) == 1 and told[0].created:
+            near = await self._recaller.similar(reader, body.scope, told[0].id, items[0].content)
+            told = [replace(told[0], similar=tuple(Similar(*one) for one in near))]
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
         return OperationOutput(
             MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes))), location=location
@@ -176,6 +183,7 @@ class MemoryOperations:
                 memory,
                 score=scored.score,
                 parts={k: round(v, 4) for k, v in scored.parts.items()} if body.explain else None,
+                duplicates=tuple(found.duplicates.get(memory.id, ())),
             )
             for memory, scored in found.scored
         ]

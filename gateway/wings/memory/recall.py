@@ -7,11 +7,14 @@ tell nothing of others. An owner with more than `memory.exact_limit` memories is
 whole: words and recency propose.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import anyio
 
 from config.wings import MemorySettings
 from gateway.wings.memory import scripts
@@ -20,6 +23,7 @@ from gateway.wings.memory.dates import named_dates
 from gateway.wings.memory.ranking import RecalledMemory, Scored, listed, ranked
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
+from gateway.wings.memory.similar import folded, overlap, words
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -29,6 +33,10 @@ from registry.search.transaction import LOOKUPS, HalfVector, Transaction, transa
 
 KIND = SearchKind("memory", purpose="passages", owned=True)
 QUERY = 2000  # characters of a query that are used
+NEAR = 5  # memories that are named as similar
+BEGINNING = 200  # characters of them
+SIMILAR_S = 0.25  # time limit of the vector that finds them
+LATE = "the embedding model is late"
 UNKNOWN_SCRIPT = "the embedding model does not know the script of the query"
 
 
@@ -42,7 +50,8 @@ class Recall:
     condition: Condition = EVERY
     times: Times = NOW
     limit: int | None = None  # None: those of the scopes
-    count_uses: bool = True
+    counts: bool = True  # as a use of what it finds
+    folds: bool = True  # whether what says nearly the same is found once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class Found:
 
     scored: Sequence[tuple[Memory, Scored]] = ()
     note: str | None = None
+    duplicates: Mapping[str, Sequence[str]] = field(default_factory=dict)  # ids that are left out
 
 
 @dataclass(slots=True)
@@ -77,9 +87,12 @@ class Recaller:
         self._known = frozenset(one.upper() for one in settings.scripts)
         self._uses = uses
 
-    async def search(self, recall: Recall) -> Found:
+    async def search(self, recall: Recall, *, wait_s: float = math.inf) -> Found:
+        """`wait_s`: how long to wait for the vector of the query at most."""
         text = readable(recall.query, QUERY).strip()
-        encoded = await self._encoded(text)
+        encoded = Encoded(why=LATE)
+        with anyio.move_on_after(wait_s):
+            encoded = await self._encoded(text)
         async with transaction(self._pool, Transaction) as opened:
             candidates, docs = await self._candidates(opened, recall, text, encoded)
             dates = named_dates(text)
@@ -89,10 +102,46 @@ class Recaller:
                 best = ranked(candidates, share=share, docs=docs, dates=dates, settings=ranking)
             else:
                 best = listed(candidates, ranking)
-            found = await self._shown(opened, recall, self._limited(best, recall.limit))
-        if recall.count_uses and text:
+            shown = await self._shown(opened, recall, self._limited(best, recall.limit))
+        found, duplicates = self._folded(shown) if recall.folds else (shown, {})
+        if recall.counts and text:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in found])
-        return Found(found, encoded.why and f"searched by words only: {encoded.why}")
+        note = encoded.why and f"searched by words only: {encoded.why}"
+        return Found(found, note, duplicates)
+
+    async def similar(
+        self, reader: Reader, scope: Scope, id_: str, content: str
+    ) -> list[tuple[str, str, float]]:
+        """Id, beginning and nearness of other memories of an owner that are near to a new one; by
+        words alone where the model is slow, for the memory is stored already."""
+        recall = Recall(
+            reader=reader, query=content, scopes=[scope], limit=NEAR + 1, counts=False, folds=False
+        )
+        found = await self.search(recall, wait_s=SIMILAR_S)
+        return list(self._near(found, id_, content))[:NEAR]
+
+    def _near(self, found: Found, id_: str, content: str) -> Iterator[tuple[str, str, float]]:
+        own, settings = words(content), self._settings.ranking
+        for memory, scored in found.scored:
+            cosine = scored.candidate.cosine or 0.0
+            shared = overlap(own, words(memory.content))
+            if memory.id == id_ or memory.kind == "turn":
+                continue
+            if cosine >= settings.similar_cosine or shared >= settings.similar_words:
+                yield memory.id, memory.content[:BEGINNING], round(max(cosine, shared), 3)
+
+    def _folded(
+        self, shown: Sequence[tuple[Memory, Scored]]
+    ) -> tuple[list[tuple[Memory, Scored]], dict[str, list[str]]]:
+        """The first of those that say nearly the same, and the ids of the others. Turns are what
+        was said, and stay."""
+        least = self._settings.ranking.similar_words
+        texts = ["" if one.kind == "turn" else one.content for one, _ in shown]
+        groups = folded(texts, least)
+        ids = [[shown[place][0].id for place in group] for group in groups]
+        return [shown[group[0]] for group in groups], {
+            first: others for first, *others in ids if others
+        }
 
     async def _encoded(self, text: str) -> Encoded:
         if not text or not self._settings.semantic_share:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from config.types import HostId
 from config.wings import MemorySettings
@@ -55,6 +55,7 @@ Names = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)
 ]
 ITEMS = 50
+CHUNKS = 500  # of a document, in one call
 
 
 class NewItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +95,7 @@ class AddMemories(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     scope: Scope
     content: str | None = None
-    items: Annotated[tuple[NewItem, ...], Meta(max_length=ITEMS)] = ()
+    items: Annotated[tuple[NewItem, ...], Meta(max_length=CHUNKS)] = ()
     document: Document | None = None
     kind: Kind = "fact"
     slot: Slot | None = None
@@ -120,10 +121,19 @@ class AddMemories(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         """Raises ProblemDetails."""
         if (self.content is None) == (not self.items):
             raise invalid("Expected either `content` or `items`.")
+        if self.document is not None:
+            return [self._chunk(number, one) for number, one in enumerate(self.items)]
+        if len(self.items) > ITEMS:
+            raise invalid(f"items: expected at most {ITEMS}, or the chunks of a document")
         if self.content is None:
             return self.items
         own = {name: getattr(self, name) for name in NewItem.__struct_fields__}
         return [NewItem(**own)]
+
+    def _chunk(self, number: int, one: NewItem) -> NewItem:
+        document = self.document or Document("")
+        place = {"document": document.id, "version": document.version, "chunk": number}
+        return replace(one, kind="chunk", source={**one.source, **place})
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):

@@ -135,7 +135,7 @@ def content_hash(one: "NewMemory | Memory") -> bytes:
     if one.kind in ("file", "entity"):
         place.append(one.kind)
     if one.kind == "chunk":
-        place += [one.source.get("document"), one.source.get("chunk")]
+        place += [one.source.get(name) for name in ("document", "version", "chunk")]
     if one.kind == "turn":
         place += [one.source.get("session"), one.source.get("turn") or str(one.valid_from)]
     exact = one.kind in ("file", "turn")

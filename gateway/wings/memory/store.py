@@ -87,10 +87,17 @@ class MemoryStore:
         self._settings = settings
         self._tenants: dict[str, tuple[float, int]] = {}  # when counted, rows
 
-    async def add(self, target: Target, memories: Sequence[NewMemory]) -> list[StoredMemory]:
-        """Store memories in one transaction, in their order. Raises ProblemDetails."""
+    async def add(
+        self, target: Target, memories: Sequence[NewMemory], document: str | None = None
+    ) -> list[StoredMemory]:
+        """Store memories in one transaction, in their order. `document`: whose chunks they are;
+        those that it had and that are not among these are retired. Raises ProblemDetails."""
         async with borrowed(self._pool) as connection:
-            return await self.add_in(connection, target, memories)
+            added = await self.add_in(connection, target, memories)
+            if document is not None:
+                values = {**target.values, "document": document, "ids": [one.id for one in added]}
+                await connection.execute(_REPLACE_CHUNKS, values)
+            return added
 
     async def add_in(
         self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
@@ -423,7 +430,8 @@ def _stored(id_: str, one: NewMemory) -> dict[str, Any]:
 
 # Only of a subject that was not erased since what is stored was made.
 _INSERT = """
-    WITH stored AS (INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
+    WITH stored AS (
+    INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
         content, content_hash, dated, importance, confidence, pinned, keep, masked, trust, session,
         position, source, metadata, valid_from, valid_to, created_ts, expires_ts, ttl_s)
     SELECT %(host)s::uuid, memory_id, %(scope)s, %(owner)s, %(subject)s, %(agent)s, audience, kind,
@@ -484,6 +492,14 @@ _REPLACE = f"""
         WHERE {_OWN} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
             AND (audience = '{{}}' OR %(agent)s::text = ANY (audience))
             AND (expires_ts IS NULL OR expires_ts > now())
+        RETURNING content
+    ) {_COUNT_ONE_LESS}
+"""
+_REPLACE_CHUNKS = f"""
+    WITH retired AS (
+        UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced'
+        WHERE {_OWN} AND kind = 'chunk' AND source ->> 'document' = %(document)s
+            AND retired_ts IS NULL AND memory_id <> ALL (%(ids)s::uuid[])
         RETURNING content
     ) {_COUNT_ONE_LESS}
 """

@@ -55,6 +55,8 @@ CREATE UNIQUE INDEX memory_slot_ux ON memory_t (host_id, scope, owner, slot)
 CREATE INDEX memory_subject_ix ON memory_t (host_id, subject) WHERE subject IS NOT NULL;
 CREATE INDEX memory_expires_ix ON memory_t (expires_ts) WHERE expires_ts IS NOT NULL;
 CREATE INDEX memory_retired_ix ON memory_t (retired_ts) WHERE retired_ts IS NOT NULL;
+CREATE INDEX memory_document_ix ON memory_t (host_id, scope, owner, (source ->> 'document'))
+    WHERE kind = 'chunk' AND retired_ts IS NULL;
 CREATE INDEX memory_superseded_ix ON memory_t (host_id, superseded_by)
     WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE memory_t IS 'Memories, and those that they superseded.';
@@ -175,19 +177,22 @@ CREATE FUNCTION memory_deleted() RETURNS trigger LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     hosts uuid[]; ids uuid[];
+    lost record;
 BEGIN
-    DELETE FROM memory_word_t AS word USING (
-        SELECT lost.host_id, lost.scope, lost.owner, found.term, lost.memory_id
-        FROM old_row AS lost
-        CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content) || ' ' || dated) AS found
-    ) AS gone
-    WHERE (word.host_id, word.scope, word.owner, word.term, word.memory_id)
-        = (gone.host_id, gone.scope, gone.owner, gone.term COLLATE "C", gone.memory_id);
+    FOR lost IN SELECT * FROM old_row LOOP -- a join might compare all words
+        DELETE FROM memory_word_t AS word
+        WHERE word.host_id = lost.host_id AND word.scope = lost.scope AND word.owner = lost.owner
+            AND word.term = ANY (ARRAY(SELECT found.term FROM memory_terms(memory_text(
+                lost.slot, lost.source, lost.content) || ' ' || lost.dated) AS found))
+            AND word.memory_id = lost.memory_id;
+    END LOOP;
     SELECT array_agg(host_id), array_agg(memory_id) INTO hosts, ids FROM old_row;
     IF ids IS NOT NULL THEN
         PERFORM embedding_forget('memory', hosts, ids);
-        DELETE FROM memory_use_t AS used USING unnest(hosts, ids) AS gone (host_id, memory_id)
-        WHERE (used.host_id, used.memory_id) = (gone.host_id, gone.memory_id);
+        FOR nth IN 1 .. cardinality(ids) LOOP
+            DELETE FROM memory_use_t AS used
+            WHERE used.host_id = hosts[nth] AND used.memory_id = ids[nth];
+        END LOOP;
     END IF;
     RETURN NULL;
 END $$;
