@@ -2,13 +2,22 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
+from psycopg.conninfo import conninfo_to_dict
 
+from config.access import Rule
 from config.settings import Settings
-from tests.fixtures_gateway import Client, running
+from gateway.audit.queries import AuditQuery, search
+from tests.fixtures_database import HOST, Cluster
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
 from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
@@ -17,8 +26,13 @@ TEA = {"content": "Ann prefers green tea", "scope": "user"}
 
 
 @pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(replace(settings, memory=replace(settings.memory, enabled=True))) as client:
+def remembering(settings: Settings) -> Settings:
+    return replace(settings, memory=replace(settings.memory, enabled=True))
+
+
+@pytest.fixture
+async def client(remembering: Settings) -> AsyncIterator[Client]:
+    async with running(remembering) as client:
         yield client
 
 
@@ -52,3 +66,87 @@ async def test_m01_a_write_names_one_of_four_scopes(client: Client) -> None:
     params = {"name": "memory_add", "arguments": {"content": "A fact"}}
     answer = await session.call("tools/call", params)
     assert "scope" in json.dumps(answer)
+
+
+async def test_m18_a_session_that_its_client_ends_is_promoted_from(client: Client) -> None:
+    session = await client.session()
+    turns = [{"content": "Remember that my badge is blue"}, {"content": "It rains"}]
+    params = {"name": "memory_observe", "arguments": {"turns": turns}}
+    assert not (await session.call("tools/call", params))["result"].get("isError")
+    other = await called(client, "memory_search", {"query": "badge"})
+    assert other["items"] == []  # of another session
+    async with client.http.delete(client.url + "/mcp", headers=session.headers) as response:
+        assert response.status < 300
+    with anyio.fail_after(DEADLINE_S):
+        while not (found := await called(client, "memory_search", {"query": "badge"}))["items"]:
+            await checkpoint()
+    [kept] = found["items"]
+    assert (kept["scope"], kept["content"]) == ("user", "Remember that my badge is blue")
+
+
+async def test_m27_policy_and_audit_hold_on_every_front(
+    remembering: Settings, tmp_path: Path
+) -> None:
+    rules = {
+        "no-org": Rule("deny", tools=("memory_add",), when="arguments.scope == 'org'"),
+        "no-forget": Rule("deny", tools=("memory_forget",)),
+    }
+    audit = replace(remembering.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    policy = replace(remembering.policy, rules=rules)
+    async with running(replace(remembering, policy=policy, audit=audit)) as client:
+        for scope, status in (("org", 404), ("user", 201)):
+            body = {**TEA, "scope": scope}
+            assert (await client.post("/memory/v1/memories", body))[0] == status
+        assert (await client.post("/memory/v1/forget", {"ids": []}))[0] == 404
+        denied = await client.rpc(rpc("memory_add", {**TEA, "scope": "org"}))
+        assert denied["error"]["code"] == -32601
+        await client.gateway.access.settle()
+        assert client.gateway.feed.pool is not None
+        page = await search(client.gateway.feed.pool, HOST, AuditQuery())
+    rows = [(one.entry.subject, one.entry.rule) for one in page.records]
+    assert rows.count(("memory_add", "no-org")) == 2
+    assert ("memory_forget", "no-forget") in rows
+
+
+async def test_m27_callers_need_the_scopes_and_act_for_others_with_another(
+    remembering: Settings, tmp_path: Path
+) -> None:
+    reader, writer = bearer(scope="memory:read"), bearer(scope="memory:read memory:write")
+    behalf = bearer("nurse", scope="memory:read memory:write memory:on_behalf")
+    async with running(replace(remembering, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        assert (await client.post("/memory/v1/memories", TEA))[0] == 401
+        assert (await client.post("/memory/v1/memories", TEA, reader))[0] == 403
+        assert (await client.post("/memory/v1/memories", TEA, writer))[0] == 201
+        status, problem, _ = await client.post(
+            "/memory/v1/memories", {**TEA, "user_id": "somebody"}, writer
+        )
+        assert (status, "memory:on_behalf" in problem["detail"]) == (403, True)
+        for_ann = {**TEA, "user_id": "ann"}
+        assert (await client.post("/memory/v1/memories", for_ann, behalf))[0] == 201
+        for who, query, count in (
+            (behalf, {"query": "tea"}, 0),
+            (behalf, {"query": "tea", "user_id": "ann"}, 1),
+            (bearer("ann", scope="memory:read"), {"query": "tea"}, 1),
+        ):
+            _, found, _ = await client.post("/memory/v1/search", query, who)
+            assert len(found["items"]) == count
+
+
+async def test_m32_without_the_database_other_tools_go_on(
+    remembering: Settings, cluster: Cluster
+) -> None:
+    name = conninfo_to_dict(remembering.database.url)["dbname"]
+    async with running(remembering) as client:
+        await client.post("/memory/v1/memories", TEA)
+        cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        cluster.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        status, problem, headers = await client.post("/memory/v1/search", {"query": "tea"})
+        assert (status, problem["type"]) == (503, "problems/unavailable")
+        assert int(headers["retry-after"]) >= 1
+        assert (await client.rpc(rpc("listPets", {})))["result"]
+        cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        with anyio.fail_after(DEADLINE_S):
+            while (await client.post("/memory/v1/search", {"query": "tea"}))[0] != 200:
+                await checkpoint()

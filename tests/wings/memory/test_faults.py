@@ -1,0 +1,260 @@
+"""Models and databases that are away, writers at the same time, and work that is cut off."""
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import numpy as np
+import psycopg
+import pytest
+from anyio.lowlevel import checkpoint
+
+from config.load import load
+from config.types import VECTOR_DIMENSION
+from gateway.wings.memory.recall import KIND
+from registry.database.postgres import Database
+from registry.embedding.abc import EmbeddingFailed, Vectors
+from registry.embedding.kinds import search_kinds
+from registry.embedding.models import register, settle
+from registry.embedding.worker import Worker
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
+from tests.wings.memory.rig import Caller, Rig, rigged
+
+pytestmark = pytest.mark.anyio
+
+ONE = {"session": "talk-1"}
+LIKE = {"automobile": "car", "vehicle": "car"}
+
+
+@dataclass
+class Words:
+    """A model that knows a few synonyms: each word has a direction."""
+
+    model: str = "test/words"
+    dimension: int = VECTOR_DIMENSION
+    away: bool = False
+    queries: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if self.away:
+            raise EmbeddingFailed("the service does not answer", retryable=True)
+        (self.queries if query else self.texts).extend(texts)
+        vectors = np.full((len(texts), VECTOR_DIMENSION), 1e-3, dtype=np.float32)
+        for row, text in zip(vectors, texts, strict=True):
+            for word in text.lower().split():
+                row[hash(self.model + LIKE.get(word, word)) % VECTOR_DIMENSION] += 1
+            row /= math.sqrt(float(row @ row))
+        return vectors
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Modelled:
+    rig: Rig
+    serving: list[Words]  # one: the model of queries
+
+    async def use(self, model: Words) -> None:
+        """Make it the model of new texts."""
+        await register(self.rig.database.pool, model, KIND.purpose)
+
+    async def embed(self, model: Words) -> None:
+        """Embed what is queued, as a worker does."""
+        settings = load(None, {}).embedding
+        worker = Worker(self.rig.database.pool, model, settings, search_kinds([KIND]))
+        while await worker.step():
+            pass
+
+
+@pytest.fixture
+async def modelled(database: Database) -> AsyncIterator[Modelled]:
+    serving = [Words()]
+    async with rigged(database, embedder=lambda _: serving[0]) as rig:
+        modelled = Modelled(rig, serving)
+        await modelled.use(serving[0])
+        yield modelled
+
+
+async def test_m13_words_find_what_has_no_vector_yet(modelled: Modelled) -> None:
+    ann = modelled.rig.caller("ann")
+    await ann.add("the car is red")
+    tasks = "SELECT entity_type, model FROM embedding_task_t"
+    assert await modelled.rig.rows(tasks) == [("memory", "test/words")]
+    assert await ann.found("car") == ["the car is red"]
+    await modelled.embed(modelled.serving[0])
+    await ann.add("the sky is blue")
+    assert (await ann.found("automobile"))[0] == "the car is red"
+
+
+async def test_m14_an_old_model_serves_until_the_new_one_has_embedded_everything(
+    modelled: Modelled,
+) -> None:
+    ann, old, new = modelled.rig.caller("ann"), modelled.serving[0], Words("test/other")
+    await ann.add("the car is red")
+    await modelled.embed(old)
+    await modelled.use(new)
+    await ann.add("the vehicle is blue")  # with the new model alone
+    await modelled.embed(new)
+    [red, blue] = (await ann("search", query="automobile", explain=True)).items
+    assert (red.content, red.parts["meaning"] > 0.1) == ("the car is red", True)
+    assert blue.parts["meaning"] == 0.0  # vectors of two models are never compared
+    await modelled.rig.run(
+        "SELECT embedding_queue('memory', array_agg(host_id), array_agg(entity_id),"
+        " array_agg(source_hash(source_text))) FROM memory_source_v"
+    )
+    await modelled.embed(new)
+    async with modelled.rig.database.pool.connection() as connection:
+        await settle(connection, KIND.purpose, search_kinds([KIND]))
+    modelled.serving[0] = new
+    found = (await ann("search", query="automobile", explain=True)).items
+    assert all(one.parts["meaning"] > 0.1 for one in found)
+
+
+async def test_m15_queries_are_embedded_as_queries_and_memories_as_texts(
+    modelled: Modelled,
+) -> None:
+    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    await ann("add", scope="user", content="the car is red", similar=False)
+    await modelled.embed(model)
+    await ann.found("which car?")
+    assert (model.texts, model.queries) == (["the car is red"], ["which car?"])
+
+
+def test_m16_vectors_of_another_size_are_refused_at_start() -> None:
+    embedding = load(None, {}).embedding
+    assert embedding.dimension == VECTOR_DIMENSION
+    with pytest.raises(Exception, match="384"):
+        load(None, {"TOOLGATE_EMBEDDING__DIMENSION": "512"})
+
+
+async def test_m32_without_the_model_words_are_searched_and_it_is_said(modelled: Modelled) -> None:
+    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    await ann.add("the car is red")
+    await modelled.embed(model)
+    model.away = True
+    added = await ann("add", scope="user", content="the car was sold")
+    assert added.items[0].created
+    found = await ann("search", query="car")
+    assert {one.content for one in found.items} == {"the car is red", "the car was sold"}
+    assert "by words only" in found.note
+
+
+async def test_m17_queries_in_a_script_that_the_model_does_not_know_take_words(
+    modelled: Modelled,
+) -> None:
+    ann = modelled.rig.caller("ann")
+    await ann.add("the car is red", similar=False)
+    await ann.add("汽车是红色的", similar=False)
+    found = await ann("search", query="汽车")
+    assert [one.content for one in found.items] == ["汽车是红色的"]
+    assert "script" in found.note
+    assert modelled.serving[0].queries == []
+
+
+async def test_m20_writers_of_equal_content_make_one_memory(rig: Rig) -> None:
+    ann, ids = rig.caller("ann"), set()
+
+    async def add() -> None:
+        ids.add(await ann.add("Ann prefers tea"))
+
+    await together(*[add] * 8)
+    assert len(ids) == 1
+    assert await rig.rows("SELECT count(*) FROM memory_t") == [(1,)]
+
+
+async def test_m21_writers_of_one_slot_leave_one_value_and_all_in_history(rig: Rig) -> None:
+    ann = rig.caller("ann")
+
+    numbers = iter(range(8))
+
+    async def add() -> None:
+        await ann.add(f"lives in city number {next(numbers)}", slot="home.city")
+
+    await together(*[add] * 8)
+    [present] = (await ann("list")).items
+    assert len((await ann("history", memory=present.id)).items) == 8
+    assert len(await ann.found("lives in city number")) == 1
+    assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
+
+
+async def test_m23_of_two_updates_of_one_version_one_is_a_conflict(rig: Rig) -> None:
+    ann, outcomes = rig.caller("ann"), []
+    id_ = await ann.add("has a cat")
+
+    async def update() -> None:
+        try:
+            await ann("update", memory=id_, version=1, content=f"has a dog {len(outcomes)}")
+            outcomes.append("changed")
+        except Exception as error:
+            outcomes.append(getattr(error, "kind", "?"))
+
+    await together(update, update)
+    assert sorted(outcomes) == ["changed", "conflict"]
+
+
+async def cut_off(rig: Rig, table: str, work: Caller, name: str, **arguments: object) -> None:
+    """Call an operation, and kill its connection once it waits for a row of this table."""
+    async with rig.database.connect() as holder, holder.transaction():
+        await holder.execute(f"SELECT FROM {table} WHERE scope = 'user' FOR UPDATE".encode())
+        async with anyio.create_task_group() as tasks:
+
+            async def called() -> None:
+                with pytest.raises(psycopg.OperationalError):
+                    await work(name, **arguments)
+
+            tasks.start_soon(called)
+            with anyio.fail_after(DEADLINE_S):
+                while not await rig.rows(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                ):
+                    await checkpoint()
+
+
+@pytest.mark.parametrize("table", ["memory_t", "memory_owner_t"])
+async def test_m28_an_erasure_that_is_cut_off_leaves_everything_or_nothing(
+    rig: Rig, table: str
+) -> None:
+    ann = rig.caller("ann")
+    await ann.add("Ann prefers tea")
+    await ann.add("The session says so", "session", **ONE)
+    await cut_off(rig, table, ann, "forget", subject="ann")
+    assert await rig.rows("SELECT count(*) FROM memory_tombstone_t") == [(0,)]
+    assert len(await ann.found("tea session", **ONE)) == 2
+    assert (await ann("forget", subject="ann")).memories == 2
+
+
+async def test_m18_a_promotion_that_is_cut_off_is_made_up_for(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann.add("Ann prefers milk")
+    for drink in ("tea", "coffee"):
+        await ann.add(f"Ann prefers {drink}", "session", keep=True, **ONE)
+    await cut_off(rig, "memory_owner_t", ann, "promote", **ONE)
+    assert len((await ann("list", scope="user")).items) == 1
+    assert len((await ann("promote", **ONE)).ids) == 2
+    assert len((await ann("promote", **ONE)).ids) == 2  # the same two
+    assert len((await ann("list", scope="user")).items) == 3
+
+
+async def test_the_time_of_the_database_counts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = rig.caller("ann")
+    monkeypatch.setattr("time.time_ns", lambda: 946_684_800_000_000_000)  # a node in 2000
+    old = await ann.add("lives in Bern", slot="home.city", expires_s=3600)
+    monkeypatch.setattr("time.time_ns", lambda: 4_102_444_800_000_000_000)  # one in 2100
+    new = await ann("add", content="lives in Basel", scope="user", slot="home.city")
+    assert new.items[0].superseded == old
+    assert await ann.found("where lives") == ["lives in Basel"]
+    [(near,)] = await rig.rows("SELECT bool_and(abs(extract(epoch FROM now() - created_ts)) < 600)"
+                               " FROM memory_t WHERE host_id = %s", HOST)  # fmt: skip
+    assert near
+
+
+async def together(*work: object) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            for one in work:
+                tasks.start_soon(one)  # type: ignore[arg-type]
