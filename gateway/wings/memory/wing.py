@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.recall import KIND
+from gateway.wings.memory.resources import MemoryResources
 from registry.database.migrate import Component
 
 MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory").joinpath("sql"))
@@ -16,7 +17,24 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     memory = MemoryParts(parts.pool, parts.embedder, parts.settings)
     parts.events.session_ended.subscribe(memory.life.session_ended)
-    yield Offer(operations=memory.operations, tasks=[memory.life.run])
+    items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)
+    yield Offer(
+        operations=memory.operations,
+        tasks=[memory.life.run],
+        resources=items.resources,
+        prompts=items.prompts,
+    )
 
 
-WING = Wing(name="memory", title="Memory", open=opened, migrations=MIGRATIONS, kinds=(KIND,))
+WING = Wing(
+    name="memory",
+    title="Memory",
+    open=opened,
+    migrations=MIGRATIONS,
+    kinds=(KIND,),
+    commands={
+        "eval": ("gateway.cli.memory:evaluate", "Measure how well memories are found."),
+        "export": ("gateway.cli.memory:export", "Export all that is held of a user."),
+        "import": ("gateway.cli.memory:import_", "Import memories, or a graph."),
+    },
+)

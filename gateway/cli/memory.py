@@ -1,0 +1,233 @@
+"""`toolgate memory`: what its operations have no command for. Everything goes through the REST API
+of a running gateway."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+from msgspec import Struct
+from rich.progress import Progress
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import FAILED
+from gateway.cli.common.output import err, print_json, print_rows
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from registry.evaluation.results import ndcg
+from registry.evaluation.sets import Record, records
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json, encode
+
+AT_ONCE = 100  # memories, entities or relations of one call
+EXPORTED = 500  # memories of one page
+DEPTHS = (1, 5, 10, 20, 50)
+ALL = "all"
+ROOT = "/memory/v1"
+
+
+class RecallScores(Struct, frozen=True):
+    """How well the evidence of one question was found, per cent."""
+
+    ndcg: float  # NDCG@10
+    recall: Mapping[int, float]  # share of the evidence, by depth
+
+
+class EvidenceQuestion(Struct, frozen=True):
+    query: str
+    evidence: frozenset[str]  # ids of memories
+    group: str
+    arguments: Mapping[str, Any]  # of memory_search
+
+
+def scores(found: Sequence[str], evidence: Collection[str]) -> RecallScores:
+    wanted = frozenset(evidence)
+    recall = {
+        depth: 100 * len(wanted.intersection(found[:depth])) / len(wanted) for depth in DEPTHS
+    }
+    return RecallScores(100 * ndcg(found, wanted), recall)
+
+
+def mean(several: Sequence[RecallScores]) -> dict[str, float]:
+    """N@10, and R@k."""
+    found = {"N@10": statistics.mean(one.ndcg for one in several)}
+    return found | {
+        f"R@{depth}": statistics.mean(one.recall[depth] for one in several) for depth in DEPTHS
+    }
+
+
+@click.command("eval")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@gateway_options(key_required=False)
+@settings_option
+def evaluate(
+    settings: Settings, *, file: Path, as_json: bool, key_file: IO[str] | None, url: str | None
+) -> None:
+    """Measure how well memories are found: NDCG@10, and recall at 1 to 50.
+
+    Each line of FILE is a question and the ids of the memories that answer it, of the caller's own
+    memories: {"query": TEXT, "evidence": [IDS], "group": NAME, "arguments": {...}}. The last two
+    are optional: figures are given for each group, and arguments are those of memory_search.
+    """
+    questions = read_questions(file)
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    grouped = run(_asked(gateway, questions))
+    figures = {name: {"questions": len(one), **mean(one)} for name, one in grouped.items()}
+    if as_json:
+        print_json(figures)
+        return
+    rows = [
+        (name, *(f"{one[key]:.1f}" if key != "questions" else str(one[key]) for key in one))
+        for name, one in figures.items()
+    ]
+    print_rows(("group", *next(iter(figures.values()))), rows)
+
+
+def read_questions(file: Path) -> list[EvidenceQuestion]:
+    """Raises UnreadableSet with file and line."""
+    return [_question(record) for record in records(file)]
+
+
+def _question(record: Record) -> EvidenceQuestion:
+    arguments = record.value.get("arguments", {})
+    evidence = frozenset(record.texts("evidence"))
+    if not evidence or not isinstance(arguments, dict):
+        raise record.bad("expected `evidence`, the ids of memories, and an object of `arguments`")
+    return EvidenceQuestion(
+        record.text("query", needed=True), evidence, record.text("group"), arguments=arguments
+    )
+
+
+async def _asked(
+    gateway: RunningGateway, questions: Sequence[EvidenceQuestion]
+) -> dict[str, list[RecallScores]]:
+    """RecallScores by group, those of all at the end."""
+    found: defaultdict[str, list[RecallScores]] = defaultdict(list)
+    with _tracked(questions, "questions") as tracked:
+        for one in tracked:
+            arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **one.arguments}
+            answer = await gateway.call("memory_search", {**arguments, "query": one.query})
+            ids = [memory["id"] for memory in answer.value["items"]]
+            found[one.group or ALL].append(scores(ids, one.evidence))
+    if found.keys() != {ALL}:
+        found[ALL] = [one for several in found.values() for one in several]
+    return dict(found)
+
+
+@click.command("export")
+@click.option("--subject", help="Another user; takes the scope memory:erase.")
+@click.option("--output", "-o", type=click.File("w"), default="-", help="File  [default: stdout].")
+@gateway_options(key_required=False)
+@settings_option
+def export(
+    settings: Settings,
+    *,
+    subject: str | None,
+    output: IO[str],
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Export all that is held of a user, as JSON Lines.
+
+    `toolgate memory import` stores it again.
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    given = {} if subject is None else {"subject": subject}
+    for one in run(gateway.items("memory_export", {**given, "limit": EXPORTED})):
+        output.write(encode(one).decode() + "\n")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@gateway_options(key_required=False)
+@settings_option
+def import_(settings: Settings, *, file: Path, key_file: IO[str] | None, url: str | None) -> None:
+    """Import memories from JSON Lines, as `toolgate memory export` writes them.
+
+    FILE may also be that of the MCP reference memory server: entities and relations are stored with
+    its tools, which memory.compat has to offer. What is there already stays as it is. Lines that
+    cannot be read are reported, and the others imported.
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    read = MemoryLines.of(file)
+    for problem in read.problems:
+        err.print(problem, markup=False)
+    counts = run(_import(gateway, read, settings.rpc.path))
+    print_json({**counts, "unreadable": len(read.problems)})
+    if read.problems:
+        raise SystemExit(FAILED)
+
+
+class MemoryLines(Struct, frozen=True):
+    """The lines of a file: memories, and the entities and relations of the reference server."""
+
+    memories: list[dict[str, Any]]
+    entities: list[dict[str, Any]]
+    relations: list[dict[str, Any]]
+    problems: list[str]
+
+    @classmethod
+    def of(cls, file: Path) -> "MemoryLines":
+        found = cls([], [], [], [])
+        for number, line in enumerate(file.read_bytes().split(b"\n"), 1):
+            try:
+                if line.strip():
+                    found._add(decode_json(line))
+            except (ParseError, ValueError) as error:
+                reason = error.message if isinstance(error, ParseError) else str(error)
+                found.problems.append(f"{file}:{number}: {reason}")
+        return found
+
+    def _add(self, value: Any) -> None:
+        """Raises ValueError."""
+        if not isinstance(value, dict):
+            raise ValueError("expected an object")
+        members = frozenset(value)
+        if value.get("type") == "entity" and {"name", "entityType", "observations"} <= members:
+            self.entities.append(_without_type(value))
+        elif value.get("type") == "relation" and {"from", "to", "relationType"} <= members:
+            self.relations.append(_without_type(value))
+        elif {"id", "scope", "content"} <= members:
+            self.memories.append(value)
+        else:
+            raise ValueError("expected a memory, or an entity or a relation of a graph")
+
+
+def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: member for name, member in value.items() if name != "type"}
+
+
+async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[str, int]:
+    """What was stored, counted."""
+    counts: Counter[str] = Counter()
+    with _tracked(_batches(read.memories), "memories") as batches:
+        for some in batches:
+            counts.update((await gateway.call("memory_import", {"items": some})).value)
+    with _tracked(_batches(read.entities), "entities") as batches:
+        for some in batches:
+            made = await gateway.rpc(rpc, "create_entities", {"entities": some})
+            counts["entities"] += len(made["entities"])
+            observed = [
+                {"entityName": one["name"], "contents": one["observations"]} for one in some
+            ]
+            await gateway.rpc(rpc, "add_observations", {"observations": observed})
+    with _tracked(_batches(read.relations), "relations") as batches:
+        for some in batches:
+            made = await gateway.rpc(rpc, "create_relations", {"relations": some})
+            counts["relations"] += len(made["relations"])
+    return dict(counts)
+
+
+def _batches(entries: Sequence[Any]) -> list[Sequence[Any]]:
+    return [entries[begin : begin + AT_ONCE] for begin in range(0, len(entries), AT_ONCE)]
+
+
+@contextmanager
+def _tracked(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
+    """The entries, with a progress bar at a terminal."""
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        yield iter(progress.track(entries, description=what))
