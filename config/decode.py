@@ -33,7 +33,12 @@ EXCERPT = 60
 CREDENTIALS = re.compile(r"//.*@")
 QUERY = re.compile(r"\?.*", re.DOTALL)
 MISSING = object()
-WITH_PASSWORDS = (("database", "url"), ("database", "read_url"), ("state", "redis_url"))  # URLs
+WITH_PASSWORDS = (
+    ("database", "url"),
+    ("database", "read_url"),
+    ("state", "redis_url"),
+    ("events", "redis_url"),
+)  # URLs
 SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
     *(("audit", "key"), ("secrets", "key")),

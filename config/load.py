@@ -203,6 +203,8 @@ def masked(settings: Settings) -> dict[str, Any]:
         for entry in plain[group][key].values():
             entry["api_key"] = entry["api_key"] and MASK
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
+    for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):
+        entry.update({key: MASK for key in ("secret", "old_secret") if entry[key]})
     for source in plain["sources"].values():
         # All of them: any header may carry the service's key.
         source["headers"] = dict.fromkeys(source["headers"], MASK)

@@ -39,6 +39,7 @@ from config.types import (
     HostHeader,
     HostId,
     HttpPath,
+    HttpUrl,
     MemorySize,
     Millis,
     NameLimit,
@@ -64,6 +65,7 @@ from config.types import (
     ToolsetName,
     ToolTokens,
     TopicName,
+    WebhookSecret,
     Workers,
 )
 from config.wings import MemorySettings
@@ -345,6 +347,37 @@ class EventSkill(Struct, frozen=True, forbid_unknown_fields=True):
     repeatable: bool = True
 
 
+class EventWebhook(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `events.webhooks`: where completions may be sent."""
+
+    url: HttpUrl
+    secret: WebhookSecret
+    old_secret: WebhookSecret | None = None  # until receivers know the new one
+    private: bool = False
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.secret, self.old_secret) if self.old_secret else (self.secret,)
+
+
+class EventInbound(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `events.inbound`: webhooks of others that become invocations."""
+
+    skill: SkillKey
+    secret: WebhookSecret
+    principal: str
+    old_secret: WebhookSecret | None = None
+    arguments: str = "body"
+    when: str = ""
+    order_key: str = ""
+    roles: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.secret, self.old_secret) if self.old_secret else (self.secret,)
+
+
 class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     concurrency: Amount
@@ -365,6 +398,9 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_s: Seconds
     topics: tuple[TopicName, ...]
     skills: Mapping[SkillKey, EventSkill]
+    webhooks: Mapping[SkillKey, EventWebhook]
+    inbound: Mapping[SkillKey, EventInbound]
+    redis_url: RedisUrl
     tasks: tuple[str, ...]
     task_wait_s: Seconds
 

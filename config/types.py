@@ -111,6 +111,13 @@ SkillKey = Annotated[
         description='a name of at most 63 characters out of letters, digits, "_", "." and "-"',
     ),
 ]
+WebhookSecret = Annotated[
+    str,
+    Meta(
+        pattern=r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}" + END,
+        description="whsec_ and the base64 of 24 to 64 bytes",
+    ),
+]
 # Verbatim: text that may look like a number or a boolean, and is kept as written.
 VERBATIM = {"verbatim": True}
 Workers = Annotated[

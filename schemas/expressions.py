@@ -218,17 +218,21 @@ class Expression:
         uses. Raises ExpressionFailed, also for a result that is not a boolean."""
         if self._predicate is not None and (found := self._predicate(values)) is not None:
             return found
+        held = self.value(values)
+        if held is not True and held is not False:
+            raise ExpressionFailed("it is neither true nor false")
+        return held
+
+    def value(self, values: Mapping[str, Any]) -> Any:
+        """The result, as JSON has it. Raises ExpressionFailed."""
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
-            held = self._program.execute(self._bounded(self.relevant(values)))
+            return self._program.execute(self._bounded(self.relevant(values)))
         except _FAILURES as error:
             reason = str(error).partition("\n")[0][:_DETAIL]
             kind = "there is no member " if isinstance(error, KeyError) else ""
             raise ExpressionFailed(f"{kind}{reason}") from error
-        if held is not True and held is not False:
-            raise ExpressionFailed("it is neither true nor false")
-        return held
 
     def _bounded(self, relevant: dict[str, Any]) -> dict[str, Any]:
         """`relevant`, if its size is within the bound. Raises ExpressionFailed."""

@@ -13,7 +13,7 @@ from gateway.context import Context
 from gateway.wings.abc import WingParts
 from gateway.wings.events.callers import caller_of
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
-from gateway.wings.events.notices import WORK, GroupCommit
+from registry.database.group_commit import GroupCommit
 from schemas.errors import InvalidParams, TooManyRequests
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
@@ -59,15 +59,14 @@ class Accepting:
         journal: Journal,
         settings: EventsSettings,
         *,
-        say: Callable[[str], None],
-        webhooks: Callable[[str, str], bool] = lambda _tenant, _name: False,
+        accepted: Callable[[str, str], None],
     ) -> None:
-        """`say` wakes workers; `webhooks` tells whether a tenant has a webhook of this name."""
+        """`accepted` is called with each invocation, of (tenant, id), after its
+        commit."""
         self._parts = parts
         self._journal = journal
         self._settings = settings
-        self._say = say
-        self._webhooks = webhooks
+        self._accepted = accepted
         self._commits = GroupCommit(self._store, most=BATCH)
         self._open: dict[str, tuple[float, int]] = {}  # by tenant: when counted, and the number
 
@@ -84,7 +83,7 @@ class Accepting:
         if isinstance(stored, Conflict):
             raise CorrelationConflict(f"Not accepted: {stored}")
         if stored.created:
-            self._say(WORK + draft.host_id)
+            self._accepted(draft.host_id, stored.invocation_id)
         return stored
 
     def tool(self, context: Context, name: str) -> Tool | None:
@@ -151,7 +150,8 @@ class Accepting:
         if session is not None and reply_to in ("session", SESSION + session.id):
             return SESSION + session.id
         name = reply_to.removeprefix(WEBHOOK)
-        if reply_to.startswith(WEBHOOK) and self._webhooks(tenant, name):
+        own = tenant == self._parts.tenant
+        if reply_to.startswith(WEBHOOK) and own and name in self._settings.webhooks:
             return reply_to
         raise InvalidParams(
             "Not accepted: replyTo: expected a topic of events.topics, `session` for the open one,"

@@ -14,7 +14,8 @@ from anyio import CancelScope
 from config.settings import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed
 from gateway.wings.events.journal import Delivery, End, Journal
-from gateway.wings.events.notices import AWAY, CANCEL, ENDED, WORK, GroupCommit
+from gateway.wings.events.notices import AWAY, CANCEL, ENDED, WORK
+from registry.database.group_commit import GroupCommit
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import Unavailable
 
@@ -79,6 +80,11 @@ class Dispatch:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    @property
+    def room(self) -> int:
+        """How many more invocations may start."""
+        return 0 if self.draining else self._settings.concurrency - len(self._running)
 
     def hear(self, notice: Notice) -> None:
         if notice is RESYNC:

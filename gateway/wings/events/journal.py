@@ -7,7 +7,7 @@ triggers of the tables decide between processes; the clock is the database's.
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, LiteralString
 
@@ -64,7 +64,6 @@ class Draft:
     due_ts: datetime | None = None
     delay_s: float = 0.0
     deadline_s: float | None = None
-    status: Literal["PENDING"] = "PENDING"
 
     @property
     def request_hash(self) -> bytes:
@@ -144,6 +143,7 @@ class Invocation:
     arguments: str | None = None  # JSON, as what follows; lists leave them out
     result: str | None = None
     error: str | None = None
+    principal: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -213,7 +213,7 @@ _COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, ski
     attempt, max_attempts, redriven, cancelling, approval_id::text, worker, fence, due_ts AS due,
     deadline_ts AS deadline, created_ts AS created, changed_ts AS changed,
     finished_ts AS finished"""
-_WHOLE = f"{_COLUMNS}, arguments::text, result::text, error::text"
+_WHOLE = f"{_COLUMNS}, arguments::text, result::text, error::text, principal::text"
 _DELIVERY: LiteralString = """i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
     i.max_attempts, i.skill_name, i.correlation_id, i.arguments::text, i.principal::text,
     i.repeatable, i.hops, i.traceparent, i.order_key,
@@ -457,16 +457,7 @@ class Journal:
             " AND (NOT %(tasks)s OR task_id IS NOT NULL)"
             " ORDER BY seq DESC LIMIT %(limit)s"
         ).format(sql.SQL(_COLUMNS))
-        values = {
-            "host": host_id,
-            "before": before,
-            "limit": limit,
-            "status": wanted.status,
-            "skill": wanted.skill,
-            "reason": wanted.reason,
-            "principal": wanted.principal,
-            "tasks": wanted.tasks,
-        }
+        values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))
             await cursor.execute(query, values)
@@ -809,43 +800,13 @@ def _same(draft: Draft) -> Mapping[str, Any]:
 
 
 def _draft_row(draft: Draft) -> dict[str, Any]:
-    return {
-        "host_id": draft.host_id,
-        "invocation_id": draft.invocation_id,
-        "topic": draft.topic,
-        "queue": draft.queue,
-        "skill_name": draft.skill_name,
-        "correlation_id": draft.correlation_id,
-        "reply_to": draft.reply_to,
-        "request_hash": draft.request_hash.hex(),
-        "arguments": Raw(draft.arguments),
-        "principal_id": draft.principal_id,
-        "principal": Raw(draft.principal),
-        "task_id": draft.task_id,
-        "traceparent": draft.traceparent,
-        "hops": draft.hops,
-        "order_key": draft.order_key,
-        "on_failure": draft.on_failure,
-        "idempotency_key": draft.idempotency_key,
-        "repeatable": draft.repeatable,
-        "priority": draft.priority,
-        "max_attempts": draft.max_attempts,
-        "due_ts": draft.due_ts,
-        "delay_s": draft.delay_s,
-        "deadline_s": draft.deadline_s,
-    }
+    json = {"arguments": Raw(draft.arguments), "principal": Raw(draft.principal)}
+    return {**asdict(draft), **json, "request_hash": draft.request_hash.hex()}
 
 
 def _end_row(end: End) -> dict[str, Any]:
-    return {
-        "host_id": end.host_id,
-        "invocation_id": end.invocation_id,
-        "fence": end.fence,
-        "result": None if end.result is None else Raw(end.result),
-        "error": None if end.error is None else Raw(end.error),
-        "reason": end.reason,
-        "retry_s": end.retry_s,
-    }
+    json = {"result": end.result, "error": end.error}
+    return {**asdict(end), **{name: one and Raw(one) for name, one in json.items()}}
 
 
 def _rows(rows: Iterable[Mapping[str, Any]]) -> str:

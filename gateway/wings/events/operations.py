@@ -2,12 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import anyio
 from msgspec import Raw
 
 from config.settings import EventsSettings
+from config.types import TopicName
 from gateway.operations.operation import (
     ListPage,
     Operation,
@@ -24,10 +26,12 @@ from gateway.operations.operation import (
 )
 from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
 from gateway.wings.events.callers import read_caller
+from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
 from gateway.wings.events.notices import CANCEL, WORK, Waits
+from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
     Ack,
@@ -43,9 +47,10 @@ from gateway.wings.events.views import (
     Redriven,
     Release,
     Settled,
+    TopicPage,
+    TopicQuery,
     WaitQuery,
     delivery_view,
-    stats_of,
     view_of,
 )
 from schemas.errors import TooManyRequests
@@ -65,10 +70,12 @@ class EventOperations:
         dispatch: Dispatch,
         waits: Waits,
         *,
+        outbox: CompletionOutbox,
         settings: EventsSettings,
         say: Callable[[str], None],
     ) -> None:
         self._journal = journal
+        self._outbox = outbox
         self._accepting = accepting
         self._dispatch = dispatch
         self._waits = waits
@@ -126,6 +133,13 @@ class EventOperations:
                 self.claim, DeliveryList, body=Claims,
                 details="waitS waits for one. A delivery may come again, so do it once for each "
                 "idempotencyKey.",
+            ),
+            Operation(
+                "events_topic", "GET", "/topics/{topic}",
+                "Read completions that were sent to a topic, the oldest first.", WORK_SCOPE,
+                self.topic, TopicPage, query=TopicQuery, types={"topic": TopicName},
+                details="`next` is where the next page begins, also one that is not there yet; "
+                "waitS waits for it.",
             ),
             Operation(
                 "events_ack", "POST", f"{ONE}/ack", "Report the result of a delivery.", WORK_SCOPE,
@@ -252,6 +266,19 @@ class EventOperations:
             queues=[one for one in body.skills if one],
         )
 
+    async def topic(self, asked: OperationInput) -> TopicPage:
+        name, query = asked.names["topic"], asked.query
+        if name not in self._settings.topics:
+            raise not_found("topic", name)
+        after, limit = query.after or "", self._pages.limit(query)
+        found = await self._outbox.read(asked.tenant, name, after, limit)
+        with anyio.move_on_after(min(query.wait_s, self._settings.wait_s)):
+            while not found:
+                await anyio.sleep(LOOK_S)
+                found = await self._outbox.read(asked.tenant, name, after, limit)
+        items = tuple(completion(row) for _, row in found)
+        return TopicPage(items, found[-1][0] if found else after)
+
     async def ack(self, asked: OperationInput) -> Settled:
         result = encode(asked.body.result)
         most = self._settings.result_bytes
@@ -323,7 +350,8 @@ class EventOperations:
     async def stats(self, asked: OperationInput) -> JournalStats:
         counts = await self._journal.counts(asked.tenant)
         dispatch = self._dispatch
-        return stats_of(counts, dispatch.running, dict(dispatch.outcomes), dict(dispatch.swept))
+        own: dict[str, Any] = {"outcomes": dict(dispatch.outcomes), "swept": dict(dispatch.swept)}
+        return JournalStats(**asdict(counts), running=dispatch.running, **own)
 
     def _is_operator(self, asked: OperationInput) -> bool:
         context = asked.context
@@ -360,23 +388,12 @@ class EventOperations:
 
 
 def wanted_of(body: NewInvocation) -> Wanted:
-    return Wanted(
-        skill=body.skill_name,
-        arguments=body.arguments,
-        correlation_id=body.correlation_id or "",
-        reply_to=body.reply_to or "",
-        topic=body.topic or "",
-        order_key=body.order_key,
-        on_failure=body.on_failure,
-        idempotency_key=body.idempotency_key,
-        priority=body.priority,
-        delay_s=body.delay_s,
-        due=body.not_before,
-        deadline_s=body.deadline_s,
-        attempts=body.attempts,
-        retry=body.retry,
-        caused_by=body.caused_by,
-    )
+    given: dict[str, Any] = {name: getattr(body, name) for name in body.__struct_fields__}
+    skill, due = given.pop("skill_name"), given.pop("not_before")
+    texts: dict[str, Any] = {
+        name: given.pop(name) or "" for name in ("correlation_id", "reply_to", "topic")
+    }
+    return Wanted(skill=skill, due=due, **texts, **given)
 
 
 def late(row: Invocation, fence: int) -> ProblemDetails:

@@ -1,5 +1,6 @@
 """Invocations as clients see them, and the requests about them."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -7,7 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from config.types import END
 from gateway.operations.operation import Paging, Time
-from gateway.wings.events.journal import Attempt, Counts, Delivery, Invocation, Reason, Status
+from gateway.wings.events.journal import Attempt, Delivery, Invocation, Reason, Status
 
 CorrelationId = Annotated[
     str,
@@ -94,6 +95,19 @@ class InvocationQuery(Paging, frozen=True, rename="camel", forbid_unknown_fields
 
 class WaitQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     wait_s: Annotated[Duration, Meta(description="Wait so long for its end, seconds.")] = 0.0
+
+
+class TopicQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    after: Annotated[str, Meta(pattern=r"^[0-9]{1,20}\.[0-9]{1,20}" + END)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] | None = None
+    wait_s: Duration = 0.0
+
+
+class TopicPage(Struct, frozen=True):
+    """CloudEvents, and where to go on."""
+
+    items: tuple[dict[str, Any], ...]
+    next: str
 
 
 class Redrive(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -185,72 +199,33 @@ class JournalStats(Struct, frozen=True, rename="camel"):
 
 def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = None) -> Any:
     """`most_bytes`: of a result that is shown; others are read by themselves."""
-    result = row.result
-    size = None if result is None else len(result.encode())
-    return InvocationView(
-        id=row.invocation_id,
-        correlation_id=row.correlation_id,
-        skill_name=row.skill_name,
-        status=row.status,
-        topic=row.topic,
-        principal=row.principal_id,
-        priority=row.priority,
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        created=stamp(row.created),
-        due=stamp(row.due),
-        reason=row.reason or UNSET,
-        reply_to=row.reply_to or UNSET,
-        order_key=row.order_key or UNSET,
-        hops=row.hops,
-        redriven=row.redriven,
-        cancelling=row.cancelling,
-        approval=row.approval_id or UNSET,
-        worker=row.worker or UNSET,
-        deadline=UNSET if row.deadline is None else stamp(row.deadline),
-        finished=UNSET if row.finished is None else stamp(row.finished),
-        arguments=_raw(row.arguments),
-        result=_raw(result) if size is None or size <= most_bytes else UNSET,
-        result_bytes=UNSET if size is None else size,
-        error=_raw(row.error),
-        attempts=tuple(
-            AttemptView(one.attempt, stamp(one.ended), one.worker or "", _raw(one.error))
+    size = None if row.result is None else len(row.result.encode())
+    told = {
+        **asdict(row),
+        "id": row.invocation_id,
+        "principal": row.principal_id,
+        "approval": row.approval_id,
+        **{
+            name: _stamped(getattr(row, name))
+            for name in ("created", "due", "deadline", "finished")
+        },
+        **{name: _raw(getattr(row, name)) for name in ("arguments", "result", "error")},
+        "result_bytes": size,
+        "attempts": tuple(
+            AttemptView(one.attempt, stamp(one.ended), one.worker or "", _raw(one.error) or UNSET)
             for one in attempts or ()
         ),
-    )
+    }
+    if size is not None and size > most_bytes:
+        told["result"] = None
+    known = InvocationView.__struct_fields__
+    return InvocationView(**{name: told[name] for name in known if told[name] is not None})
 
 
 def delivery_view(one: Delivery, principal: str) -> DeliveryView:
-    return DeliveryView(
-        one.invocation_id,
-        one.fence,
-        one.skill_name,
-        one.correlation_id,
-        Raw(one.arguments.encode()),
-        one.attempt,
-        one.max_attempts,
-        one.idempotency_key,
-        principal,
-        one.deadline_s,
-        one.order_key,
-    )
-
-
-def stats_of(
-    counts: Counts, running: int, outcomes: dict[str, int], swept: dict[str, int]
-) -> JournalStats:
-    return JournalStats(
-        counts.pending,
-        counts.delayed,
-        counts.dispatched,
-        counts.acked,
-        counts.failed,
-        counts.unsent,
-        counts.oldest_s,
-        running,
-        outcomes,
-        swept,
-    )
+    told = {**asdict(one), "id": one.invocation_id, "principal": principal}
+    told["arguments"] = Raw(one.arguments.encode())
+    return DeliveryView(**{name: told[name] for name in DeliveryView.__struct_fields__})
 
 
 def stamp(time: datetime) -> str:
@@ -258,5 +233,9 @@ def stamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _raw(text: str | None) -> Raw | UnsetType:
-    return UNSET if text is None else Raw(text.encode())
+def _stamped(time: datetime | None) -> str | None:
+    return None if time is None else stamp(time)
+
+
+def _raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text.encode())

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 from prometheus_client.registry import Collector
 
-from config.settings import EventsSettings
+from config.settings import EventsSettings, EventWebhook
+from gateway.http.webhooks import WebhookSender, check_receiver, key_of
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions
 from gateway.wings.abc import Offer, Wing, WingParts
@@ -17,12 +18,16 @@ from gateway.wings.events.accepting import Accepting
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
+from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Inbound
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.notices import ENDED, WORK, Notices, Waits
 from gateway.wings.events.operations import EventOperations
+from gateway.wings.events.outbox import CompletionOutbox
+from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.tasks import Tasks
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
+from schemas.errors import ToolgateError
 
 METHODS = (
     "tools/call",
@@ -36,25 +41,52 @@ METHODS = (
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    wired = _Wired(parts)
-    parts.events.draining.subscribe(wired.dispatch.drain)
-    yield wired.offer()
+    for name, webhook in parts.settings.webhooks.items():
+        check_webhook(name, webhook)
+    async with WebhookSender() as sender:
+        wired = _Wired(parts, sender)
+        parts.events.draining.subscribe(wired.dispatch.drain)
+        try:
+            yield wired.offer()
+        finally:
+            if wired.engine is not None:
+                await wired.engine.close()
 
 
 class _Wired:
     """The parts of the open wing."""
 
-    def __init__(self, parts: WingParts) -> None:
+    def __init__(self, parts: WingParts, sender: WebhookSender) -> None:
         settings: EventsSettings = parts.settings
+        worker = worker_name()
         self.notices = Notices(parts.database, self._hear)
         self.journal = Journal(parts.pool)
         self.waits = Waits(self.journal, settings.poll_s)
-        self.accepting = Accepting(parts, self.journal, settings, say=self.notices.say)
+        self.engine = (
+            RedisEngine(
+                settings.redis_url,
+                worker,
+                work=lambda host: self._hear(WORK + host),
+                room=lambda: self.dispatch.room,
+            )
+            if settings.redis_url
+            else None
+        )
+        self.accepting = Accepting(parts, self.journal, settings, accepted=self._accepted)
+        self._inbound = Inbound(parts, settings)
+        self.outbox = CompletionOutbox(
+            parts.pool,
+            self.journal,
+            settings,
+            notify=parts.notify,
+            sender=sender,
+            publish=None if self.engine is None else self.engine.publish,
+        )
         self.dispatch = Dispatch(
             self.journal,
             Execution(parts, settings),
             settings,
-            worker=worker_name(),
+            worker=worker,
             say=self.notices.say,
             ended=self.waits.ended,
         )
@@ -63,6 +95,7 @@ class _Wired:
             self.accepting,
             self.dispatch,
             self.waits,
+            outbox=self.outbox,
             settings=settings,
             say=self.notices.say,
         )
@@ -86,14 +119,26 @@ class _Wired:
                 self.waits.run,
                 self.accepting.run,
                 self.dispatch.run,
+                self.outbox.run,
+                *([] if self.engine is None else [self.engine.send, self.engine.read]),
             ],
             collectors=[gauges],
+            apps={HOOKS: self._inbound.hooks, CLOUDEVENTS: self._inbound.cloudevents},
             answers=self._tasks.answers,
         )
+
+    def _accepted(self, host_id: str, invocation_id: str) -> None:
+        """Wake workers: here at once, elsewhere by a stream or by NOTIFY."""
+        if self.engine is None:
+            self.notices.say(WORK + host_id)
+            return
+        self._hear(WORK + host_id)
+        self.engine.accepted(host_id, invocation_id)
 
     def _hear(self, notice: Notice) -> None:
         if notice is RESYNC or notice == ENDED:
             self.waits.look()
+            self.outbox.wake()
         if notice is RESYNC or notice.startswith(WORK):
             self.operations.wake()
         self.dispatch.hear(notice)
@@ -112,6 +157,17 @@ class _Secret:
         return self._sealer
 
 
+def check_webhook(name: str, webhook: EventWebhook) -> None:
+    """Check an address that completions are sent to. Raises ToolgateError."""
+    try:
+        for secret in webhook.secrets:
+            key_of(secret)
+        if not webhook.private:
+            check_receiver(webhook.url)
+    except ToolgateError as error:
+        raise ToolgateError(f"events.webhooks.{name}: {error}") from error
+
+
 def worker_name() -> str:
     """A name of this process that no other one has."""
     return f"{socket.gethostname()[:100]}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -124,5 +180,6 @@ WING = Wing(
     migrations=Component(
         "events", importlib.resources.files("gateway.wings.events").joinpath("sql")
     ),
+    mounts=(HOOKS, CLOUDEVENTS),
     methods=METHODS,
 )

@@ -123,15 +123,27 @@ CREATE TABLE outbox_t (
     error          text,
     created_ts     timestamptz NOT NULL DEFAULT now(),
     finished_ts    timestamptz,
+    xid            xid8 NOT NULL DEFAULT pg_current_xact_id(),
     PRIMARY KEY (host_id, outbox_id),
     CHECK ((status = 'DISPATCHED') = (lease_ts IS NOT NULL)),
     CHECK ((status IN ('ACKED', 'FAILED')) = (finished_ts IS NOT NULL))
 );
 CREATE INDEX outbox_due_ix ON outbox_t (due_ts) WHERE status = 'PENDING';
 CREATE INDEX outbox_lease_ix ON outbox_t (lease_ts) WHERE status = 'DISPATCHED';
-CREATE INDEX outbox_topic_ix ON outbox_t (host_id, target, seq) WHERE kind = 'topic';
+CREATE INDEX outbox_topic_ix ON outbox_t (host_id, target, xid, seq) WHERE kind = 'topic';
 CREATE INDEX outbox_end_ix ON outbox_t (finished_ts) WHERE finished_ts IS NOT NULL;
 COMMENT ON TABLE outbox_t IS 'Completions to be sent; the event is made from the invocation.';
+
+COMMENT ON COLUMN outbox_t.xid IS 'Transaction that wrote it: readers of topics go by it.';
+
+CREATE TABLE webhook_gone_t (
+    host_id      uuid NOT NULL,
+    name         text NOT NULL,
+    url          text NOT NULL,
+    disabled_ts  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, name, url)
+);
+COMMENT ON TABLE webhook_gone_t IS 'Webhooks that have answered 410: they get no more.';
 
 CREATE FUNCTION invocation_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,0 +1,136 @@
+"""CloudEvents 1.0 of invocations and completions. Pure.
+
+Extension attributes are `correlationid`, `replyto`, `partitionkey` (the order key) and
+`traceparent`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.wings.events.journal import Delivery, Invocation, Status
+from gateway.wings.events.views import CorrelationId, Text, stamp
+from schemas.cloudevents import CloudEvent
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
+
+INVOCATION = "dev.toolgate.skill.invocation.v1"
+COMPLETION = "dev.toolgate.skill.completion.v1"
+SCHEMAS = "https://toolgate.dev/schemas/"
+
+
+class SkillInvocationEvent(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The data of an event that calls a skill or a tool."""
+
+    skill_name: Text
+    arguments: dict[str, Any] = {}
+    correlation_id: CorrelationId | None = None
+    reply_to: Text | None = None
+
+
+class SkillCompletionEvent(Struct, frozen=True, rename="camel"):
+    """The data of the event that an invocation has ended: with a result, or an error."""
+
+    correlation_id: str
+    status: Status
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+def arguments_of(event: CloudEvent) -> dict[str, Any]:
+    """The arguments of `events_invoke` for an event. The same event twice is one invocation: its
+    correlation id is made of its source and id, unless it has one. Raises InvalidParams."""
+    if event.type != INVOCATION:
+        raise InvalidParams(f"Expected events of type {INVOCATION}, found {event.type!r}")
+    try:
+        data = msgspec.convert(event.data, SkillInvocationEvent)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"The data of the event: {error}") from error
+    given = {
+        "skillName": data.skill_name,
+        "arguments": data.arguments,
+        "correlationId": data.correlation_id or event.correlationid or _own_id(event),
+        "replyTo": data.reply_to or event.replyto,
+        "orderKey": event.partitionkey,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _own_id(event: CloudEvent) -> str:
+    return "ce-" + hashlib.sha256(encode([event.source, event.id])).hexdigest()[:48]
+
+
+def completion(row: Invocation) -> dict[str, Any]:
+    """The event that an invocation has ended."""
+    data = SkillCompletionEvent(
+        row.correlation_id,
+        row.status,
+        UNSET if row.result is None or row.error is not None else Raw(row.result.encode()),
+        UNSET if row.error is None else Raw(row.error.encode()),
+    )
+    event = {
+        "specversion": "1.0",
+        "id": f"{row.invocation_id}.{row.attempt}",
+        "source": _source(row.host_id, row.principal_id),
+        "type": COMPLETION,
+        "subject": row.skill_name,
+        "time": stamp(row.finished or row.changed),
+        "datacontenttype": "application/json",
+        "dataschema": f"{SCHEMAS}skill-completion.schema.json",
+        "correlationid": row.correlation_id,
+        "partitionkey": row.order_key,
+        "data": data,
+    }
+    return {name: value for name, value in event.items() if value is not None}
+
+
+def command(delivery: Delivery, principal_id: str) -> dict[str, Any]:
+    """The event that calls a skill, as a worker gets it."""
+    data = {
+        "correlationId": delivery.correlation_id,
+        "skillName": delivery.skill_name,
+        "arguments": Raw(delivery.arguments.encode()),
+    }
+    event = {
+        "specversion": "1.0",
+        "id": f"{delivery.invocation_id}.{delivery.attempt}",
+        "source": _source(delivery.host_id, principal_id),
+        "type": INVOCATION,
+        "subject": delivery.skill_name,
+        "datacontenttype": "application/json",
+        "dataschema": f"{SCHEMAS}skill-invocation.schema.json",
+        "correlationid": delivery.correlation_id,
+        "partitionkey": delivery.order_key,
+        "data": data,
+    }
+    return {name: value for name, value in event.items() if value is not None}
+
+
+def _source(tenant: str, agent: str) -> str:
+    return f"/toolgate/{tenant}/agents/{quote(agent, safe='')}"
+
+
+def schemas() -> Mapping[str, Mapping[str, Any]]:
+    """The published schemas of the data of events, by the names of their files."""
+    made = {}
+    for name, kind in (
+        ("skill-invocation", SkillInvocationEvent),
+        ("skill-completion", SkillCompletionEvent),
+    ):
+        schema = _inlined(kind)
+        made[f"{name}.schema.json"] = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"{SCHEMAS}{name}.schema.json",
+            **schema,
+        }
+    return made
+
+
+def _inlined(kind: Any) -> dict[str, Any]:
+    schema, components = msgspec.json.schema_components([kind])
+    found = components[kind.__name__]
+    return dict(found) if len(components) == 1 else {**found, "$defs": components, **schema[0]}

@@ -1,0 +1,184 @@
+"""Events from outside: webhooks of others at /events/hooks/NAME, and CloudEvents at
+/events/cloudevents. Each becomes a call of `events_invoke`, so that policy, limits and audit hold.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from config.settings import EventInbound, EventsSettings
+from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.http.webhooks import ID, SignatureRefused, key_of, verify
+from gateway.wings.abc import WingParts
+from gateway.wings.events.cloudevents import arguments_of
+from schemas.cloudevents import BATCH, received
+from schemas.errors import Fault, InvalidParams, ToolgateError
+from schemas.expressions import (
+    Expression,
+    ExpressionFailed,
+    InvalidExpression,
+    compile_expression,
+)
+from schemas.jsonrpc import decode_json, encode
+from schemas.mcp.revisions import JSON_RPC
+from schemas.tool import ToolResult
+
+log = logging.getLogger("toolgate.events")
+
+HOOKS, CLOUDEVENTS = "/events/hooks", "/events/cloudevents"
+OPERATION = "events_invoke"
+STEPS = 500_000  # of an expression
+VARIABLES = ("body", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A kind of webhook that is received, with its compiled expressions."""
+
+    name: str
+    settings: EventInbound
+    arguments: Expression
+    when: Expression | None
+    order_key: Expression | None
+
+    @classmethod
+    def of(cls, name: str, settings: EventInbound) -> "Hook":
+        """Raises ToolgateError for a secret or an expression that cannot be used."""
+        for secret in settings.secrets:
+            key_of(secret)
+        try:
+            arguments, when, order_key = (
+                compile_expression(text, VARIABLES, STEPS) if text else None
+                for text in (settings.arguments, settings.when, settings.order_key)
+            )
+        except InvalidExpression as error:
+            raise ToolgateError(f"events.inbound.{name}: {error}") from error
+        if arguments is None:
+            raise ToolgateError(f"events.inbound.{name}.arguments: expected an expression")
+        return cls(name, settings, arguments, when, order_key)
+
+    def invocation(self, id_: str, headers: Mapping[str, str], body: bytes) -> Any:
+        """The arguments of `events_invoke`; None: this one becomes no invocation. Raises
+        InvalidParams. The id of the webhook makes that of the invocation: it counts once."""
+        values = {"body": decode_json(body), "headers": dict(headers)}
+        try:
+            if self.when is not None and not self.when.holds(values):
+                return None
+            arguments = self.arguments.value(values)
+            key = None if self.order_key is None else self.order_key.value(values)
+        except ExpressionFailed as error:
+            raise InvalidParams(f"The body is not as expected: {error}") from error
+        if not isinstance(arguments, dict):
+            raise InvalidParams("The expression of the arguments gives no object")
+        digest = hashlib.sha256(id_.encode()).hexdigest()[:40]
+        asked = {
+            "skillName": self.settings.skill,
+            "arguments": arguments,
+            "correlationId": f"{self.name}:{digest}",
+        }
+        return asked if key is None else {**asked, "orderKey": str(key)}
+
+
+class Inbound:
+    def __init__(self, parts: WingParts, settings: EventsSettings) -> None:
+        """Raises ToolgateError for entries that cannot be used."""
+        self._parts = parts
+        self._hooks = {name: Hook.of(name, one) for name, one in settings.inbound.items()}
+
+    async def hooks(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI application of webhooks."""
+        request = Request(scope, receive)
+        hook = self._hooks.get(request.url.path.removeprefix(f"{HOOKS}/"))
+        if hook is None:
+            response = _said(404, "There is no such webhook.")
+        elif request.method != "POST":
+            response = _said(405, "Expected POST.")
+        else:
+            response = await self._hooked(hook, request)
+        await response(scope, receive, send)
+
+    async def _hooked(self, hook: Hook, request: Request) -> Response:
+        body, headers = await request.body(), dict(request.headers)
+        try:
+            id_ = verify(headers, body, hook.settings.secrets, time.time())
+        except SignatureRefused as refused:
+            log.warning("webhook_refused", extra={"webhook": hook.name, "reason": str(refused)})
+            return _said(401, "The signature, or its time, is not valid.")
+        try:
+            asked = hook.invocation(id_, headers, body)
+        except Fault as fault:
+            return _said(422, fault.message)
+        if asked is None:
+            return Response(status_code=200)
+        settings = hook.settings
+        principal = Principal(
+            settings.principal,
+            self._parts.tenant,
+            frozenset({"events:invoke", *settings.scopes}),
+            roles=frozenset(settings.roles),
+        )
+        status, told = await self._call(Identity(principal, verified=True), asked)
+        if status == 409:  # the same webhook-id with another body: it counted already
+            log.warning("webhook_repeated", extra={"webhook": hook.name, "id": headers[ID][:200]})
+            return Response(status_code=200)
+        return Response(told, status, media_type="application/json")
+
+    async def cloudevents(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI application of CloudEvents: structured, binary and in batches."""
+        request = Request(scope, receive)
+        if request.method != "POST":
+            response = _said(405, "Expected POST.")
+        else:
+            response = await self._events(request)
+        await response(scope, receive, send)
+
+    async def _events(self, request: Request) -> Response:
+        identity = await self._parts.identify(request.scope)
+        if identity.refusal is not None:
+            return _said(401, identity.refusal.message)
+        kind = request.headers.get("content-type", "")
+        try:
+            events = received(kind, dict(request.headers), await request.body())
+            asked = [arguments_of(one) for one in events]
+        except InvalidParams as fault:
+            return _said(422, fault.message)
+        answers = [await self._call(identity, one) for one in asked]
+        if kind.startswith(BATCH):
+            items = [{"status": status, "body": Raw(told)} for status, told in answers]
+            return Response(encode({"items": items}), 202, media_type="application/json")
+        [(status, told)] = answers
+        return Response(told, status, media_type="application/json")
+
+    async def _call(self, identity: Identity, asked: Any) -> tuple[int, bytes]:
+        """Status and body of the answer of the operation."""
+        context = Context(identity, JSON_RPC, new_request_id())
+        try:
+            result = await self._parts.call(context, OPERATION, asked)
+        except Fault as fault:
+            status = fault.status if fault.status >= 400 else 422
+            return status, encode({"status": status, "detail": fault.message})
+        return _answer(result)
+
+
+def _answer(result: ToolResult) -> tuple[int, bytes]:
+    structure = result.structured_content
+    told = bytes(structure) if isinstance(structure, Raw) else encode({"content": result.content})
+    if not result.is_error:
+        return 202, told
+    known = msgspec.json.decode(told)
+    status = known.get("status") if isinstance(known, dict) else None
+    return (status if isinstance(status, int) else 503), told
+
+
+def _said(status: int, detail: str) -> Response:
+    body = encode({"status": status, "detail": detail})
+    return Response(body, status, media_type="application/problem+json")

@@ -1,0 +1,228 @@
+"""Sends completions where their callers want them: to topics, open sessions and webhooks.
+
+Rows are written in the transaction that ends an invocation, and sent at least once. A topic without
+a broker is the table itself: its readers page through it.
+"""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import LiteralString
+
+import anyio
+from psycopg.rows import class_row
+
+from config.settings import EventsSettings, EventWebhook
+from gateway.http.webhooks import WebhookSender, WebhookSent
+from gateway.wings.abc import Notify
+from gateway.wings.events.callers import read_caller
+from gateway.wings.events.cloudevents import completion
+from gateway.wings.events.journal import Invocation, Journal
+from gateway.wings.events.notices import AWAY
+from registry.database.postgres import Pool, borrowed
+from schemas.cloudevents import STRUCTURED
+from schemas.errors import Unavailable
+from schemas.jsonrpc import encode
+
+log = logging.getLogger("toolgate.events")
+
+BATCH = 20
+FIRST_S, LONGEST_S = 5.0, 86_400.0  # between attempts of a webhook
+GIVE_UP_S = 3 * 86_400.0
+LEASE_S = 60.0
+
+Publish = Callable[[str, str, bytes], Awaitable[None]]
+"""Publishes an event to a topic of a tenant. Raises Unavailable."""
+
+_CLAIM: LiteralString = """
+UPDATE outbox_t o SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
+    lease_ts = now() + make_interval(secs => %(lease)s)
+WHERE (host_id, outbox_id) IN (
+    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'PENDING' AND due_ts <= now()
+        AND (kind <> 'topic' OR %(topics)s)
+    ORDER BY due_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+RETURNING host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,
+    extract(epoch FROM now() - created_ts)::float8 AS age_s
+"""
+_PUBLISHED: LiteralString = """
+UPDATE outbox_t SET status = 'ACKED', finished_ts = now() WHERE (host_id, outbox_id) IN (
+    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'PENDING' AND kind = 'topic'
+    ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
+"""
+_END: LiteralString = """
+UPDATE outbox_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
+    finished_ts = CASE WHEN %(status)s = 'PENDING' THEN NULL ELSE now() END,
+    due_ts = now() + make_interval(secs => %(wait)s)
+WHERE host_id = %(host)s AND outbox_id = %(id)s AND fence = %(fence)s AND status = 'DISPATCHED'
+"""
+# Rows of transactions that may still commit before others are left for later: their place is not
+# settled, and a reader must not pass it.
+_READ: LiteralString = """
+SELECT xid::text || '.' || seq AS place, invocation_id::text FROM outbox_t
+WHERE host_id = %(host)s AND kind = 'topic' AND target = %(topic)s
+    AND (xid, seq) > (%(xid)s::text::xid8, %(seq)s)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY xid, seq LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A completion to be sent."""
+
+    host_id: str
+    outbox_id: str
+    invocation_id: str
+    kind: str
+    target: str
+    attempt: int
+    fence: int
+    age_s: float
+
+
+class CompletionOutbox:
+    def __init__(
+        self,
+        pool: Pool,
+        journal: Journal,
+        settings: EventsSettings,
+        *,
+        notify: Notify,
+        sender: WebhookSender,
+        publish: Publish | None,
+    ) -> None:
+        """`publish` is that of a broker; None: topics are read from the table."""
+        self._pool = pool
+        self._journal = journal
+        self._settings = settings
+        self._notify = notify
+        self._sender = sender
+        self._publish = publish
+        self._wake = anyio.Event()
+        self._by_kind: Mapping[
+            str, Callable[[Entry, Invocation, bytes], Awaitable[WebhookSent]]
+        ] = {
+            "topic": self._to_topic,
+            "session": self._to_session,
+            "webhook": self._to_webhook,
+        }
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            self._wake = anyio.Event()
+            try:
+                busy = await self._send_some()
+            except AWAY:
+                busy = False
+            if not busy:
+                with anyio.move_on_after(self._settings.sweep_s):
+                    await self._wake.wait()
+
+    async def read(
+        self, host_id: str, topic: str, after: str, limit: int
+    ) -> Sequence[tuple[str, Invocation]]:
+        """Completions of a topic, each with its place, after the place `after`."""
+        xid, _, seq = (after or "0.0").partition(".")
+        values = {"host": host_id, "topic": topic, "xid": xid, "seq": int(seq), "limit": limit}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_READ, values)
+            rows = await found.fetchall()
+        read = [(place, await self._journal.get(host_id, id_)) for place, id_ in rows]
+        return [(place, row) for place, row in read if row is not None and row.ended]
+
+    async def _send_some(self) -> bool:
+        """Whether there may be more."""
+        values = {"lease": LEASE_S, "limit": BATCH, "topics": self._publish is not None}
+        async with borrowed(self._pool) as connection:
+            if self._publish is None:
+                await connection.execute(_PUBLISHED)
+            cursor = connection.cursor(row_factory=class_row(Entry))
+            await cursor.execute(_CLAIM, values)
+            entries = await cursor.fetchall()
+        async with anyio.create_task_group() as group:
+            for entry in entries:
+                group.start_soon(self._send, entry)
+        return len(entries) == BATCH
+
+    async def _send(self, entry: Entry) -> None:
+        row = await self._journal.get(entry.host_id, entry.invocation_id)
+        if row is None or not row.ended:  # deleted, or redriven
+            sent = WebhookSent(done=False, gone=True, error="the invocation has not ended")
+        else:
+            try:
+                sent = await self._by_kind[entry.kind](entry, row, encode(completion(row)))
+            except Unavailable as error:
+                sent = WebhookSent(done=False, error=error.message)
+        wait_s = max(sent.retry_s, _delay(entry.attempt))
+        over = sent.gone or entry.age_s + wait_s > GIVE_UP_S
+        status = "ACKED" if sent.done else "FAILED" if over else "PENDING"
+        if status == "FAILED":
+            extra = {"invocation": entry.invocation_id, "kind": entry.kind, "reason": sent.error}
+            log.warning("completion_not_sent", extra=extra)
+        values = {
+            "host": entry.host_id,
+            "id": entry.outbox_id,
+            "fence": entry.fence,
+            "status": status,
+            "error": sent.error or None,
+            "wait": 0.0 if sent.done else wait_s,
+        }
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_END, values)
+
+    async def _to_topic(self, entry: Entry, _row: Invocation, event: bytes) -> WebhookSent:
+        if self._publish is not None:
+            await self._publish(entry.host_id, entry.target, event)
+        return WebhookSent(done=True)
+
+    async def _to_session(self, entry: Entry, row: Invocation, event: bytes) -> WebhookSent:
+        caller = read_caller(row.principal or "")
+        params = b'{"level":"info","logger":"toolgate.events","data":' + event + b"}"
+        message = b'{"jsonrpc":"2.0","method":"notifications/message","params":' + params + b"}"
+        told = await self._notify(caller.principal, caller.toolset, entry.target, message)
+        return WebhookSent(done=told, gone=not told, error="" if told else "the session has ended")
+
+    async def _to_webhook(self, entry: Entry, row: Invocation, event: bytes) -> WebhookSent:
+        webhook: EventWebhook | None = self._settings.webhooks.get(entry.target)
+        if webhook is None or await self._is_disabled(entry, webhook):
+            return WebhookSent(
+                done=False, gone=True, error="the webhook is not registered, or disabled"
+            )
+        sent = await self._sender.send(
+            webhook.url,
+            f"{row.invocation_id}.{row.redriven}",
+            event,
+            content_type=STRUCTURED,
+            secrets=webhook.secrets,
+            private=webhook.private,
+        )
+        if sent.gone:
+            await self._disable(entry, webhook)
+        return sent
+
+    async def _is_disabled(self, entry: Entry, webhook: EventWebhook) -> bool:
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT FROM webhook_gone_t WHERE (host_id, name, url) = (%s, %s, %s)",
+                [entry.host_id, entry.target, webhook.url],
+            )
+            return await found.fetchone() is not None
+
+    async def _disable(self, entry: Entry, webhook: EventWebhook) -> None:
+        log.warning("webhook_disabled", extra={"webhook": entry.target})
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "INSERT INTO webhook_gone_t (host_id, name, url) VALUES (%s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                [entry.host_id, entry.target, webhook.url],
+            )
+
+
+def _delay(attempt: int) -> float:
+    longest = min(LONGEST_S, FIRST_S * 4 ** min(attempt - 1, 20))
+    return random.uniform(longest / 2, longest)  # noqa: S311 - no secret

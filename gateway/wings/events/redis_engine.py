@@ -1,0 +1,140 @@
+"""Redis Streams as wake-ups and as topics: the journal decides, a stream only says what is new.
+
+Each tenant has a stream of the ids that were accepted, and its workers are one consumer group, so
+that one of them wakes for each. An entry is acknowledged once its invocation was tried to be
+claimed: leases are the journal's. Whatever Redis loses is found by polling the journal.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import anyio
+from redis.exceptions import RedisError, ResponseError
+
+from gateway.state.redis import connect
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.events")
+
+GROUP = "workers"
+MOST = 100_000  # entries of a stream
+BLOCK_MS = 2000
+IDLE_MS = 30_000  # entries that a consumer has left for so long are another's
+COUNT = 100
+RETRY_S = 1.0
+FULL_S = 0.02  # interval of looking for room
+TENANTS = "tg:tenants"  # those that have a stream
+
+Work = Callable[[str], None]
+"""Called with a tenant that has something new."""
+
+
+class RedisEngine:
+    def __init__(self, url: str, consumer: str, *, work: Work, room: Callable[[], int]) -> None:
+        """`consumer` is the name of this process, `room` how many more invocations it can run:
+        entries are left to others while there is none. Raises ToolgateError for a bad URL."""
+        self._redis: Any = connect(url, timeout_s=BLOCK_MS / 1000 + 5, connections=8)
+        self._consumer = consumer
+        self._work = work
+        self._room = room
+        self._unsent: list[tuple[str, str]] = []
+        self._wake = anyio.Event()
+
+    def accepted(self, host_id: str, invocation_id: str) -> None:
+        """Tell workers soon. Called after the commit."""
+        self._unsent.append((host_id, invocation_id))
+        self._wake.set()
+
+    async def publish(self, host_id: str, topic: str, event: bytes) -> None:
+        """Append an event to the stream of a topic. Raises Unavailable."""
+        try:
+            await self._redis.xadd(
+                f"tg:{host_id}:{topic}", {"event": event}, maxlen=MOST, approximate=True
+            )
+        except (RedisError, OSError) as error:
+            raise Unavailable("Redis does not answer") from error
+
+    async def send(self) -> None:
+        """Send what was accepted, until cancelled; what fails is found by polling."""
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            entries, self._unsent = self._unsent, []
+            try:
+                await self._add(entries)
+            except (RedisError, OSError):
+                log.warning("redis_away", extra={"unsent": len(entries)})
+                await anyio.sleep(RETRY_S)
+
+    async def _add(self, entries: Iterable[tuple[str, str]]) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for host_id, id_ in entries:
+                pipe.sadd(TENANTS, host_id)
+                pipe.xadd(_stream(host_id), {"id": id_}, maxlen=MOST, approximate=True)
+            await pipe.execute()
+
+    async def read(self) -> None:
+        """Wake for what others have accepted, until cancelled."""
+        while True:
+            try:
+                await self._read_some()
+            except (RedisError, OSError):
+                await anyio.sleep(RETRY_S)
+
+    async def _read_some(self) -> None:
+        if (room := self._room()) <= 0:
+            await anyio.sleep(FULL_S)
+            return
+        hosts = sorted(one.decode() for one in await self._redis.smembers(TENANTS))
+        if not hosts:
+            await anyio.sleep(RETRY_S / 10)
+            return
+        for host_id in hosts:
+            await self._make_group(host_id)
+        await self._left_behind(hosts)
+        streams = {_stream(host_id): ">" for host_id in hosts}
+        found = await self._redis.xreadgroup(
+            GROUP, self._consumer, streams, count=room, block=BLOCK_MS // 4
+        )
+        for stream, entries in found or ():
+            await self._taken(stream.decode(), [id_ for id_, _ in entries])
+
+    async def _make_group(self, host_id: str) -> None:
+        try:
+            await self._redis.xgroup_create(_stream(host_id), GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    async def _left_behind(self, hosts: Iterable[str]) -> None:
+        """Take entries of consumers that died between reading and acknowledging. Redis 6.2 gives
+        nil for those that were trimmed; they are acknowledged alike."""
+        for host_id in hosts:
+            claimed = await self._redis.xautoclaim(
+                _stream(host_id), GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
+            )
+            ids: Any = claimed if claimed and isinstance(claimed[0], bytes) else claimed[1:2]
+            flat = [one for one in _flat(ids) if isinstance(one, bytes) and b"-" in one]
+            if flat:
+                await self._taken(_stream(host_id), flat)
+
+    async def _taken(self, stream: str, ids: list[bytes]) -> None:
+        self._work(stream.split(":")[1])
+        if ids:
+            await self._redis.xack(stream, GROUP, *ids)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+def _stream(host_id: str) -> str:
+    return f"tg:{host_id}:invocations"
+
+
+def _flat(found: Any) -> Iterable[Any]:
+    for one in found or ():
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        else:
+            yield one

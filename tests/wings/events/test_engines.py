@@ -1,0 +1,126 @@
+"""What every engine has to do: wake other processes, lose nothing, run nothing twice."""
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
+from tests.fixtures_redis import RedisServer
+from tests.wings.events.rig import ended, invoked, with_events
+
+pytestmark = pytest.mark.anyio
+
+LONG_S = 50.0  # no process polls before a test ends
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def engine(request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    """Settings of gateways that are woken, and do not poll."""
+    url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
+    return with_events(settings, poll_s=LONG_S, sweep_s=LONG_S, redis_url=url)
+
+
+def accepting(settings: Settings) -> Settings:
+    return with_events(settings, **{**kept(settings), "concurrency": 0})
+
+
+def kept(settings: Settings) -> dict[str, object]:
+    return msgspec.structs.asdict(settings.events)
+
+
+async def test_one_gateway_accepts_and_another_one_runs(engine: Settings) -> None:
+    async with running(accepting(engine)) as front, running(engine):
+        for number in range(5):
+            one = await invoked(front, "getPet", {"id": number})
+            assert (await ended(front, one["id"]))["status"] == "ACKED"
+
+
+async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> None:
+    async with running(engine) as one, running(engine) as other:
+        ids: list[str] = []
+
+        async def ask(client: Client, number: int) -> None:
+            ids.append((await invoked(client, "getPet", {"id": number}))["id"])
+
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(ask, (one, other)[number % 2], number)
+        for id_ in ids:
+            assert (await ended(one, id_))["attempt"] == 1
+    paths = [request["path"] for request in service.requests]
+    assert sorted(paths) == sorted(f"/pets/{number}" for number in range(40))
+
+
+async def test_a_delayed_invocation_runs_when_it_is_due(engine: Settings) -> None:
+    settings = with_events(engine, **{**kept(engine), "poll_s": 0.1})
+    async with running(settings) as client:
+        one = await invoked(client, "getPet", {"id": 7}, delayS=0.3)
+        over = await ended(client, one["id"])
+        assert over["due"] > over["created"]
+
+
+@pytest.fixture
+def broken(settings: Settings, redis_server: RedisServer) -> Settings:
+    return with_events(settings, poll_s=0.1, redis_url=redis_server.url)
+
+
+@pytest.mark.parametrize("how", ["flushed", "stopped"])
+async def test_losing_redis_loses_nothing(
+    broken: Settings, redis_server: RedisServer, service: Recorder, how: str
+) -> None:
+    async with running(accepting(broken)) as front:
+        ids = [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5)]
+        if how == "flushed":
+            with redis_server.client() as redis:
+                redis.flushall()
+        else:
+            redis_server.stop()
+        ids += [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5, 8)]
+        async with running(broken):
+            for id_ in ids:
+                assert (await ended(front, id_))["status"] == "ACKED"
+        if how == "stopped":
+            redis_server.start()
+    assert len(service.requests) == 8
+
+
+async def test_entries_of_a_dead_consumer_are_taken_over(
+    settings: Settings, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.wings.events.redis_engine.IDLE_MS", 0)
+    engine = with_events(settings, poll_s=LONG_S, redis_url=redis_server.url)
+    async with running(accepting(engine)) as front:
+        one = await invoked(front, "getPet", {"id": 7})
+        with redis_server.client() as redis, anyio.fail_after(DEADLINE_S):
+            [stream] = [name for name in await names(redis) if name.endswith(b":invocations")]
+            redis.xgroup_create(stream, "workers", id="0", mkstream=True)
+            assert redis.xreadgroup("workers", "dead", {stream: ">"})
+        async with running(engine):
+            assert (await ended(front, one["id"]))["status"] == "ACKED"
+        with redis_server.client() as redis:
+            assert redis.xpending(stream, "workers")["pending"] == 0
+
+
+async def names(redis: object) -> list[bytes]:
+    found: list[bytes] = []
+    while not found:
+        found = redis.keys("tg:*:invocations")  # type: ignore[attr-defined]
+        await anyio.sleep(0.02)
+    return found
+
+
+async def test_completions_are_published_to_a_stream(
+    settings: Settings, redis_server: RedisServer
+) -> None:
+    engine = with_events(settings, redis_url=redis_server.url)
+    async with running(replace(engine)) as client:
+        one = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
+        await ended(client, one["id"])
+        with redis_server.client() as redis, anyio.fail_after(DEADLINE_S):
+            while not (keys := redis.keys("tg:*:agent-events")):  # noqa: ASYNC110 - of Redis
+                await anyio.sleep(0.02)
+            [(_, fields)] = redis.xrange(keys[0])
+        event = msgspec.json.decode(fields[b"event"])
+        assert event["data"]["correlationId"] == one["correlationId"]

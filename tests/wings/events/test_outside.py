@@ -1,0 +1,220 @@
+"""Events from and to the outside: CloudEvents, Standard Webhooks, topics and sessions."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from config.settings import EventInbound, EventWebhook, Settings
+from gateway.http.webhooks import SignatureRefused, signed, verify
+from gateway.wings.events.wing import check_webhook
+from schemas.errors import ToolgateError
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.fixtures_servers import serving
+from tests.gateway.events import listening
+from tests.wings.events.rig import ROOT, ended, got, invoked, until, with_events
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = (f"whsec_{base64.b64encode(bytes([one]) * 32).decode()}" for one in (1, 2))
+EVENT = {
+    "specversion": "1.0",
+    "id": "e-1",
+    "source": "/shop",
+    "type": "dev.toolgate.skill.invocation.v1",
+    "data": {"skillName": "getPet", "arguments": {"id": 7}},
+}
+STRUCTURED = "application/cloudevents+json"
+
+
+class Receiver:
+    """Receives webhooks, and answers with the statuses that a test names, then with 200."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.heard: list[tuple[dict[str, str], bytes]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        self.heard.append((dict(request.headers), await request.body()))
+        status = self.statuses.pop(0) if self.statuses else 200
+        await Response(status_code=status)(scope, receive, send)
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    paid = EventInbound(
+        skill="getPet",
+        secret=NEW,
+        old_secret=OLD,
+        principal="shop",
+        arguments='{"id": body.pet}',
+        when='body.type == "paid"',
+    )
+    async with running(with_events(settings, inbound={"paid": paid})) as client:
+        yield client
+
+
+async def sent(client: Client, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with client.http.post(client.url + path, data=data, headers=headers) as response:
+        text = await response.read()
+        return response.status, json.loads(text) if text else None
+
+
+async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
+    path, json_type = "/events/cloudevents", {"Content-Type": "application/json"}
+    status, one = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
+    assert status == 202, one
+    again = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
+    assert again[1]["id"] == one["id"]
+    binary = {f"ce-{name}": str(EVENT[name]) for name in ("specversion", "id", "source", "type")}
+    status, same = await sent(client, path, EVENT["data"], **binary, **json_type)
+    assert (status, same["id"]) == (202, one["id"])
+    other = {**EVENT, "data": {"skillName": "nowhere"}, "id": "e-2"}
+    kind = {"Content-Type": "application/cloudevents-batch+json"}
+    status, batch = await sent(client, path, [EVENT, other], **kind)
+    assert (status, [item["status"] for item in batch["items"]]) == (202, [202, 422])
+    assert (await ended(client, one["id"]))["status"] == "ACKED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"specversion": "0.3"}, STRUCTURED, "specversion"),
+        ({"type": "other"}, STRUCTURED, "dev.toolgate.skill.invocation.v1"),
+        ({"data": {}}, STRUCTURED, "skillName"),
+        ({}, "application/json", "ce-"),
+        ({"id": None}, STRUCTURED, "id"),
+    ],
+)
+async def test_what_is_no_such_event_is_refused(
+    client: Client, changes: dict[str, Any], kind: str, said: str
+) -> None:
+    body = {**EVENT, **changes}
+    status, problem = await sent(client, "/events/cloudevents", body, **{"Content-Type": kind})
+    assert (status, said in problem["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize("secret", [NEW, OLD])
+async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
+    body = b'{"type": "paid", "pet": 7}'
+    headers = signed("msg-1", int(time.time()), body, [secret])
+    status, one = await sent(client, "/events/hooks/paid", body, **headers)
+    assert (status, one["principal"]) == (202, "shop")
+    status, again = await sent(client, "/events/hooks/paid", body, **headers)
+    assert (status, again["id"]) == (202, one["id"])
+    other = b'{"type": "paid", "pet": 8}'
+    headers = signed("msg-1", int(time.time()), other, [secret])
+    assert await sent(client, "/events/hooks/paid", other, **headers) == (200, None)
+    refund = b'{"type": "refund"}'
+    headers = signed("msg-2", int(time.time()), refund, [secret])
+    assert await sent(client, "/events/hooks/paid", refund, **headers) == (200, None)
+    headers = signed("msg-3", int(time.time()), b'{"type": "paid"}', [secret])
+    assert (await sent(client, "/events/hooks/paid", b'{"type": "paid"}', **headers))[0] == 422
+
+
+async def test_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
+    body, now = b'{"type": "paid", "pet": 7}', int(time.time())
+    good = signed("msg-1", now, body, [NEW])
+    stranger = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
+    for headers in (
+        {},
+        signed("msg-1", now, body, [stranger]),
+        signed("msg-1", now - 400, body, [NEW]),
+        signed("msg-1", now + 400, body, [NEW]),
+        {**good, "webhook-id": "msg-2"},
+        {**good, "webhook-signature": ""},
+        {**good, "webhook-timestamp": "x"},
+    ):
+        assert (await sent(client, "/events/hooks/paid", body, **headers))[0] == 401
+    assert (await sent(client, "/events/hooks/paid", body + b" ", **good))[0] == 401
+    assert (await sent(client, "/events/hooks/else", body, **good))[0] == 404
+    async with client.http.get(f"{client.url}/events/hooks/paid") as response:
+        assert response.status == 405
+    assert (await got(client, ROOT))[1] == {"items": []}
+
+
+async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
+    receiver, gone = Receiver(), Receiver(410)
+    async with serving(receiver) as url, serving(gone) as gone_url:
+        webhooks = {
+            "crm": EventWebhook(url=url, secret=NEW, old_secret=OLD, private=True),
+            "gone": EventWebhook(url=gone_url, secret=NEW, private=True),
+        }
+        async with running(with_events(settings, webhooks=webhooks)) as client:
+            one = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+            with anyio.fail_after(DEADLINE_S):
+                while not receiver.heard:  # noqa: ASYNC110 - a server of the test
+                    await anyio.sleep(0.02)
+            headers, body = receiver.heard[0]
+            for secret in (NEW, OLD):
+                assert verify(headers, body, [secret], time.time()) == f"{one['id']}.0"
+            event = json.loads(body)
+            assert (event["type"], event["data"]["correlationId"], event["data"]["status"]) == (
+                "dev.toolgate.skill.completion.v1",
+                one["correlationId"],
+                "ACKED",
+            )
+            for _ in range(2):
+                two = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:gone")
+                await ended(client, two["id"])
+                await until(lambda: all_sent(client))
+            assert len(gone.heard) == 1
+
+
+async def all_sent(client: Client) -> bool:
+    return bool((await got(client, "/events/v1/stats"))[1]["unsent"] == 0)
+
+
+async def test_completions_are_read_from_topics(client: Client) -> None:
+    path = "/events/v1/topics/agent-events"
+    first = await got(client, path)
+    assert first == (200, {"items": [], "next": ""})
+    ids = []
+    for number in (7, 8):
+        one = await invoked(client, "getPet", {"id": number}, replyTo="agent-events")
+        ids.append((await ended(client, one["id"]))["id"])
+    _, page = await got(client, f"{path}?limit=1&waitS=30")
+    _, rest = await got(client, f"{path}?after={page['next']}&waitS=30")
+    read = [item["id"].partition(".")[0] for item in (*page["items"], *rest["items"])]
+    assert read == ids
+    assert (await got(client, "/events/v1/topics/else"))[0] == 404
+
+
+async def test_an_open_session_is_told(client: Client) -> None:
+    session = await client.session("2025-11-25")
+    async with listening(client, "/mcp", session.headers) as events:
+        arguments = {"skillName": "getPet", "arguments": {"id": 7}, "replyTo": "session"}
+        await session.call("tools/call", {"name": "events_invoke", "arguments": arguments})
+        with anyio.fail_after(DEADLINE_S):
+            while (message := await events.message()).get("method") != "notifications/message":
+                pass
+    assert message["params"]["data"]["data"]["status"] == "ACKED"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.com/", "https://127.0.0.1/", "https://10.0.0.1/", "https://[::1]/"]
+)
+def test_webhooks_are_public(url: str) -> None:
+    with pytest.raises(ToolgateError):
+        check_webhook("one", EventWebhook(url=url, secret=NEW))
+    check_webhook("one", EventWebhook(url=url, secret=NEW, private=True))
+
+
+def test_a_signature_is_that_of_the_standard() -> None:
+    """The example of the specification."""
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [secret])
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    with pytest.raises(SignatureRefused):
+        verify(headers, b'{"test": 2432232314}', [secret], 0)
