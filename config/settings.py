@@ -21,6 +21,7 @@ from config.access import (
     Policy,
     SecretsSettings,
 )
+from config.agent import AgentSettings
 from config.cores import usable_cores
 from config.models import ModelsSettings
 from config.sources import SourceSettings
@@ -472,6 +473,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     disclosure: Disclosure
     skills: SkillsSettings
     memory: MemorySettings
+    agent: AgentSettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

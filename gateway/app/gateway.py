@@ -248,6 +248,7 @@ class Gateway:
                 embedder=self.embeddings.embedder,
                 search=self.search.run,
                 secrets=lambda: self.secrets.entries,
+                log=self.shared.stores.log,
                 jobs=self.jobs,
                 sessions=self.shared.sessions,
             )

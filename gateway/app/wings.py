@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
-from gateway.abc import Handler, Middleware, Relay, Route, ToolCall, Upstream
+from gateway.abc import Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
@@ -99,6 +99,7 @@ class WingGround:
     embedder: Callable[[str], Embedder | None]
     search: Callable[[SearchQuery], Awaitable[SearchResult]]
     secrets: StoredKeys
+    log: Log
     jobs: "Jobs | None"  # None: all operations answer at once
     sessions: Sessions
 
@@ -250,10 +251,10 @@ class ServedWing(WingLife):
     @property
     def apps(self) -> dict[str, ASGIApp]:
         """Apps of the wing by path; they answer while it is open."""
-        return {
-            self._wing.root: self._api,
-            **{path: self._mounted(path) for path in self._wing.mounts},
-        }
+        mounted: dict[str, ASGIApp] = {path: self._mounted(path) for path in self._wing.mounts}
+        root = self._wing.root
+        streams = mounted.pop(root, None)
+        return {root: self._api if streams is None else _Streaming(self._api, streams), **mounted}
 
     @property
     def largest_body(self) -> int:
@@ -334,6 +335,7 @@ class ServedWing(WingLife):
             identify=ground.access.identify,
             notify=telling(ground.sessions),
             result=call_result,
+            log=ground.log,
         )
 
     @asynccontextmanager
@@ -545,6 +547,19 @@ class WingCalls:
             tools = {cast("WingBinding", tool.binding).operation: tool for tool in own}
             self._tools[catalog] = tools
         return tools
+
+
+class _Streaming:
+    """A REST API, and an application for requests that accept a stream of events."""
+
+    def __init__(self, api: ASGIApp, streams: ASGIApp) -> None:
+        self._api = api
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        accepted = (value for name, value in scope["headers"] if name == b"accept")
+        streams = any(b"text/event-stream" in one for one in accepted)
+        await (self._streams if streams else self._api)(scope, receive, send)
 
 
 class _Mounted:

@@ -99,35 +99,35 @@ class CallAssembler:
         return call
 
 
-class InvalidArguments(ToolgateError):
+class UnusableArguments(ToolgateError):
     """Arguments that cannot be executed; the text is for the model."""
 
 
 def call_arguments(call: ModelCall, limit_bytes: int) -> dict[str, Any]:
-    """The arguments of a call. Raises InvalidArguments, also for a member that occurs twice."""
+    """The arguments of a call. Raises UnusableArguments, also for a member that occurs twice."""
     text = call.arguments.encode("utf-8", "surrogatepass")
     if len(text) > limit_bytes:
-        raise InvalidArguments(
+        raise UnusableArguments(
             f"The arguments have {len(text):,} bytes; at most {limit_bytes:,} are accepted"
             " (models.arguments_limit_bytes). Nothing was executed."
         )
     if not text.strip():
         return {}
     if not nests_within(text, DEPTH):
-        raise InvalidArguments(
+        raise UnusableArguments(
             f"The arguments are nested deeper than {DEPTH} levels. Nothing was executed."
         )
     try:
         arguments = decode_strict(text)
     except Fault as error:
         reason = error.message.replace("The body", "The text")
-        raise InvalidArguments(
+        raise UnusableArguments(
             f"The arguments are not one JSON object: {reason}. Nothing was executed; send the call"
             " again with one JSON object."
         ) from error
     if not isinstance(arguments, dict):
         found = json_type(arguments)
-        raise InvalidArguments(
+        raise UnusableArguments(
             f"Expected one JSON object as arguments, found {found}. Nothing was executed."
         )
     return arguments

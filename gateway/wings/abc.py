@@ -14,7 +14,7 @@ from typing import Any, Literal
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
-from gateway.abc import Handler
+from gateway.abc import Handler, Log
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.models.abc import ChatModels
@@ -64,6 +64,7 @@ class WingParts:
     identify: Identify  # the caller of an HTTP request, for `apps`
     notify: Notify
     result: Callable[[ToolResult, Context], Any]  # of tools/call, as its caller's revision has it
+    log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
 
     @property
     def pool(self) -> Pool:
@@ -144,7 +145,9 @@ class Wing:
     migrations: Component | None = None
     kinds: tuple[SearchKind, ...] = ()  # whose views and triggers its migrations make
     path: str = ""  # of its REST API; "": /NAME/v1
-    mounts: tuple[str, ...] = ()  # further paths, whose applications it offers
+    # Further paths, whose applications it offers. The one at the path of the REST API gets the
+    # requests there that accept `text/event-stream`.
+    mounts: tuple[str, ...] = ()
     body_limits: Mapping[str, str] = field(default_factory=dict)
     """By path, one of `mounts`: the member of the wing's section of the settings that limits its
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""

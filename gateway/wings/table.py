@@ -30,6 +30,7 @@ WINGS: Mapping[str, WingRow] = {
         "Invocations that outlive requests and processes.",
         tasks=True,
     ),
+    "agent": WingRow("gateway.wings.agent.wing:WING", "Conversations with an agent."),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

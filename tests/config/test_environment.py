@@ -33,6 +33,7 @@ ANY_TEXT = {
         ("models", "strategies", name, "model")
         for name in ("deepseek_single", "qwen_single_thinking", "qwen_single_instruct")
     ),
+    *(("agent", key) for key in ("strategy", "instructions")),
     ("skills", "agent_claim"),
     ("memory", "agent_claim"),
     ("database", "data_dir"),

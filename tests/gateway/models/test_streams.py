@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from gateway.models.abc import ModelCall, ModelFailed, RequestOptions, StatusUpdate
-from gateway.models.assembly import InvalidArguments, call_arguments
+from gateway.models.assembly import UnusableArguments, call_arguments
 from gateway.models.usage import Budget
 from tests.gateway.models.asking import HELLO, PETS, asking, reply_of, streamed
 from tests.servers.provider import Answer, chat, claude, delta, fragment, providing, responses, sse
@@ -338,5 +338,5 @@ def test_arguments_are_one_object_or_nothing_is_executed(arguments: str, outcome
     if isinstance(outcome, dict):
         assert call_arguments(call, 1 << 20) == outcome
         return
-    with pytest.raises(InvalidArguments, match=outcome):
+    with pytest.raises(UnusableArguments, match=outcome):
         call_arguments(call, 1 << 20)

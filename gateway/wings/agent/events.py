@@ -1,0 +1,142 @@
+"""Events of a run for its clients, and the log that they are read from, at any node.
+
+Each has a number that grows within its run; a client that was cut off goes on behind the last one
+that it has seen. A run has exactly one terminal event.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from gateway.abc import Log
+from gateway.wings.agent.store import Run
+from schemas.errors import Fault, Unavailable
+
+log = logging.getLogger("toolgate.agent")
+
+TERMINAL = ("Completed", "Error")
+PER_ATTEMPT = 1_000_000_000  # numbers of the events of one process
+
+
+class RunEvent(Struct, frozen=True):
+    number: int
+    type: str
+    data: dict[str, Any]
+
+    @property
+    def terminal(self) -> bool:
+        return self.type in TERMINAL
+
+
+_events = msgspec.json.Decoder(list[RunEvent])
+
+
+def stream_of(run_id: str) -> str:
+    return f"agent:{run_id}"
+
+
+class EventWriter:
+    """Writes the events of a run while one process has it. Events that come while others are
+    written are written together."""
+
+    def __init__(self, stream: Log, run: Run) -> None:
+        self._log = stream
+        self._stream = stream_of(run.id)
+        self._conversation = run.conversation
+        self._number = run.attempt * PER_ATTEMPT
+        self._waiting: list[RunEvent] = []
+        self._wake = asyncio.Event()
+        self.iteration = 0
+
+    def put(self, type_: str, **data: Any) -> None:
+        self._number += 1
+        common = {"conversation_id": self._conversation, "iteration": self.iteration}
+        self._waiting.append(RunEvent(self._number, type_, {**common, **data}))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self.flush()
+
+    async def flush(self) -> None:
+        while self._waiting:
+            events, self._waiting = self._waiting, []
+            self._wake.clear()
+            try:
+                await self._log.append(self._stream, msgspec.json.encode(events))
+            except Unavailable as error:
+                log.warning("agent_events_lost", extra={"reason": error.message})
+        self._wake.clear()
+
+
+async def followed(
+    stream: Log,
+    run: Run,
+    after: int,
+    *,
+    reread: Callable[[], Awaitable[Run | None]],
+    every_s: float,
+) -> AsyncIterator[RunEvent | None]:
+    """The events of a run behind number `after`, up to its terminal one, or until it waits for an
+    approval; None: nothing came for `every_s` seconds. `reread` reads the run, whose end is told
+    also where its event was lost."""
+    name, place, seen = stream_of(run.id), "", after
+    wake = asyncio.Event()
+    with stream.watch(name, wake.set):
+        while True:
+            wake.clear()
+            current = await reread()
+            with suppress(Fault):  # a log that has dropped what we read is read from its beginning
+                for entry in await stream.read(name, place):
+                    place = entry.id
+                    for event in _events.decode(entry.data):
+                        if event.number > seen:
+                            seen = event.number
+                            yield event
+                            if event.terminal:
+                                return
+            if current is None or current.ended:
+                yield terminal_event(current or run, seen + 1)
+                return
+            if current.state == "waiting":
+                return
+            with anyio.move_on_after(every_s) as waiting:
+                await wake.wait()
+            if waiting.cancelled_caught:
+                yield None
+
+
+def terminal_event(run: Run, number: int) -> RunEvent:
+    """The terminal event of a run as its row tells it."""
+    common: dict[str, Any] = {"conversation_id": run.conversation, "iteration": run.iterations}
+    if run.state == "failed":
+        return RunEvent(number, "Error", {**common, "code": run.error, "message": run.stopped})
+    return RunEvent(number, "Completed", {**common, **summary(run)})
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What a run came to."""
+    duration = (run.updated - run.created).total_seconds()
+    told: dict[str, Any] = {
+        "run_id": run.id,
+        "state": run.state,
+        "answer": run.answer,
+        "iterations": run.iterations,
+        "tokens": run.tokens,
+        "duration_s": round(duration, 3),
+    }
+    if run.money:
+        told["money"] = run.money
+    if run.stopped:
+        told["stopped"] = run.stopped
+    if run.approvals and run.state == "waiting":
+        told["approvals"] = list(run.approvals)
+    return told

@@ -1,0 +1,364 @@
+"""The loop of a run: ask the model, make its calls, until it answers without calls.
+
+It is a state machine over the step log. Each step is stored before the next begins, so that any
+process goes on where another one stopped:
+
+    stopped within        on resume
+    a request             it is made again; text that was streamed is not spliced, but announced
+    a call that repeats   it is made again, with the same idempotency key
+    another call          it is not made again; the model is told that its outcome is unknown
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from config.agent import AgentSettings
+from gateway.context import Context
+from gateway.models.abc import (
+    ChatMessage,
+    ChatModel,
+    ContentChunk,
+    ModelCall,
+    ModelExchange,
+    ModelFailed,
+    ModelReply,
+    ReasoningChunk,
+    RequestOptions,
+    StatusUpdate,
+    ToolDefinition,
+)
+from gateway.models.assembly import UnusableArguments
+from gateway.models.usage import Budget
+from gateway.wings.agent.events import EventWriter
+from gateway.wings.agent.steps import (
+    AgentTurn,
+    Asked,
+    Compacted,
+    FoundContext,
+    Held,
+    Intent,
+    Replied,
+    Result,
+    Step,
+)
+from gateway.wings.agent.store import NOTHING, Ending, Run, Runs, Used
+from gateway.wings.agent.tools import PlannedCall, SearchFailed, Toolbox, marked
+from gateway.wings.agent.window import window
+from registry.access.approvals import Approvals
+from schemas.errors import Fault
+
+HINT_AFTER, STOP_AFTER = 3, 5  # equal results of equal calls
+LEVELS = 2  # of compaction
+HINT = "\n[This is the same result as before. Do something else, or answer with what you have.]"
+UNKNOWN = (
+    "Outcome unknown: the gateway stopped while this call was made, and the tool does not say that"
+    " it may be repeated. It was not made again. Find out whether it had its effect."
+)
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """One run in one process."""
+
+    run: Run
+    turns: list[AgentTurn]  # of the conversation; the last one is this run's
+    settings: AgentSettings
+    model: ChatModel
+    tools: Toolbox
+    runs: Runs
+    approvals: Approvals
+    context: Context  # of the caller
+    events: EventWriter
+    spent: tuple[int, int]  # tokens of the conversation and of the day, with this run's
+    taken_over: bool = False
+    _tokens: int = field(init=False)
+    _money: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tokens, self._money = self.run.tokens, self.run.money
+
+    @property
+    def turn(self) -> AgentTurn:
+        return self.turns[-1]
+
+    async def advance(self) -> Ending:
+        """Go on until the run ends or waits. Raises LeaseLost and psycopg.OperationalError."""
+        if self.turn.context is None:
+            await self._search()
+        while True:
+            if (ending := await self._next()) is not None:
+                return ending
+
+    async def _next(self) -> Ending | None:
+        rounds = self.turn.rounds
+        if rounds and rounds[-1].reply.calls and not rounds[-1].last:
+            if rounds[-1].open and (ending := await self._execute()) is not None:
+                return ending
+            if self._repeated() >= STOP_AFTER:
+                return self._stopped("no_progress")
+        elif rounds and (ending := self._answered()) is not None:
+            return ending
+        return await self._ask()
+
+    def _answered(self) -> Ending | None:
+        """How an answer without calls ends the run; None: the model is asked again."""
+        last = self.turn.rounds[-1]
+        text, finish = last.reply.text, last.reply.finish
+        if last.last:
+            return self._stopped("max_iterations")
+        if finish == "paused":
+            return None
+        if finish in ("length", "filtered", "refused"):
+            return Ending(state="completed", stopped=finish, answer=text)
+        if text.strip():
+            return Ending(state="completed", answer=text)
+        if len(self.turn.rounds) > 1 and not self.turn.rounds[-2].reply.calls:
+            return Ending(state="failed", error="empty_answer", stopped="The model said nothing.")
+        return None
+
+    def _stopped(self, why: str) -> Ending:
+        return Ending(state="exhausted", stopped=why, answer=self.turn.answer)
+
+    async def _store(self, *steps: Step, used: Used = NOTHING) -> None:
+        await self.runs.add(self.run, self.turn.count, steps, used)
+        for step in steps:
+            self.turn.take(step)
+        self._tokens += used.tokens
+        self._money += used.money
+
+    # -- what is known before the first request --
+
+    async def _search(self) -> None:
+        try:
+            found = await self.tools.found(self.context, self.turn.content)
+        except (Fault, SearchFailed) as error:
+            self.events.put("StatusUpdate", status="search_failed", phase=str(error)[:200])
+            found = ()
+        lines = "\n".join(f"{one.name}: {one.description}" for one in found)
+        text = marked("search_tools", f"Tools that may help:\n{lines}") if found else ""
+        await self._store(FoundContext(text, tuple(one.name for one in found)))
+
+    # -- the model --
+
+    async def _ask(self) -> Ending | None:
+        iteration = len(self.turn.rounds) + 1
+        self.events.iteration = iteration
+        last = iteration > self.settings.max_iterations
+        if self.turn.asked is None:
+            await self._store(Asked(iteration, last))
+        elif self.taken_over:
+            self.events.put("StatusUpdate", status="restarted", phase="model")
+        budget = self._budget()
+        options = RequestOptions(
+            tool_choice="none" if last else "auto",
+            budget=budget,
+            record=self._kept if self.settings.transcripts else None,
+        )
+        try:
+            reply = await self._replied(self._messages(), self._definitions(), options)
+        except ModelFailed as error:
+            return await self._failed(error)
+        finally:
+            await self._keep_transcript()
+        money = 0.0 if reply.cost is None else reply.cost.amount
+        await self._store(Replied(iteration, reply), used=Used(reply.usage.total, money, iteration))
+        self.events.put(
+            "IterationComplete", tokens=reply.usage.total, should_continue=bool(reply.calls)
+        )
+        return None
+
+    async def _replied(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolDefinition],
+        options: RequestOptions,
+    ) -> ModelReply:
+        if not self.run.streams:
+            return await self.model.complete(messages, tools, options)
+        async with aclosing(self.model.stream(messages, tools, options)) as events:
+            async for event in events:
+                match event:
+                    case ContentChunk(text):
+                        self.events.put("ResponseChunk", text=text)
+                    case ReasoningChunk(text):
+                        self.events.put("ReasoningTrace", text=text)
+                    case StatusUpdate(status, phase):
+                        self.events.put("StatusUpdate", status=status, phase=phase)
+                    case _ if hasattr(event, "reply"):
+                        reply: ModelReply = event.reply
+        return reply
+
+    async def _failed(self, error: ModelFailed) -> Ending | None:
+        if error.kind == "overflow" and self.turn.level < LEVELS:
+            self.events.put("StatusUpdate", status="compacting", phase="model")
+            await self._store(Compacted(self.turn.level + 1))
+            return None
+        if error.kind == "budget":
+            return self._stopped("budget")
+        return Ending(
+            state="failed", error=f"provider_{error.kind}", stopped=str(error),
+            answer=self.turn.answer,
+        )  # fmt: skip
+
+    def _messages(self) -> list[ChatMessage]:
+        limit = min(self.settings.window_tokens, self.model.context_tokens * 3 // 4)
+        return window(
+            self.settings.instructions,
+            self.turns,
+            messages=self.settings.window_messages,
+            limit_tokens=limit,
+        )
+
+    def _definitions(self) -> list[ToolDefinition]:
+        found = self.turn.context.tools if self.turn.context else ()
+        before = [name for turn in self.turns for name in turn.names]
+        return self.tools.definitions(self.run.tenant, [*found, *before])
+
+    def _budget(self) -> Budget:
+        """What is left for this run, of the limits that are set (0: none)."""
+        own, day = self.spent
+        limits = (
+            (self.settings.run_tokens, self._tokens),
+            (self.settings.conversation_tokens, own + self._tokens - self.run.tokens),
+            (self.settings.day_tokens, day + self._tokens - self.run.tokens),
+        )
+        left = [limit - used for limit, used in limits if limit]
+        money = self.settings.run_money - self._money if self.settings.run_money else None
+        return Budget(min(left, default=None), money, self.settings.currency)
+
+    def _kept(self, exchange: ModelExchange) -> None:
+        self._exchanges.append(exchange)
+
+    _exchanges: list[ModelExchange] = field(init=False, default_factory=list)
+
+    async def _keep_transcript(self) -> None:
+        exchanges, self._exchanges = self._exchanges, []
+        for one in exchanges:
+            await self.runs.keep(self.run, one)
+
+    # -- its calls --
+
+    async def _execute(self) -> Ending | None:
+        """Make the calls of the last answer that have no result; how the run ends or waits, if it
+        does."""
+        open_ = self.turn.rounds[-1].open
+        planned = [one for call in open_ if (one := await self._planned(call)) is not None]
+        calls = sum(len(one.reply.calls) for one in self.turn.rounds)
+        if planned and calls > self.settings.run_calls:
+            return self._stopped("budget")
+        if all(one.reads_only for one in planned):
+            await self._at_once(planned)
+        else:
+            for one in planned:
+                await self._made(one)
+        waiting = self.turn.rounds[-1].held.values()
+        if not waiting:
+            return None
+        for held in waiting:
+            self.events.put(
+                "StatusUpdate", status="waiting_for_approval", phase="tools",
+                tool_call_id=held.call_id, approval=held.approval, expires=held.expires,
+            )  # fmt: skip
+        return Ending(state="waiting", approvals=[one.approval for one in waiting])
+
+    async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
+        limit = asyncio.Semaphore(self.settings.parallel)
+
+        async def made(one: PlannedCall) -> tuple[PlannedCall, Result | Held]:
+            async with limit:
+                return one, await self._outcome(one)
+
+        for one in planned:
+            self._show_start(one)
+        async with asyncio.TaskGroup() as tasks:
+            started = [tasks.create_task(made(one)) for one in planned]
+        outcomes = [task.result() for task in started]
+        await self._store(*(self._hinted(outcome) for _, outcome in outcomes))
+        for one, _ in outcomes:
+            self._show_result(one.call)
+
+    async def _planned(self, call: ModelCall) -> PlannedCall | None:
+        """A call to be made; None: its result is known without making it."""
+        last = self.turn.rounds[-1]
+        cut = last.reply.finish == "length" and call == last.reply.calls[-1]
+        try:
+            planned = self.tools.planned(self.run.tenant, call, cut=cut)
+        except UnusableArguments as error:
+            await self._refuse(call, str(error))
+            return None
+        if (held := last.held.get(call.id)) is not None:
+            return await self._decided(planned, held)
+        intent = last.intents.get(call.id)
+        if intent is not None and not intent.repeatable:
+            await self._refuse(call, UNKNOWN)
+            return None
+        return planned
+
+    async def _decided(self, planned: PlannedCall, held: Held) -> PlannedCall | None:
+        """A call that waited for an approval, if it was approved."""
+        found = await self.approvals.get(held.approval)
+        if found is not None and found.state != "denied" and found.expires > datetime.now(UTC):
+            return planned
+        denied = found is not None and found.state == "denied"
+        text = "a person refused this call" if denied else "nobody approved this call in time"
+        await self._refuse(planned.call, f"{text}. It was not made.")
+        return None
+
+    async def _made(self, planned: PlannedCall) -> None:
+        """Make one call that may have an effect."""
+        call = planned.call
+        intent = Intent(call.id, call.name, self._key(call), planned.repeatable)
+        if call.id not in self.turn.rounds[-1].intents:
+            await self._store(intent)
+        self._show_start(planned)
+        outcome = await self._outcome(planned)
+        await self._store(self._hinted(outcome))
+        self._show_result(call)
+
+    async def _outcome(self, planned: PlannedCall) -> Result | Held:
+        headers = msgspec.structs.replace(
+            self.context.headers, idempotency_key=self._key(planned.call)
+        )
+        return await self.tools.make(replace(self.context, headers=headers, note=None), planned)
+
+    def _key(self, call: ModelCall) -> str:
+        """The idempotency key of a call: the same at each attempt, and of no other call."""
+        place = f"{len(self.turn.rounds)}:{call.id}".encode()
+        return hmac.new(self.run.id.encode(), place, hashlib.sha256).hexdigest()[:32]
+
+    async def _refuse(self, call: ModelCall, text: str) -> None:
+        await self._store(self._hinted(self.tools.refused(call, text)))
+        self._show_result(call)
+
+    def _hinted(self, outcome: Result | Held) -> Result | Held:
+        """A result, with a hint if the same call has had it before."""
+        if isinstance(outcome, Held) or not outcome.digest:
+            return outcome
+        if self.turn.digests.count(outcome.digest) + 1 < HINT_AFTER:
+            return outcome
+        return msgspec.structs.replace(outcome, text=outcome.text + HINT)
+
+    def _repeated(self) -> int:
+        digests = self.turn.digests
+        return max(map(digests.count, digests), default=0)
+
+    def _show_start(self, planned: PlannedCall) -> None:
+        call = planned.call
+        self.events.put(
+            "ToolCallStart", tool_call_id=call.id, tool=call.name, arguments=planned.arguments
+        )
+
+    def _show_result(self, call: ModelCall) -> None:
+        result = self.turn.rounds[-1].results.get(call.id)
+        if result is not None:
+            self.events.put(
+                "ToolCallResult", tool_call_id=call.id, tool=call.name, text=result.text,
+                is_error=result.is_error,
+            )  # fmt: skip

@@ -1,0 +1,441 @@
+"""Operations of the agent."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace as with_
+
+from config.agent import AgentSettings
+from config.types import END
+from gateway.context import Context, Principal
+from gateway.models.abc import ModelFailed
+from gateway.operations.operation import (
+    Line,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    conflict,
+    invalid,
+    not_found,
+)
+from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.steps import AgentTurn
+from gateway.wings.agent.store import Busy, Conversation, NewRun, Run
+from gateway.wings.agent.tools import OWN, FoundTool
+from registry.access.approvals import ApprovalRefused, Approvals
+from schemas.errors import Fault
+
+REASONING = "agent:reasoning"  # the scope to see reasoning
+UUID = Annotated[
+    str,
+    Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="an id"),
+]
+IDS = {"conversation": UUID, "run": UUID, "approval": UUID}
+REVOCABLE = ("jti", "iat")  # claims that a revocation names a token by
+
+
+class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+    title: Line = ""
+    strategy: Line = ""
+
+
+class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    content: str
+    wait: bool = True
+    """False: answer at once with the run, which goes on."""
+    stream: bool = False
+    """Whether the model is asked to stream, so that events show words as they come."""
+    strategy: Line = ""
+
+
+class AgentQuestion(Struct, frozen=True, forbid_unknown_fields=True):
+    message: str
+    conversation: UUID | None = None
+    strategy: Line = ""
+    wait: bool = True
+
+
+class ApprovalDecision(Struct, frozen=True, forbid_unknown_fields=True):
+    approve: bool
+
+
+class ConversationQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    before: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class RunFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    state: Literal[
+        "queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted", ""
+    ] = ""
+
+
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+    query: Line = ""
+
+
+class ConversationView(Struct, frozen=True):
+    id: str
+    title: str
+    strategy: str
+    created: datetime
+    updated: datetime
+
+
+class ConversationPage(Struct, frozen=True):
+    conversations: tuple[ConversationView, ...]
+
+
+class CallView(Struct, frozen=True):
+    id: str
+    tool: str
+    arguments: str
+    result: str = ""
+    is_error: bool = False
+
+
+class MessageView(Struct, frozen=True, omit_defaults=True):
+    role: Literal["user", "assistant"]
+    text: str
+    calls: tuple[CallView, ...] = ()
+    reasoning: str = ""
+
+
+class RunView(Struct, frozen=True, omit_defaults=True):
+    run: str
+    conversation: str
+    state: str
+    answer: str = ""
+    calls: tuple[CallView, ...] = ()
+    iterations: int = 0
+    tokens: int = 0
+    money: float = 0.0
+    stopped: str = ""
+    error: str = ""
+    approvals: tuple[str, ...] = ()
+    """Ids of the approvals that it waits for."""
+
+
+class RunPage(Struct, frozen=True):
+    runs: tuple[RunView, ...]
+
+
+class Transcript(Struct, frozen=True, omit_defaults=True):
+    conversation: ConversationView
+    messages: tuple[MessageView, ...]
+    run: str = ""
+    """The run that has not ended."""
+
+
+class OfferedTool(Struct, frozen=True):
+    name: str
+    description: str
+
+
+class OfferedTools(Struct, frozen=True):
+    tools: tuple[OfferedTool, ...]
+
+
+class TranscriptView(Struct, frozen=True):
+    exchanges: tuple[Any, ...]
+
+
+class HealthView(Struct, frozen=True, omit_defaults=True):
+    strategy: str
+    state: Literal["ok", "unconfigured"]
+    strategies: tuple[str, ...]
+    runs: int
+    """In this process."""
+    detail: str = ""
+
+
+class ConversationOperations:
+    def __init__(self, runner: Runner, settings: AgentSettings, strategies: Sequence[str]) -> None:
+        """`strategies`: those that can be asked."""
+        self._runner = runner
+        self._settings = settings
+        self._strategies = strategies
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        read, write = "agent:read", "agent:write"
+        one, run = "/conversations/{conversation}", "/runs/{run}"
+        return (
+            Operation(
+                "agent_ask", "POST", "/ask",
+                "Ask an agent, which may call tools for you, and get its answer.", write, self.ask,
+                RunView, body=AgentQuestion,
+                details="Without a conversation a new one begins; its id is in the answer.",
+            ),
+            Operation(
+                "agent_create_conversation", "POST", "/conversations", "Begin a conversation.",
+                write, self.create, ConversationView, 201, body=NewConversation, optional_body=True,
+            ),
+            Operation(
+                "agent_list_conversations", "GET", "/conversations",
+                "List your conversations, the newest first.", read, self.all, ConversationPage,
+                query=ConversationQuery,
+            ),
+            Operation(
+                "agent_get_conversation", "GET", one, "Show a conversation with its messages.",
+                read, self.get, Transcript, types=IDS,
+            ),
+            Operation(
+                "agent_delete_conversation", "DELETE", one,
+                "Erase a conversation with its messages.", write, self.delete, None, 204, types=IDS,
+            ),
+            Operation(
+                "agent_send", "POST", f"{one}/messages", "Send a message, and get the answer.",
+                write, self.send, RunView, body=NewMessage, types=IDS, problems=(409,),
+            ),
+            Operation(
+                "agent_list_runs", "GET", "/runs", "List your runs, the newest first.", read,
+                self.runs, RunPage, query=RunFilter,
+            ),
+            Operation(
+                "agent_get_run", "GET", run, "Show a run.", read, self.run, RunView, types=IDS
+            ),
+            Operation(
+                "agent_cancel_run", "POST", f"{run}/cancel", "Cancel a run.", write, self.cancel,
+                RunView, types=IDS,
+            ),
+            Operation(
+                "agent_get_transcript", "GET", f"{run}/transcript",
+                "Show the stored traffic of a run with its model.", REASONING, self.transcript,
+                TranscriptView, types=IDS, no_tool="it holds reasoning",
+            ),
+            Operation(
+                "agent_decide", "POST", "/approvals/{approval}",
+                "Approve or deny a call that a run waits for.", "agent:approve", self.decide, None,
+                204, body=ApprovalDecision, types=IDS, no_tool="people decide, not agents",
+            ),
+            Operation(
+                "agent_list_tools", "GET", "/tools",
+                "List the tools that an agent would be offered, or would find for a query.", read,
+                self.tools, OfferedTools, query=Wanted,
+            ),
+            Operation(
+                "agent_health", "GET", "/health", "Show the model of the agent, and its state.",
+                read, self.health, HealthView,
+            ),
+        )  # fmt: skip
+
+    async def ask(self, asked: OperationInput) -> RunView:
+        body: AgentQuestion = asked.body
+        if body.conversation is None:
+            made = await self._created(asked, "", body.strategy)
+            conversation = made.id
+        else:
+            conversation = body.conversation
+        message = NewMessage(body.message, body.wait, strategy=body.strategy)
+        return await self._sent(asked, conversation, message)
+
+    async def create(self, asked: OperationInput) -> OperationOutput:
+        body: NewConversation = asked.body or NewConversation()
+        made = await self._created(asked, body.title, body.strategy)
+        return OperationOutput(_view(made), location=f"/conversations/{made.id}")
+
+    async def all(self, asked: OperationInput) -> ConversationPage:
+        query: ConversationQuery = asked.query
+        found = await self._runner.conversations.all(
+            asked.tenant, asked.principal.id, query.before, query.limit
+        )
+        return ConversationPage(tuple(map(_view, found)))
+
+    async def get(self, asked: OperationInput) -> Transcript:
+        conversation = await self._conversation(asked, asked.names["conversation"])
+        turns = await self._runner.conversations.turns(asked.tenant, conversation.id, 1000)
+        shows = REASONING in asked.principal.scopes
+        messages = [view for run, turn in turns for view in _messages(run, turn, shows)]
+        active = next((run.id for run, _ in turns if not run.ended), "")
+        return Transcript(_view(conversation), tuple(messages), active)
+
+    async def delete(self, asked: OperationInput) -> None:
+        id_ = asked.names["conversation"]
+        for run, _ in await self._runner.conversations.turns(asked.tenant, id_, 1):
+            if not run.ended and run.owner == asked.principal.id:
+                await self._runner.cancel(_context(asked), run.id)
+        if not await self._runner.conversations.delete(asked.tenant, asked.principal.id, id_):
+            raise not_found("conversation", id_)
+
+    async def send(self, asked: OperationInput) -> RunView:
+        return await self._sent(asked, asked.names["conversation"], asked.body)
+
+    async def runs(self, asked: OperationInput) -> RunPage:
+        query: RunFilter = asked.query
+        found = await self._runner.runs.all(
+            asked.tenant, asked.principal.id, query.state or None, query.limit
+        )
+        return RunPage(tuple(run_view(one) for one in found))
+
+    async def run(self, asked: OperationInput) -> RunView:
+        return await self._shown(await self._run(asked))
+
+    async def cancel(self, asked: OperationInput) -> RunView:
+        run = await self._runner.cancel(_context(asked), asked.names["run"])
+        if run is None:
+            raise not_found("run", asked.names["run"])
+        return run_view(run)
+
+    async def transcript(self, asked: OperationInput) -> TranscriptView:
+        run = await self._run(asked)
+        found = await self._runner.runs.transcript(run)
+        return TranscriptView(tuple(Raw(msgspec.json.encode(one)) for one in found))
+
+    async def decide(self, asked: OperationInput) -> None:
+        principal, id_ = asked.principal, asked.names["approval"]
+        approvals = Approvals(self._runner.pool, asked.tenant)
+        try:
+            decided = await approvals.decide(
+                id_, asked.body.approve, principal.id, principal.makers
+            )
+        except ApprovalRefused as error:
+            raise ProblemDetails(403, "forbidden", f"{error}.") from error
+        if decided is None:
+            raise conflict("The call does not wait for an approval, or no longer.")
+
+    async def tools(self, asked: OperationInput) -> OfferedTools:
+        found: list[FoundTool] = []
+        if asked.query.query:
+            try:
+                found = [*await self._runner.tools.found(_context(asked), asked.query.query)]
+            except Fault as fault:
+                raise invalid(fault.message) from fault
+        offered = self._runner.tools.definitions(asked.tenant, OWN)
+        own = [OfferedTool(one.name, one.description) for one in offered]
+        return OfferedTools((*own, *(OfferedTool(one.name, one.description) for one in found)))
+
+    async def health(self, _asked: OperationInput) -> HealthView:
+        try:
+            model = self._runner.model(self._settings.strategy)
+        except ModelFailed as error:
+            name = self._settings.strategy
+            found = tuple(self._strategies)
+            return HealthView(name, "unconfigured", found, self._runner.count, str(error))
+        return HealthView(model.strategy, "ok", tuple(self._strategies), self._runner.count)
+
+    async def _created(self, asked: OperationInput, title: str, strategy: str) -> Conversation:
+        self._known(strategy)
+        return await self._runner.conversations.create(
+            asked.tenant, asked.principal.id, title, strategy
+        )
+
+    async def _conversation(self, asked: OperationInput, id_: str) -> Conversation:
+        found = await self._runner.conversations.get(asked.tenant, asked.principal.id, id_)
+        if found is None:
+            raise not_found("conversation", id_)
+        return found
+
+    async def _run(self, asked: OperationInput) -> Run:
+        id_ = asked.names["run"]
+        found = await self._runner.runs.get(asked.tenant, asked.principal.id, id_)
+        if found is None:
+            raise not_found("run", id_)
+        return found
+
+    async def _sent(self, asked: OperationInput, id_: str, message: NewMessage) -> RunView:
+        conversation = await self._conversation(asked, id_)
+        self._check(message.content)
+        strategy = message.strategy or conversation.strategy or self._settings.strategy
+        name = self._known(strategy)
+        context = _context(asked)
+        new = NewRun(
+            asked.principal.id,
+            _stored(asked.principal),
+            context.identity.verified,
+            message.content,
+            name,
+            message.stream,
+        )
+        try:
+            run = await self._runner.begin(context, id_, new)
+        except Busy as busy:
+            text = f"The conversation has a run that has not ended: {busy.run}."
+            raise conflict(text) from busy
+        if message.wait:
+            run = await self._runner.ended(run, self._settings.wait_s)
+        return await self._shown(run)
+
+    async def _shown(self, run: Run) -> RunView:
+        return run_view(run, await self._runner.runs.turn(run))
+
+    def _known(self, strategy: str) -> str:
+        """The name of a strategy that can be asked. Raises ProblemDetails."""
+        try:
+            return self._runner.model(strategy).strategy
+        except ModelFailed as error:
+            raise ProblemDetails(503, "unavailable", str(error)) from error
+
+    def _check(self, content: str) -> None:
+        limit = self._settings.message_characters
+        if not content.strip():
+            raise invalid("Expected a message that is not empty.")
+        if len(content) > limit or "\0" in content:
+            text = f"Expected a message of at most {limit:,} characters, without NUL."
+            raise invalid(text)
+
+
+def _context(asked: OperationInput) -> Context:
+    if asked.context is None:
+        raise ProblemDetails(503, "unavailable", "The agent needs the context of a call.")
+    return asked.context
+
+
+def _stored(principal: Principal) -> bytes:
+    """The facts of a caller, without a token."""
+    claims = {name: principal.claims[name] for name in REVOCABLE if name in principal.claims}
+    facts = {
+        "id": principal.id,
+        "tenant": principal.tenant,
+        "scopes": sorted(principal.scopes),
+        "roles": sorted(principal.roles),
+        "claims": claims,
+        "mark": principal.mark,
+        "makers": sorted(principal.makers),
+    }
+    return msgspec.json.encode(facts)
+
+
+def _view(one: Conversation) -> ConversationView:
+    return ConversationView(one.id, one.title, one.strategy, one.created, one.updated)
+
+
+def run_view(run: Run, turn: AgentTurn | None = None) -> RunView:
+    return RunView(
+        run.id,
+        run.conversation,
+        run.state,
+        run.answer,
+        () if turn is None else tuple(_calls(turn)),
+        run.iterations,
+        run.tokens,
+        run.money,
+        run.stopped,
+        run.error,
+        tuple(run.approvals) if run.state == "waiting" else (),
+    )
+
+
+def _calls(turn: AgentTurn) -> list[CallView]:
+    found = []
+    for one in turn.rounds:
+        for call in one.reply.calls:
+            view = CallView(call.id, call.name, call.arguments)
+            if (result := one.results.get(call.id)) is not None:
+                view = with_(view, result=result.text, is_error=result.is_error)
+            found.append(view)
+    return found
+
+
+def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> list[MessageView]:
+    views = [MessageView("user", run.content)]
+    for one in turn.rounds:
+        calls = _calls(AgentTurn(run.content, rounds=[one]))
+        reasoning = one.reply.reasoning if shows_reasoning else ""
+        views.append(MessageView("assistant", one.reply.text, tuple(calls), reasoning))
+    return views

@@ -1,0 +1,228 @@
+"""Runs in this process: started, taken up from others, renewed, cancelled, let go."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import anyio
+import msgspec
+import psycopg
+from anyio.abc import TaskGroup
+from psycopg_pool import PoolTimeout
+
+from config.agent import AgentSettings
+from gateway.abc import Log
+from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.models.abc import ChatModel, ModelFailed
+from gateway.wings.abc import WingParts
+from gateway.wings.agent.events import EventWriter, summary
+from gateway.wings.agent.loop import Loop
+from gateway.wings.agent.store import Conversations, Ending, LeaseLost, NewRun, Run, Runs
+from gateway.wings.agent.tools import Toolbox
+from registry.access.approvals import Approvals
+from registry.database.postgres import Pool
+from schemas.errors import Unavailable
+from schemas.mcp.revisions import V2025_11_25
+
+log = logging.getLogger("toolgate.agent")
+
+TURNS = 200  # of a conversation that the window is chosen from
+AWAY = (psycopg.OperationalError, PoolTimeout)
+_principals = msgspec.json.Decoder(Principal)
+
+
+@dataclass(eq=False)
+class HeldRun:
+    """A run that this process has."""
+
+    run: Run
+    scope: anyio.CancelScope
+    cancelled: bool = False  # by its owner
+
+
+class Runner:
+    def __init__(self, parts: WingParts) -> None:
+        settings: AgentSettings = parts.settings
+        self._parts = parts
+        self._settings = settings
+        if parts.log is None:
+            raise Unavailable("The agent needs a gateway")
+        self._log: Log = parts.log
+        self.runs = Runs(parts.pool, uuid4().hex, settings.lease_s)
+        self.conversations = Conversations(parts.pool)
+        self.tools = Toolbox(parts.call, parts.catalogs, settings)
+        self._held: dict[str, HeldRun] = {}
+        self._contexts: dict[str, Context] = {}  # of callers, of runs that were begun here
+        self._ended: dict[str, anyio.Event] = {}
+        self._tasks: TaskGroup | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._held)
+
+    @property
+    def pool(self) -> Pool:
+        return self._parts.pool
+
+    @property
+    def stream(self) -> Log:
+        return self._log
+
+    def model(self, strategy: str) -> ChatModel:
+        """Raises ModelFailed."""
+        return self._parts.models.of(strategy)
+
+    async def begin(self, context: Context, conversation: str, new: NewRun) -> Run:
+        """Begin a run. Raises Busy."""
+        run = await self.runs.create(context.principal.tenant, conversation, new)
+        # without session: the run may outlive it
+        self._contexts[run.id] = replace(context, session=None, peer=None, note=None)
+        self._start(run)
+        return run
+
+    async def cancel(self, context: Context, run_id: str) -> Run | None:
+        principal = context.principal
+        run = await self.runs.cancel(principal.tenant, principal.id, run_id)
+        if run is None or run.ended:
+            return run
+        if (held := self._held.get(run_id)) is not None:
+            held.cancelled = True
+            held.scope.cancel()
+            await self.ended(run, 5.0)
+        elif run.state == "waiting" and (taken := await self.runs.claim(run.tenant, run_id)):
+            await self._let_go(taken, Ending(state="cancelled", answer=run.answer))
+        return await self.runs.get(principal.tenant, principal.id, run_id)
+
+    async def ended(self, run: Run, within_s: float) -> Run:
+        """The run, once it has ended or waits, or as it is when the time is over."""
+        current: Run | None = run
+        with anyio.move_on_after(within_s):
+            while current is not None and current.state in ("queued", "running"):
+                event = self._ended.get(run.id)
+                with anyio.move_on_after(self._settings.poll_s):
+                    await (event.wait() if event is not None else anyio.sleep_forever())
+                current = await self.runs.get(run.tenant, run.owner, run.id)
+        return current or run
+
+    async def run(self) -> None:
+        """Take up runs that no process has, and renew the leases of ours, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._renew_regularly)
+            try:
+                while True:
+                    with suppress(*AWAY):
+                        await self.take_up()
+                    await anyio.sleep(self._settings.poll_s)
+            finally:
+                self._tasks = None
+
+    async def take_up(self) -> None:
+        """Take up runs that are due."""
+        room = self._settings.runs - len(self._held)
+        for tenant, run_id in await self.runs.due(room) if room > 0 else ():
+            if run_id not in self._held and (run := await self.runs.claim(tenant, run_id)):
+                self._start(run)
+
+    def _start(self, run: Run) -> None:
+        if self._tasks is None:
+            return  # it is due once its lease is over
+        self._held[run.id] = held = HeldRun(run, anyio.CancelScope())
+        self._ended.setdefault(run.id, anyio.Event())
+        self._tasks.start_soon(self._work, held)
+
+    async def _work(self, held: HeldRun) -> None:
+        """One run in this process."""
+        run, writer = held.run, EventWriter(self._log, held.run)
+        ending: Ending | None = None
+        writing = asyncio.create_task(writer.run())
+        try:
+            with held.scope:
+                ending = await self._advanced(run, writer)
+            if held.cancelled:
+                ending = Ending(state="cancelled", stopped="cancelled")
+            if ending is not None:
+                await writer.flush()
+                await self._let_go(run, ending, writer)
+        except LeaseLost:
+            log.warning("agent_lease_lost", extra={"run": run.id})
+        except AWAY as error:  # somebody takes it up again when the database is back
+            log.warning("agent_run_left", extra={"run": run.id, "reason": type(error).__name__})
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True), suppress(*AWAY):
+                await self.runs.release(run)
+            raise
+        finally:
+            writing.cancel()
+            self._held.pop(run.id, None)
+            if ending is not None and ending.state != "waiting":
+                self._contexts.pop(run.id, None)
+            self._ended.pop(run.id, anyio.Event()).set()
+
+    async def _advanced(self, run: Run, writer: EventWriter) -> Ending:
+        if run.cancel:
+            return Ending(state="cancelled", stopped="cancelled")
+        try:
+            model = self.model(run.strategy)
+        except ModelFailed as error:
+            return Ending(state="failed", error=f"provider_{error.kind}", stopped=str(error))
+        turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
+        loop = Loop(
+            run=run,
+            turns=[turn for one, turn in turns if one.turn <= run.turn],
+            settings=self._settings,
+            model=model,
+            tools=self.tools,
+            runs=self.runs,
+            approvals=Approvals(self.pool, run.tenant),
+            context=self._context(run),
+            events=writer,
+            spent=await self.conversations.spent(run.tenant, run.owner, run.conversation),
+            taken_over=run.attempt > 1,
+        )
+        try:
+            async with asyncio.timeout(self._settings.run_s):
+                return await loop.advance()
+        except TimeoutError:
+            return Ending(state="exhausted", stopped="time", answer=loop.turn.answer)
+
+    async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
+        """Store how a run ends or waits, then tell it."""
+        await self.runs.end(run, ending)
+        if ending.state == "waiting":
+            return
+        now = await self.runs.get(run.tenant, run.owner, run.id) or run
+        writer = writer or EventWriter(self._log, run)
+        if now.state == "failed":
+            writer.put("Error", code=now.error, message=now.stopped)
+        else:
+            writer.put("Completed", **summary(now))
+        await writer.flush()
+
+    def _context(self, run: Run) -> Context:
+        """The context of the run's calls: its caller's, without the token in another process."""
+        kept = self._contexts.get(run.id)
+        if kept is not None:
+            return replace(kept, request_id=new_request_id())
+        principal = _principals.decode(msgspec.json.encode(run.principal))
+        identity = Identity(principal, verified=run.verified)
+        return Context(identity, V2025_11_25, new_request_id())
+
+    async def _renew_regularly(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.renew_s)
+            for held in list(self._held.values()):
+                await self._renew(held)
+
+    async def _renew(self, held: HeldRun) -> None:
+        try:
+            held.cancelled = held.cancelled or await self.runs.renew(held.run)
+        except LeaseLost:
+            held.scope.cancel()
+            return
+        except AWAY:
+            return
+        if held.cancelled:
+            held.scope.cancel()

@@ -1,0 +1,167 @@
+"""The step log of a run, and its fold: the state of a run is what its steps say. Pure.
+
+FoundContext what was found before the first request
+Asked     a request to the model begins
+Replied   its answer
+Intent    a call of a tool begins, which may have an effect
+Held      the call was not made: it waits for an approval
+Result    its result, as the model is told
+Compacted the context was too long for the model
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
+
+from gateway.models.abc import ChatMessage, ModelCall, ModelReply
+
+
+class FoundContext(Struct, frozen=True, tag="context"):
+    text: str
+    tools: tuple[str, ...] = ()  # names of those found, best first
+
+
+class Asked(Struct, frozen=True, tag="asked"):
+    iteration: int
+    last: bool = False  # tools were forbidden
+
+
+class Replied(Struct, frozen=True, tag="replied"):
+    iteration: int
+    reply: ModelReply
+
+
+class Intent(Struct, frozen=True, tag="intent"):
+    call_id: str
+    name: str
+    key: str  # idempotency key
+    repeatable: bool
+
+
+class Held(Struct, frozen=True, tag="held"):
+    call_id: str
+    approval: str
+    expires: str
+
+
+class Result(Struct, frozen=True, tag="result"):
+    call_id: str
+    text: str
+    is_error: bool = False
+    digest: str = ""  # of tool, arguments and result, to notice repetitions
+    made: bool = True  # False: nothing was executed
+
+
+class Compacted(Struct, frozen=True, tag="compacted"):
+    level: int
+
+
+Step = FoundContext | Asked | Replied | Intent | Held | Result | Compacted
+_steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
+
+
+def encoded(step: Step) -> bytes:
+    return msgspec.json.encode(step)
+
+
+def decoded(data: bytes) -> Step:
+    return _steps.decode(data)
+
+
+@dataclass
+class Round:
+    """One iteration: an answer, and the results of its calls."""
+
+    reply: ModelReply
+    last: bool = False  # tools were forbidden
+    results: dict[str, Result] = field(default_factory=dict)
+    intents: dict[str, Intent] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+
+    @property
+    def open(self) -> Sequence[ModelCall]:
+        """Calls without a result."""
+        return [call for call in self.reply.calls if call.id not in self.results]
+
+    def messages(self) -> list[ChatMessage]:
+        """The answer and all results, in the order of the calls. A call that has none is answered,
+        too: providers refuse conversations in which one is not."""
+        return [
+            self.reply.message,
+            *(
+                ChatMessage(
+                    "tool",
+                    self.results[one.id].text if one.id in self.results else NOT_MADE,
+                    call_id=one.id,
+                    is_error=one.id not in self.results or self.results[one.id].is_error,
+                )
+                for one in self.reply.calls
+            ),
+        ]
+
+
+NOT_MADE = "The call was not made: the run ended before."
+
+
+@dataclass
+class AgentTurn:
+    """A message of a user and what followed: the fold of the steps of a run."""
+
+    content: str
+    context: FoundContext | None = None
+    rounds: list[Round] = field(default_factory=list)
+    asked: Asked | None = None  # a request without an answer
+    level: int = 0  # of compaction
+    count: int = 0  # steps
+
+    def take(self, step: Step) -> None:
+        self.count += 1
+        match step:
+            case FoundContext():
+                self.context = step
+            case Asked():
+                self.asked = step
+            case Replied():
+                self.rounds.append(Round(step.reply, self.asked is not None and self.asked.last))
+                self.asked = None
+            case Intent():
+                self.rounds[-1].intents[step.call_id] = step
+                self.rounds[-1].held.pop(step.call_id, None)
+            case Held():
+                self.rounds[-1].held[step.call_id] = step
+                self.rounds[-1].intents.pop(step.call_id, None)
+            case Result():
+                self.rounds[-1].results[step.call_id] = step
+                self.rounds[-1].held.pop(step.call_id, None)
+            case Compacted():
+                self.level = step.level
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        context = self.context
+        found = [ChatMessage("user", context.text)] if context and context.text else []
+        said = [message for one in self.rounds for message in one.messages()]
+        return [*found, ChatMessage("user", self.content), *said]
+
+    @property
+    def digests(self) -> list[str]:
+        """Digests of the results, in the order in which they came."""
+        return [r.digest for one in self.rounds for r in one.results.values() if r.digest]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tools that were called."""
+        return [call.name for one in self.rounds for call in one.reply.calls]
+
+    @property
+    def answer(self) -> str:
+        return self.rounds[-1].reply.text if self.rounds else ""
+
+
+def folded(content: str, steps: Iterable[Step]) -> AgentTurn:
+    turn = AgentTurn(content)
+    for step in steps:
+        turn.take(step)
+    return turn

@@ -1,0 +1,414 @@
+"""Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from gateway.models.abc import ModelExchange
+from gateway.wings.agent.steps import AgentTurn, Step, decoded, encoded, folded
+from registry.database.postgres import Pool, borrowed
+
+RunState = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted"]
+ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    id: str
+    owner: str
+    title: str
+    strategy: str
+    created: datetime
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    tenant: str
+    id: str
+    conversation: str
+    turn: int
+    owner: str
+    principal: dict[str, Any]
+    verified: bool
+    content: str
+    strategy: str
+    streams: bool
+    state: RunState
+    stopped: str
+    error: str
+    answer: str
+    approvals: list[str]
+    cancel: bool
+    attempt: int
+    iterations: int
+    tokens: int
+    money: float
+    created: datetime
+    updated: datetime
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    owner: str
+    principal: bytes  # JSON
+    verified: bool
+    content: str
+    strategy: str
+    streams: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run leaves the state `running`."""
+
+    state: RunState
+    stopped: str = ""
+    error: str = ""
+    answer: str = ""
+    approvals: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What some steps used."""
+
+    tokens: int = 0
+    money: float = 0.0
+    iteration: int = 0
+
+
+NOTHING = Used()
+
+
+class Busy(Exception):
+    """The conversation has a run that has not ended."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+class LeaseLost(Exception):
+    """Another process has taken up the run."""
+
+
+_CONVERSATION = (
+    "conversation_id::text AS id, owner, title, strategy, created_ts AS created,"
+    " update_ts AS updated"
+)
+_RUN = (
+    "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
+    " owner, principal, verified, content, strategy, streams, state, stopped, error, answer,"
+    " approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
+    " created_ts AS created, update_ts AS updated"
+)
+_DUE = (
+    "(state = 'queued' OR (state = 'running'"
+    " AND (lease_until IS NULL OR lease_until < clock_timestamp())))"
+)
+
+
+class Conversations:
+    """Conversations of an owner."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def create(self, host_id: str, owner: str, title: str, strategy: str) -> Conversation:
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Conversation))
+            await cursor.execute(
+                "INSERT INTO agent_conversation_t (host_id, owner, title, strategy)"  # noqa: S608 - constants
+                f" VALUES (%s, %s, %s, %s) RETURNING {_CONVERSATION}",
+                [host_id, owner, title, strategy],
+            )
+            [made] = await cursor.fetchall()
+        return made
+
+    async def all(
+        self, host_id: str, owner: str, before: datetime | None, limit: int
+    ) -> list[Conversation]:
+        """The newest first, those changed before `before`."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Conversation))
+            await cursor.execute(
+                f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
+                " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
+                " ORDER BY update_ts DESC, conversation_id LIMIT %s",
+                [host_id, owner, before, before, limit],
+            )
+            return await cursor.fetchall()
+
+    async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
+        """None also for that of somebody else."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Conversation))
+            await cursor.execute(
+                f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
+                " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
+                [host_id, id_, owner],
+            )
+            return await cursor.fetchone()
+
+    async def delete(self, host_id: str, owner: str, id_: str) -> bool:
+        """Erase a conversation with its runs and steps; whether it existed."""
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "DELETE FROM agent_conversation_t"
+                " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
+                [host_id, id_, owner],
+            )
+            return done.rowcount > 0
+
+    async def turns(self, host_id: str, id_: str, limit: int) -> list[tuple[Run, AgentTurn]]:
+        """The newest turns with their steps, oldest first."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Run))
+            await cursor.execute(
+                f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
+                " WHERE host_id = %s AND conversation_id = %s ORDER BY turn DESC LIMIT %s",
+                [host_id, id_, limit],
+            )
+            runs = (await cursor.fetchall())[::-1]
+            return [(run, await _turn(connection, run)) for run in runs]
+
+    async def spent(self, host_id: str, owner: str, id_: str) -> tuple[int, int]:
+        """Tokens of the conversation, and of the owner's runs of the last day."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT coalesce(sum(tokens) FILTER (WHERE conversation_id = %s), 0)::bigint,"
+                " coalesce(sum(tokens) FILTER"
+                " (WHERE created_ts > clock_timestamp() - interval '1 day'), 0)::bigint"
+                " FROM agent_run_t WHERE host_id = %s AND owner = %s",
+                [id_, host_id, owner],
+            )
+            [(own, day)] = await found.fetchall()
+        return own, day
+
+
+class Runs:
+    """Runs, and the leases that processes hold on them."""
+
+    def __init__(self, pool: Pool, node: str, lease_s: float) -> None:
+        self._pool = pool
+        self._node = node
+        self._lease_s = lease_s
+
+    async def create(self, host_id: str, conversation: str, new: NewRun) -> Run:
+        """A new run, which this process holds. Raises Busy."""
+        try:
+            async with borrowed(self._pool) as connection, connection.transaction():
+                cursor = connection.cursor(row_factory=class_row(Run))
+                await connection.execute(
+                    "UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"
+                    " title = CASE title WHEN '' THEN left(%s, 100) ELSE title END"
+                    " WHERE host_id = %s AND conversation_id = %s",
+                    [" ".join(new.content.split()), host_id, conversation],
+                )
+                await cursor.execute(
+                    "INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, principal,"  # noqa: S608 - constants
+                    " verified, content, strategy, streams, state, attempt, node, lease_until)"
+                    " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
+                    " %(principal)s::jsonb, %(verified)s, %(content)s, %(strategy)s, %(streams)s,"
+                    " 'running', 1, %(node)s, clock_timestamp() + %(lease)s * interval '1 s'"
+                    " FROM agent_run_t"
+                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
+                    f" RETURNING {_RUN}",
+                    {
+                        "host": host_id,
+                        "conversation": conversation,
+                        "owner": new.owner,
+                        "principal": new.principal.decode(),
+                        "verified": new.verified,
+                        "content": new.content,
+                        "strategy": new.strategy,
+                        "streams": new.streams,
+                        "node": self._node,
+                        "lease": self._lease_s,
+                    },
+                )
+                [made] = await cursor.fetchall()
+        except psycopg.errors.UniqueViolation as error:
+            raise Busy(await self._active(host_id, conversation)) from error
+        return made
+
+    async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
+        async with borrowed(self._pool) as connection:
+            return await _run(connection, host_id, id_, owner)
+
+    async def all(self, host_id: str, owner: str, state: str | None, limit: int) -> list[Run]:
+        """The newest first."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Run))
+            await cursor.execute(
+                f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
+                " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
+                " ORDER BY created_ts DESC LIMIT %s",
+                [host_id, owner, state, state, limit],
+            )
+            return await cursor.fetchall()
+
+    async def turn(self, run: Run) -> AgentTurn:
+        """The fold of the steps of a run."""
+        async with borrowed(self._pool) as connection:
+            return await _turn(connection, run)
+
+    async def due(self, limit: int) -> list[tuple[str, str]]:
+        """Tenant and id of runs that no process holds, of all tenants. Those whose approvals were
+        all decided, or have expired, are due, too."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT host_id::text, run_id::text FROM agent_run_t r"  # noqa: S608 - constants
+                f" WHERE {_DUE} OR (state = 'waiting' AND (cancel OR NOT EXISTS ("
+                "   SELECT FROM approval_t a WHERE a.host_id = r.host_id"
+                "   AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
+                "   AND a.expire_ts > clock_timestamp())))"
+                " ORDER BY created_ts LIMIT %s",
+                [limit],
+            )
+            return await found.fetchall()
+
+    async def claim(self, host_id: str, id_: str) -> Run | None:
+        """Take up a run that is due; None: another process was faster."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Run))
+            await cursor.execute(
+                "UPDATE agent_run_t SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
+                " lease_until = clock_timestamp() + %s * interval '1 s',"
+                " update_ts = clock_timestamp()"
+                f" WHERE host_id = %s AND run_id = %s AND ({_DUE} OR state = 'waiting')"
+                f" RETURNING {_RUN}",
+                [self._node, self._lease_s, host_id, id_],
+            )
+            return await cursor.fetchone()
+
+    async def renew(self, run: Run) -> bool:
+        """Renew the lease; whether the run is to be cancelled. Raises LeaseLost."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "UPDATE agent_run_t SET lease_until = clock_timestamp() + %s * interval '1 s'"
+                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'"
+                " RETURNING cancel",
+                [self._lease_s, run.tenant, run.id, run.attempt],
+            )
+            row = await found.fetchone()
+        if row is None:
+            raise LeaseLost(run.id)
+        return bool(row[0])
+
+    async def add(self, run: Run, number: int, steps: Sequence[Step], used: Used) -> None:
+        """Append steps from `number` on, and count what they used. Raises LeaseLost."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            held = await connection.execute(
+                "UPDATE agent_run_t SET tokens = tokens + %s, money = money + %s,"
+                " iterations = greatest(iterations, %s), update_ts = clock_timestamp()"
+                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
+                [used.tokens, used.money, used.iteration, run.tenant, run.id, run.attempt],
+            )
+            if not held.rowcount:
+                raise LeaseLost(run.id)
+            for place, step in enumerate(steps, number):
+                kind = type(step).__name__.lower()
+                await connection.execute(
+                    "INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
+                    " VALUES (%s, %s, %s, %s, %s)",
+                    [run.tenant, run.id, place, kind, encoded(step)],
+                )
+
+    async def end(self, run: Run, ending: Ending) -> None:
+        """Leave the state `running`. Raises LeaseLost."""
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE agent_run_t SET state = %s, stopped = %s, error = %s, answer = %s,"
+                " approvals = %s::uuid[], node = NULL, lease_until = NULL,"
+                " update_ts = clock_timestamp()"
+                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
+                [
+                    ending.state,
+                    ending.stopped,
+                    ending.error,
+                    ending.answer,
+                    list(ending.approvals),
+                    run.tenant,
+                    run.id,
+                    run.attempt,
+                ],
+            )
+        if not done.rowcount:
+            raise LeaseLost(run.id)
+
+    async def keep(self, run: Run, exchange: ModelExchange) -> None:
+        """Add the traffic of one request to the transcript of a run."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "INSERT INTO agent_exchange_t (host_id, run_id, data) VALUES (%s, %s, %s)",
+                [run.tenant, run.id, msgspec.json.encode(exchange)],
+            )
+
+    async def transcript(self, run: Run) -> list[ModelExchange]:
+        """All traffic of a run with its provider, if it was kept."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
+                " ORDER BY number",
+                [run.tenant, run.id],
+            )
+            return [msgspec.json.decode(bytes(one), type=ModelExchange) async for (one,) in rows]
+
+    async def release(self, run: Run) -> None:
+        """Let another process take up the run at once."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
+                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
+                [run.tenant, run.id, run.attempt],
+            )
+
+    async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
+        """Ask for the end of a run; its process notices with its next renewal."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE agent_run_t SET cancel = true"
+                " WHERE host_id = %s AND run_id = %s AND owner = %s"
+                " AND state IN ('queued', 'running', 'waiting')",
+                [host_id, id_, owner],
+            )
+            return await _run(connection, host_id, id_, owner)
+
+    async def _active(self, host_id: str, conversation: str) -> str:
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT run_id::text FROM agent_run_t WHERE host_id = %s AND conversation_id = %s"
+                " AND state IN ('queued', 'running', 'waiting')",
+                [host_id, conversation],
+            )
+            row = await found.fetchone()
+        return "" if row is None else str(row[0])
+
+
+async def _run(connection: AsyncConnection, host_id: str, id_: str, owner: str) -> Run | None:
+    cursor = connection.cursor(row_factory=class_row(Run))
+    await cursor.execute(
+        f"SELECT {_RUN} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s",  # noqa: S608 - constants
+        [host_id, id_, owner],
+    )
+    return await cursor.fetchone()
+
+
+async def _turn(connection: AsyncConnection, run: Run) -> AgentTurn:
+    rows = await connection.execute(
+        "SELECT data FROM agent_step_t WHERE host_id = %s AND run_id = %s ORDER BY number",
+        [run.tenant, run.id],
+    )
+    return folded(run.content, [decoded(bytes(data)) async for (data,) in rows])

@@ -1,0 +1,188 @@
+"""The tools of a run: which ones a model is offered, and how it calls them.
+
+All calls go through the dispatcher for the caller, so that policy, limits, guardrails and audit
+hold. What a tool says is data: it is marked with its source.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from config.agent import AgentSettings
+from gateway.context import Context
+from gateway.models.abc import ModelCall, ToolDefinition
+from gateway.models.assembly import UnusableArguments, call_arguments
+from gateway.wings.abc import CallTool
+from gateway.wings.agent.steps import Held, Result
+from registry.catalog.catalogs import Catalogs
+from registry.display.budgets import CHARACTERS, tokens
+from registry.display.summaries import shorten
+from schemas.binding import Does
+from schemas.errors import Fault, ToolgateError
+from schemas.tool import TextContent, Tool, ToolResult
+
+OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
+ANY_CALL = "call_tool"
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+APPROVAL = "toolgate/approval"  # in `_meta` of the result of a call that waits for one
+DESCRIPTION_CHARACTERS = 240
+ARGUMENTS_BYTES = 1 << 20
+
+
+class FoundTool(Struct, frozen=True):
+    name: str
+    description: str = ""
+
+
+class _Found(Struct, frozen=True):
+    tools: tuple[FoundTool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A call with the facts of the tool that it reaches, through `call_tool`, too."""
+
+    call: ModelCall
+    arguments: dict[str, Any]
+    reads_only: bool
+    repeatable: bool  # may be made twice
+
+
+class Toolbox:
+    def __init__(self, call: CallTool, catalogs: Catalogs, settings: AgentSettings) -> None:
+        self._call = call
+        self._catalogs = catalogs
+        self._settings = settings
+
+    async def found(self, context: Context, text: str) -> Sequence[FoundTool]:
+        """The tools that a search finds for this caller. Raises Fault and SearchFailed."""
+        query = {"query": text[:500], "limit": self._settings.found_tools, "detail": "names"}
+        result = await self._call(context, "search_tools", query)
+        if result.is_error:
+            raise SearchFailed(text_of(result))
+        structured = result.structured_content
+        body = bytes(structured) if structured is not UNSET else text_of(result).encode()
+        try:
+            return msgspec.json.decode(body, type=_Found).tools
+        except msgspec.DecodeError as error:
+            raise SearchFailed("the search gave no list of tools") from error
+
+    def definitions(self, tenant: str, names: Iterable[str]) -> list[ToolDefinition]:
+        """The gateway's own tools for finding others, then those of `names` that fit the budget.
+        The order is stable, so that caches of providers hold."""
+        catalog = self._catalogs.of(tenant)
+        offered = [_definition(catalog.own[one], one) for one in OWN if one in catalog.own]
+        left = self._settings.tool_tokens - sum(map(_size, offered))
+        for name in dict.fromkeys(names):
+            tool = catalog.find(name)
+            if tool is None or name in OWN:
+                continue
+            made = _definition(tool, name)
+            if (size := _size(made)) <= left:
+                offered.append(made)
+                left -= size
+        return offered
+
+    def planned(self, tenant: str, call: ModelCall, *, cut: bool) -> PlannedCall:
+        """`cut`: the answer ended at its limit, perhaps within this call. Raises
+        UnusableArguments."""
+        if not call.name:
+            raise UnusableArguments("The call names no tool. Nothing was executed.")
+        if cut and not call.arguments.strip():
+            raise UnusableArguments("The answer ended before the arguments. Nothing was executed.")
+        arguments = call_arguments(call, ARGUMENTS_BYTES)
+        tool = self._reached(tenant, call.name, arguments)
+        hints = tool.annotations if tool is not None else None
+        reads = hints is not None and hints.read_only_hint is True
+        again = reads or (hints is not None and hints.idempotent_hint is True)
+        return PlannedCall(call, arguments, reads, again)
+
+    async def make(self, context: Context, planned: PlannedCall) -> Result | Held:
+        """Make a call. What fails is a result, too: the model can react to it."""
+        call = planned.call
+        try:
+            result = await self._call(context, call.name, planned.arguments)
+        except Fault as fault:
+            return self.refused(call, fault.message)
+        if (held := _held(call, result)) is not None:
+            return held
+        text = self._limited(text_of(result))
+        return Result(call.id, marked(call.name, text), result.is_error, _digest(planned, text))
+
+    def refused(self, call: ModelCall, text: str) -> Result:
+        """The result of a call that was not executed."""
+        return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
+
+    def _reached(self, tenant: str, name: str, arguments: Mapping[str, Any]) -> Tool | None:
+        catalog = self._catalogs.of(tenant)
+        inner = arguments.get("name")
+        if name == ANY_CALL and isinstance(inner, str):
+            return catalog.find(inner)
+        return catalog.find(name)
+
+    def _limited(self, text: str) -> str:
+        limit = self._settings.result_tokens * CHARACTERS
+        if len(text) <= limit:
+            return text
+        return f"{text[:limit]}\n[cut: {len(text) - limit:,} more characters]"
+
+
+def _held(call: ModelCall, result: ToolResult) -> Held | None:
+    """The approval that a call waits for."""
+    waits_for = result.meta.get(APPROVAL) if result.meta is not UNSET else None
+    if not result.is_error or not isinstance(waits_for, dict):
+        return None
+    approval = str(waits_for.get("approval"))
+    if UUID.fullmatch(approval) is None:  # of another server, which says what it likes
+        return None
+    return Held(call.id, approval, str(waits_for.get("expires", "")))
+
+
+class SearchFailed(ToolgateError):
+    """The initial search gave nothing that can be used."""
+
+
+def marked(source: str, text: str) -> str:
+    """Text from outside, delimited and labelled: data, whatever it says."""
+    inside = text.replace("</data", "<\\/data")
+    name = "".join(one if one.isalnum() or one in "_-." else "_" for one in source[:128])
+    return f'<data source="{name}" trusted="no">\n{inside}\n</data>'
+
+
+def text_of(result: ToolResult) -> str:
+    """The content of a result as text."""
+    parts = [
+        one.text if isinstance(one, TextContent) else f"[{_kind(one)}, not shown]"
+        for one in result.content
+    ]
+    if not parts and result.structured_content is not UNSET:
+        return bytes(result.structured_content).decode("utf-8", "replace")
+    return "\n".join(parts)
+
+
+def _kind(content: Any) -> str:
+    return str(getattr(content, "mime_type", "") or type(content).__struct_config__.tag)
+
+
+def _definition(tool: Tool, name: str) -> ToolDefinition:
+    description = shorten(tool.description, DESCRIPTION_CHARACTERS)
+    return ToolDefinition(name, description, tool.input_schema)
+
+
+def _size(tool: ToolDefinition) -> int:
+    return tokens(tool.name) + tokens(tool.description) + tokens(bytes(tool.parameters))
+
+
+def _digest(planned: PlannedCall, text: str) -> str:
+    written = msgspec.json.encode([planned.call.name, planned.arguments, text], order="sorted")
+    return hashlib.sha256(written).hexdigest()[:16]
+
+
+def _plain_digest(call: ModelCall, text: str) -> str:
+    written = msgspec.json.encode([call.name, call.arguments, text])
+    return hashlib.sha256(written).hexdigest()[:16]

@@ -1,0 +1,28 @@
+"""The agent as a wing."""
+
+import importlib.resources
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.agent.operations import ConversationOperations
+from gateway.wings.agent.runner import Runner
+from registry.database.migrate import Component
+
+FILES = importlib.resources.files("gateway.wings.agent")
+ROOT = "/agent/v1"
+
+
+@asynccontextmanager
+async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+    runner = Runner(parts)
+    operations = ConversationOperations(runner, parts.settings, parts.models.configured)
+    yield Offer(operations=operations.operations, tasks=[runner.run])
+
+
+WING = Wing(
+    name="agent",
+    title="Agent",
+    open=opened,
+    migrations=Component("agent", FILES.joinpath("sql")),
+)

@@ -1,0 +1,29 @@
+"""One gateway for the tests of a module."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseSettings
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.wings.agent.rig import Rig, rigged
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+def module_database(cluster: Cluster) -> Iterator[DatabaseSettings]:
+    yield from own_database(cluster, TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+async def rig(
+    module_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Rig]:
+    folder: Path = tmp_path_factory.mktemp("agent")
+    async with rigged(module_database, folder) as rig:
+        yield rig

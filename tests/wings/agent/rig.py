@@ -1,0 +1,122 @@
+"""A gateway with the agent, the service of the pets behind it, and a scripted model."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from msgspec.structs import replace
+
+from config.access import Rule
+from config.models import Price, Strategy
+from config.settings import DatabaseSettings, Settings
+from config.sources import SourceSettings
+from registry.database.postgres import borrowed
+from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
+from tests.fixtures_servers import serving
+from tests.servers.provider import Answer, Provider, Say, providing
+
+RULES = {"ask": Rule(effect="approve", tools=("deletePet",))}
+QUICK: Mapping[str, Any] = {
+    "enabled": True, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0, "transcripts": True,
+}  # fmt: skip
+
+
+@dataclass
+class Rig:
+    client: Client
+    provider: Provider
+    service: Recorder
+
+    def script(self, *answers: Answer | Say) -> None:
+        """What the model says from now on."""
+        self.provider.answers[:] = answers
+        self.provider.requests.clear()
+        self.provider.hung_up.clear()
+        self.provider.asked.clear()
+        self.service.requests.clear()
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        sent = b"" if body is None else body
+        status, answer, _ = await self.client.post(f"/agent/v1{path}", sent, headers)
+        return status, answer
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self.client.http.get(f"{self.client.url}/agent/v1{path}") as response:
+            text = await response.read()
+            return response.status, json.loads(text) if text else None
+
+    async def delete(self, path: str) -> int:
+        async with self.client.http.delete(f"{self.client.url}/agent/v1{path}") as response:
+            return response.status
+
+    async def ask(self, message: str, **body: Any) -> Any:
+        status, answer = await self.post("/ask", {"message": message, **body})
+        assert status == 200, answer
+        return answer
+
+    async def conversation(self) -> str:
+        status, made = await self.post("/conversations")
+        assert status == 201, made
+        return str(made["id"])
+
+    async def until(self, run: str, *states: str) -> Any:
+        """The run, once it has one of these states."""
+        with anyio.fail_after(60):
+            while True:
+                _, found = await self.get(f"/runs/{run}")
+                if found["state"] in states:
+                    return found
+                await anyio.sleep(0.02)
+
+    async def steps(self, run: str) -> list[str]:
+        """The kinds of the steps of a run."""
+        pool = self.client.gateway._handle.pool()
+        assert pool is not None
+        async with borrowed(pool) as connection:
+            found = await connection.execute(
+                "SELECT kind FROM agent_step_t WHERE run_id = %s ORDER BY number", [run]
+            )
+            return [kind for (kind,) in await found.fetchall()]
+
+    def sent(self, place: int) -> list[Any]:
+        """The messages of a request to the model."""
+        return list(self.provider.requests[place].body["messages"])
+
+    @property
+    def called(self) -> list[str]:
+        """Method and path of the calls that reached the service."""
+        return [f"{one['method']} {one['path']}" for one in self.service.requests]
+
+
+def agent_settings(
+    database: DatabaseSettings, description: Path, service: Recorder, url: str, **agent: Any
+) -> Settings:
+    defaults = wordless()
+    description.write_text(json.dumps(pets()))
+    scripted = Strategy(
+        url=url, needs_key=False, model="m", price=Price(input=1.0, output=1.0), max_tokens=2000
+    )
+    models = replace(
+        defaults.models, strategy="scripted", strategies={"scripted": scripted}, backoff_s=0.001
+    )
+    return replace(
+        defaults,
+        database=database,
+        sources={"pets": SourceSettings(openapi=str(description), base_url=service.url)},
+        models=models,
+        policy=replace(defaults.policy, rules=RULES),
+        agent=replace(defaults.agent, **{**QUICK, **agent}),
+    )
+
+
+@asynccontextmanager
+async def rigged(database: DatabaseSettings, folder: Path, **agent: Any) -> AsyncIterator[Rig]:
+    service = Recorder()
+    async with serving(service) as service.url, providing(Answer()) as provider:
+        settings = agent_settings(database, folder / "pets.json", service, provider.url, **agent)
+        async with running(settings) as client:
+            yield Rig(client, provider, service)

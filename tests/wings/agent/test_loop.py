@@ -1,0 +1,245 @@
+"""The loop: tools are called until the model answers."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from registry.display.budgets import tokens
+from tests.servers.provider import Answer, chat, chat_whole, failing
+from tests.wings.agent.rig import Rig
+
+pytestmark = pytest.mark.anyio
+
+
+def call(id_: str, tool: str, **arguments: Any) -> tuple[str, str, str]:
+    return id_, tool, json.dumps(arguments)
+
+
+async def test_a_model_that_answers_ends_the_run(rig: Rig) -> None:
+    rig.script(chat_whole("There are two pets."))
+    found = await rig.ask("How many pets are there?")
+    assert (found["answer"], found["state"], found["iterations"]) == (
+        "There are two pets.",
+        "completed",
+        1,
+    )
+    assert (found["tokens"], found["money"]) == (18, 18e-6)
+
+
+async def test_calls_go_through_the_gateway_and_their_results_back(rig: Rig) -> None:
+    rig.script(
+        chat_whole("Let me look.", [call("a1", "listPets", limit=3), call("a2", "getPet", id=7)]),
+        chat_whole("", [call("b1", "call_tool", name="getPet", arguments={"id": 404})]),
+        chat_whole("Done."),
+    )
+    found = await rig.ask("Which pets are there?")
+    assert found["answer"] == "Done."
+    assert sorted(rig.called) == ["GET /pets", "GET /pets/404", "GET /pets/7"]
+    assert [(one["tool"], one["is_error"]) for one in found["calls"]] == [
+        ("listPets", False),
+        ("getPet", False),
+        ("call_tool", True),
+    ]
+    last = rig.sent(2)
+    assert [one["role"] for one in last[-6:]] == [
+        "user", "assistant", "tool", "tool", "assistant", "tool",
+    ]  # fmt: skip
+    assert [one.get("tool_call_id") for one in last[-4:]] == ["a1", "a2", None, "b1"]
+    assert last[-4]["content"].startswith('<data source="listPets" trusted="no">')
+
+
+async def test_what_fails_is_told_to_the_model(rig: Rig) -> None:
+    rig.script(
+        chat_whole(
+            "",
+            [
+                call("a1", "noSuchTool"),
+                call("a2", "getPet", id="seven"),
+                ("a3", "getPet", '{"id": 1'),
+                call("a4", "getPet"),
+                call("a5", "call_tool", name="call_tool", arguments={}),
+            ],
+        ),
+        chat_whole("Sorry."),
+    )
+    found = await rig.ask("Do it.")
+    assert (found["answer"], rig.called) == ("Sorry.", [])
+    assert all(one["is_error"] for one in found["calls"])
+    texts = [one["result"] for one in found["calls"]]
+    assert "noSuchTool" in texts[0]
+    assert "id" in texts[1]
+    assert "not one JSON object" in texts[2]
+
+
+async def test_offered_tools_are_found_ones_and_never_the_catalog(rig: Rig) -> None:
+    rig.script(chat_whole("Hm.", [call("a1", "listPets")]), chat_whole("Yes."))
+    await rig.ask("Please list the pets")
+    first, second = (one.body["tools"] for one in rig.provider.requests)
+    names = [one["function"]["name"] for one in first]
+    assert names[:3] == ["search_tools", "describe_tools", "call_tool"]
+    assert "listPets" in names
+    assert sum(tokens(json.dumps(one)) for one in first) <= 1000
+    assert second[: len(first)] == first
+    told = rig.sent(0)[1]
+    assert told["role"] == "user"
+    assert "Tools that may help" in told["content"]
+
+
+async def test_a_conversation_goes_on(rig: Rig) -> None:
+    rig.script(chat_whole("One."), chat_whole("Two."))
+    first = await rig.ask("First?")
+    second = await rig.ask("Second?", conversation=first["conversation"])
+    assert second["conversation"] == first["conversation"]
+    texts = [one["content"] for one in rig.sent(1) if not one["content"].startswith("<data")]
+    assert texts[1:] == ["First?", "One.", "Second?"]
+    _, shown = await rig.get(f"/conversations/{first['conversation']}")
+    assert [one["text"] for one in shown["messages"]] == ["First?", "One.", "Second?", "Two."]
+    assert shown["conversation"]["title"] == "First?"
+    _, listed = await rig.get("/conversations")
+    assert listed["conversations"][0]["id"] == first["conversation"]
+    assert await rig.delete(f"/conversations/{first['conversation']}") == 204
+    assert (await rig.get(f"/conversations/{first['conversation']}"))[0] == 404
+
+
+async def test_iterations_end_with_a_request_without_tools(rig: Rig) -> None:
+    calls = [chat_whole("", [call(f"c{n}", "getPet", id=n)]) for n in range(10)]
+    rig.script(*calls, chat_whole("I give up."))
+    found = await rig.ask("Find it.")
+    assert (found["state"], found["stopped"], found["answer"]) == (
+        "exhausted",
+        "max_iterations",
+        "I give up.",
+    )
+    assert [one.body.get("tool_choice") for one in rig.provider.requests][-2:] == [None, "none"]
+
+
+async def test_a_call_without_progress_ends_the_run(rig: Rig) -> None:
+    rig.script(lambda _: chat_whole("", [call(f"c{len(rig.provider.requests)}", "getPet", id=404)]))
+    found = await rig.ask("Find it.")
+    assert (found["state"], found["stopped"], len(rig.called)) == ("exhausted", "no_progress", 5)
+    results = [one["result"] for one in found["calls"]]
+    assert ["same result as before" in one for one in results] == [False, False, True, True, True]
+
+
+async def test_an_empty_answer_is_asked_for_again_once(rig: Rig) -> None:
+    rig.script(chat_whole(""), chat_whole("Here."))
+    assert (await rig.ask("Hello?"))["answer"] == "Here."
+    rig.script(chat_whole(""))
+    found = await rig.ask("Hello?")
+    assert (found["state"], found["error"]) == ("failed", "empty_answer")
+    assert len(rig.provider.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(failing(401), "provider_auth"), (failing(400), "provider_refused")],
+)
+async def test_failures_of_the_provider_are_told(rig: Rig, answer: Answer, error: str) -> None:
+    rig.script(answer)
+    found = await rig.ask("Hello?")
+    assert (found["state"], found["error"]) == ("failed", error)
+
+
+async def test_a_context_that_is_too_long_is_compacted(rig: Rig) -> None:
+    rig.script(chat_whole("One."))
+    first = await rig.ask("First?")
+    rig.script(failing(400, "maximum context length is 9 tokens"), failing(413), chat_whole("Two."))
+    found = await rig.ask("Second?", conversation=first["conversation"])
+    assert found["answer"] == "Two."
+    assert len(rig.sent(2)) < len(rig.sent(0))
+    assert await rig.steps(found["run"]) == [
+        "context",
+        "asked",
+        "compacted",
+        "compacted",
+        "replied",
+    ]
+
+
+async def test_two_messages_at_once_are_one_run(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    rig.script(Answer(silent=True))
+    status, run = await rig.post(f"/conversations/{id_}/messages", {"content": "1", "wait": False})
+    assert (status, run["state"]) == (200, "running")
+    status, problem = await rig.post(f"/conversations/{id_}/messages", {"content": "2"})
+    assert status == 409
+    assert run["run"] in problem["detail"]
+    with anyio.fail_after(30):
+        await rig.provider.asked.wait()
+        status, ended = await rig.post(f"/runs/{run['run']}/cancel")
+        assert (status, ended["state"]) == (200, "cancelled")
+        await rig.provider.hung_up[0].wait()
+    rig.script(chat_whole("Fine."))
+    found = await rig.ask("3", conversation=id_)
+    assert found["answer"] == "Fine."
+
+
+async def test_a_cancelled_call_leaves_a_conversation_that_goes_on(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    rig.script(chat_whole("", [call("a1", "slow")]))
+    _, run = await rig.post(f"/conversations/{id_}/messages", {"content": "1", "wait": False})
+    with anyio.fail_after(30):
+        await rig.service.arrived.wait()
+        _, ended = await rig.post(f"/runs/{run['run']}/cancel")
+        await rig.service.gone.wait()
+    assert ended["state"] == "cancelled"
+    rig.script(chat_whole("Fine."))
+    assert (await rig.ask("2", conversation=id_))["answer"] == "Fine."
+    assert "not made" in next(one for one in rig.sent(0) if one["role"] == "tool")["content"]
+
+
+@pytest.mark.parametrize("content", ["", "  ", "x" * 200_001])
+async def test_messages_that_cannot_be_sent_are_refused(rig: Rig, content: str) -> None:
+    id_ = await rig.conversation()
+    status, problem = await rig.post(f"/conversations/{id_}/messages", {"content": content})
+    assert (status, problem["type"]) == (422, "problems/invalid")
+
+
+async def test_roles_cannot_be_smuggled_in(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    body = {"content": "x", "role": "system"}
+    status, problem = await rig.post(f"/conversations/{id_}/messages", body)
+    assert status == 422
+    assert "role" in str(problem)
+
+
+async def test_what_is_not_there_is_404(rig: Rig) -> None:
+    other = "00000000-0000-4000-8000-000000000000"
+    assert (await rig.get(f"/conversations/{other}"))[0] == 404
+    assert (await rig.get(f"/runs/{other}"))[0] == 404
+    assert (await rig.post(f"/runs/{other}/cancel"))[0] == 404
+    assert (await rig.post("/ask", {"message": "Hi", "conversation": other}))[0] == 404
+
+
+async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig) -> None:
+    calls = [call("a1", "getPet", id=1), call("a2", "getPet", id=404)]
+    found = []
+    for make, stream in ((chat, True), (chat_whole, False)):
+        rig.script(make("Let me see.", calls), make("It is there."))
+        id_ = await rig.conversation()
+        body = {"content": "Look.", "stream": stream}
+        _, run = await rig.post(f"/conversations/{id_}/messages", body)
+        _, shown = await rig.get(f"/conversations/{id_}")
+        found.append((shown["messages"], await rig.steps(run["run"])))
+        assert rig.provider.requests[0].body.get("stream", False) is stream
+    assert found[0] == found[1]
+
+
+async def test_the_health_names_the_model(rig: Rig) -> None:
+    _, health = await rig.get("/health")
+    assert (health["strategy"], health["state"]) == ("scripted", "ok")
+    _, tools = await rig.get("/tools?query=remove%20a%20pet")
+    names = [one["name"] for one in tools["tools"]]
+    assert names[0] == "search_tools"
+    assert "deletePet" in names
+
+
+async def test_traffic_is_kept_as_a_transcript(rig: Rig) -> None:
+    rig.script(chat_whole("Yes."))
+    found = await rig.ask("Hello?")
+    _, kept = await rig.get(f"/runs/{found['run']}/transcript")
+    [exchange] = kept["exchanges"]
+    assert exchange["path"] == "/chat/completions"
+    assert exchange["request"]["messages"][-1] == {"role": "user", "content": "Hello?"}

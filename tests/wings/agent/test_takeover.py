@@ -1,0 +1,205 @@
+"""Runs outlive their process, and wait for people without one."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from gateway.wings.agent.store import Runs
+from registry.access.approvals import Approvals
+from registry.database.postgres import borrowed
+from tests.fixtures_database import HOST
+from tests.servers.provider import Answer, chat_whole
+from tests.wings.agent.rig import Rig
+
+pytestmark = pytest.mark.anyio
+
+PET = ("p1", "createPet", '{"name": "Tom"}')
+GET = ("g1", "getPet", '{"id": 7}')
+DELETE = ("d1", "deletePet", '{"id": 7}')
+
+
+async def begun(rig: Rig, *answers: Answer) -> tuple[str, str]:
+    """A run that is not waited for: its id, and its conversation's."""
+    rig.script(*answers)
+    id_ = await rig.conversation()
+    status, run = await rig.post(
+        f"/conversations/{id_}/messages", {"content": "Do it.", "wait": False}
+    )
+    assert status == 200, run
+    return run["run"], id_
+
+
+async def expire(rig: Rig, run: str) -> None:
+    """The process of a run is gone for longer than the lease."""
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE agent_run_t SET lease_until = clock_timestamp() WHERE run_id = %s"
+            " AND state = 'running'",
+            [run],
+        )
+
+
+@asynccontextmanager
+async def crashing(
+    monkeypatch: pytest.MonkeyPatch, point: int, *, written: bool
+) -> AsyncIterator[anyio.Event]:
+    """At its `point`-th write the process stops: before the write, or behind it."""
+    crashed = anyio.Event()
+    writes = [0]
+
+    def wrapped(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def write(*args: Any, **kwargs: Any) -> Any:
+            writes[0] += 1
+            if writes[0] != point:
+                return await real(*args, **kwargs)
+            if written:
+                await real(*args, **kwargs)
+            crashed.set()
+            raise psycopg.OperationalError("the process is gone")
+
+        return write
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "add", wrapped(Runs.add))
+        patch.setattr(Runs, "end", wrapped(Runs.end))
+        yield crashed
+
+
+# context, asked, replied, intent, result, asked, replied, end
+@pytest.mark.parametrize("written", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("point", range(1, 9))
+async def test_a_run_goes_on_wherever_its_process_stopped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, point: int, written: bool
+) -> None:
+    def said(asked: Any) -> Answer:
+        results = [one for one in asked.body["messages"] if one["role"] == "tool"]
+        return chat_whole("Done.") if results else chat_whole("", [PET])
+
+    async with crashing(monkeypatch, point, written=written) as crashed:
+        run, _ = await begun(rig, said)  # type: ignore[arg-type]
+        with anyio.fail_after(60):
+            await crashed.wait()
+            await expire(rig, run)
+            found = await rig.until(run, "completed")
+    assert found["answer"] == "Done."
+    assert rig.called.count("POST /pets") <= 1
+    [call] = found["calls"]
+    lost = (point, written) in {(4, True), (5, False)}  # between intent and result
+    assert ("Outcome unknown" in call["result"]) is lost
+    if not lost:
+        assert rig.called.count("POST /pets") == 1
+    kinds = await rig.steps(run)
+    assert kinds == ["foundcontext", "asked", "replied", "intent", "result", "asked", "replied"]
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_call_that_only_reads_is_made_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    async with crashing(monkeypatch, 4, written=written) as crashed:
+        run, _ = await begun(rig, chat_whole("", [GET]), chat_whole("Done."))
+        with anyio.fail_after(60):
+            await crashed.wait()
+            await expire(rig, run)
+            found = await rig.until(run, "completed")
+    assert "Outcome unknown" not in found["calls"][0]["result"]
+    assert rig.called.count("GET /pets/7") == (1 if written else 2)
+
+
+async def test_a_process_that_has_lost_its_lease_writes_nothing(rig: Rig) -> None:
+    run, _ = await begun(rig, Answer(silent=True), chat_whole("From the other."))
+    with anyio.fail_after(60):
+        await rig.provider.asked.wait()
+        pool = rig.client.gateway._handle.pool()
+        assert pool is not None
+        async with borrowed(pool) as connection:  # as another process takes it up
+            await connection.execute(
+                "UPDATE agent_run_t SET attempt = attempt + 1, lease_until = clock_timestamp()"
+                " WHERE run_id = %s",
+                [run],
+            )
+        await rig.provider.hung_up[0].wait()
+        found = await rig.until(run, "completed")
+    assert found["answer"] == "From the other."
+
+
+async def waiting(rig: Rig) -> tuple[str, str]:
+    """A run that waits for an approval, and the approval."""
+    run, _ = await begun(rig, chat_whole("", [DELETE]), chat_whole("Done."))
+    found = await rig.until(run, "waiting")
+    [approval] = found["approvals"]
+    return run, approval
+
+
+def approvals(rig: Rig) -> Approvals:
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    return Approvals(pool, HOST)
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_run_waits_for_a_person_and_goes_on_by_itself(rig: Rig, approve: bool) -> None:
+    run, approval = await waiting(rig)
+    assert rig.called == []
+    decided = await approvals(rig).decide(approval, approve, "ops")
+    assert decided is not None
+    assert json.loads(decided.arguments) == {"id": 7}
+    found = await rig.until(run, "completed")
+    assert rig.called == (["DELETE /pets/7"] if approve else [])
+    assert ("refused" in found["calls"][0]["result"]) is not approve
+    assert found["answer"] == "Done."
+
+
+async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
+    run, approval = await waiting(rig)
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE approval_t SET expire_ts = clock_timestamp() WHERE approval_id = %s", [approval]
+        )
+    found = await rig.until(run, "completed")
+    assert "in time" in found["calls"][0]["result"]
+    assert rig.called == []
+
+
+async def test_a_caller_does_not_decide_for_itself(rig: Rig) -> None:
+    run, approval = await waiting(rig)
+    status, problem = await rig.post(f"/approvals/{approval}", {"approve": True})
+    assert (status, problem["type"]) == (403, "problems/forbidden")
+    status, _ = await rig.post(f"/approvals/{approval}", {"approve": False})
+    assert status == 204
+    status, _ = await rig.post(f"/approvals/{approval}", {"approve": False})
+    assert status == 409
+    await rig.until(run, "completed")
+
+
+async def test_a_waiting_run_has_no_task_and_can_be_cancelled(rig: Rig) -> None:
+    run, _ = await waiting(rig)
+    _, health = await rig.get("/health")
+    assert health["runs"] == 0
+    status, found = await rig.post(f"/runs/{run}/cancel")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert rig.called == []
+
+
+async def test_a_gateway_that_stops_lets_its_runs_go(rig: Rig) -> None:
+    run, _ = await begun(rig, Answer(silent=True), chat_whole("Again."))
+    with anyio.fail_after(60):
+        await rig.provider.asked.wait()
+        [wing] = [one for one in rig.client.gateway.wings._served if one.name == "agent"]  # type: ignore[union-attr]
+        await wing.stop()
+        pool = rig.client.gateway._handle.pool()
+        assert pool is not None
+        async with borrowed(pool) as connection:
+            rows = await connection.execute(
+                "SELECT state FROM agent_run_t WHERE run_id = %s", [run]
+            )
+            assert await rows.fetchall() == [("queued",)]
