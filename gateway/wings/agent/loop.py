@@ -14,10 +14,10 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-import msgspec
+from msgspec.structs import replace
 
 from config.agent import AgentSettings
 from gateway.context import Context
@@ -323,9 +323,7 @@ class Loop:
         self._show_result(call)
 
     async def _outcome(self, planned: PlannedCall) -> Result | Held:
-        headers = msgspec.structs.replace(
-            self.context.headers, idempotency_key=self._key(planned.call)
-        )
+        headers = replace(self.context.headers, idempotency_key=self._key(planned.call))
         return await self.tools.make(replace(self.context, headers=headers, note=None), planned)
 
     def _key(self, call: ModelCall) -> str:
@@ -343,7 +341,7 @@ class Loop:
             return outcome
         if self.turn.digests.count(outcome.digest) + 1 < HINT_AFTER:
             return outcome
-        return msgspec.structs.replace(outcome, text=outcome.text + HINT)
+        return replace(outcome, text=outcome.text + HINT)
 
     def _repeated(self) -> int:
         digests = self.turn.digests

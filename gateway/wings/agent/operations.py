@@ -75,7 +75,7 @@ class RunFilter(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
 
 
-class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolQuery(Struct, frozen=True, forbid_unknown_fields=True):
     query: Line = ""
 
 
@@ -217,7 +217,7 @@ class ConversationOperations:
             Operation(
                 "agent_list_tools", "GET", "/tools",
                 "List the tools that an agent would be offered, or would find for a query.", read,
-                self.tools, OfferedTools, query=Wanted,
+                self.tools, OfferedTools, query=ToolQuery,
             ),
             Operation(
                 "agent_health", "GET", "/health", "Show the model of the agent, and its state.",

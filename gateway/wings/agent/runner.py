@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
 import anyio
 import msgspec
 import psycopg
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 from psycopg_pool import PoolTimeout
 
 from config.agent import AgentSettings
