@@ -1,5 +1,5 @@
 """`python -m benchmarks.ways`: how many functions of ours one request calls, how many modules it
-enters, and how often it re-enters one.
+enters, how often it re-enters one, and how much memory it holds at a time.
 
 Counted are calls of Python functions of the four packages, in call order, on any thread, with the
 gateway in this process and warm, by the request itself and by no other task. A module is entered
@@ -7,19 +7,25 @@ once, the first time that one of its functions is called. It is re-entered whene
 is called after one of another module: in A B A C A it is re-entered twice. Not counted: returns,
 resumed awaits, comprehensions, lambdas, imports, and third-party modules. The upstream is a service
 of the example `petshop`, as a separate process.
+
+Memory is what Python allocates at most beyond what it held before, the median of some requests:
+other tasks of the gateway wake meanwhile. Not counted is the buffer that asyncio reads a socket
+into.
 """
 
 import asyncio
+import gc
 import inspect
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -43,6 +49,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = tuple(f"{ROOT / name}{os.sep}" for name in ("config", "gateway", "registry", "schemas"))
 SETTINGS = ROOT / "examples" / "petshop" / "toolgate.yaml"
 REPEATED = 5
+PEAKS = 25
+READ_BYTES = 256 * 1024  # buffer of asyncio's transports; a session's call holds 15 KB besides
 START_S = 60.0
 PASSED_OVER = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>", "<module>"}
 META = {
@@ -60,6 +68,7 @@ class Way:
     """Functions in the order in which a request called them, each as (module, name)."""
 
     functions: tuple[tuple[str, str], ...]
+    bytes: int = 0  # of memory at most
 
     @property
     def calls(self) -> int:
@@ -84,9 +93,11 @@ class Way:
 def main(listed: bool) -> None:
     """Functions that a request calls, and modules that it enters and re-enters."""
     ways = asyncio.run(measure())
-    table = Table("request", "calls", "modules entered", "re-entered", title="Ways of requests")
+    columns = ("request", "calls", "modules entered", "re-entered", "bytes")
+    table = Table(*columns, title="Ways of requests")
     for name, way in ways.items():
-        table.add_row(name, str(way.calls), str(way.entered), str(way.reentered))
+        figures = (way.calls, way.entered, way.reentered, way.bytes)
+        table.add_row(name, *map(str, figures))
     Console().print(table)
     if listed:
         for name, way in ways.items():
@@ -114,6 +125,8 @@ async def measure() -> dict[str, Way]:
                     },
                 }
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
+                held = {name: await recorder.held_bytes(walk) for name, walk in walks.items()}
+                ways = {name: replace(way, bytes=held[name]) for name, way in ways.items()}
             async with Database.open(settings.database) as database:
                 walk = _imported(settings, database, directory / "one.json")
                 ways["import"] = await recorder.least(walk)
@@ -145,6 +158,20 @@ class Recorder:
         await walk()
         return min([await self._way(walk) for _ in range(REPEATED)], key=lambda way: way.calls)
 
+    async def held_bytes(self, walk: Walk) -> int:
+        """The most memory that a request holds at a time, besides what there was before."""
+        sys.setprofile(None)
+        gc.disable()
+        tracemalloc.start()
+        try:
+            peaks = [await _peak(walk) for _ in range(PEAKS)]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+            sys.setprofile(self._record)
+        median = sorted(peaks)[PEAKS // 2]
+        return median - READ_BYTES if median > READ_BYTES else median
+
     async def _way(self, walk: Walk) -> Way:
         self._functions.clear()
         self._begun.clear()
@@ -166,6 +193,14 @@ class Recorder:
                 return
             self._begun.add(frame)
         self._functions.append((frame.f_globals["__name__"], code.co_qualname))
+
+
+async def _peak(walk: Walk) -> int:
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    await walk()
+    _, peak = tracemalloc.get_traced_memory()
+    return peak - before
 
 
 def called(app: ASGIApp, name: str, arguments: Mapping[str, object]) -> Walk:

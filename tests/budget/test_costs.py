@@ -1,5 +1,6 @@
-"""Python function calls of one warm request, against the budget in `costs.yaml`."""
+"""Python function calls and memory of one warm request, against the budget in `costs.yaml`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,29 +13,43 @@ pytestmark = pytest.mark.anyio
 BUDGET = Path(__file__).with_name("costs.yaml")
 LIST = "`python -m benchmarks.ways --list` names the functions"
 
+Costs = Mapping[str, Mapping[str, int]]
 
-def costs(ways: dict[str, Way]) -> dict[str, int]:
-    """The calls of each kind of request; of a batch, those of one more member."""
-    few, many = BATCHES
-    calls = {name: way.calls for name, way in ways.items()}
-    member = (calls[f"batch of {many}"] - calls[f"batch of {few}"]) // (many - few)
-    return {**calls, "batch member": member}
+
+def costs(ways: Mapping[str, Way]) -> Costs:
+    """The costs of each kind of request; of a batch, those of one more member."""
+    found = {name: {"calls": way.calls, "bytes": way.bytes} for name, way in ways.items()}
+    few, many = (found[f"batch of {size}"] for size in BATCHES)
+    added = BATCHES[1] - BATCHES[0]
+    return {**found, "batch member": {kind: (many[kind] - few[kind]) // added for kind in few}}
+
+
+def risen(found: Costs, budget: Costs) -> list[str]:
+    """What a kind of request costs above its budget."""
+    return [
+        f"{name}: {found[name][kind]} {kind}, the budget is {row[kind]}"
+        for name, row in budget.items()
+        for kind in ("calls", "bytes")
+        if found[name][kind] > row[kind]
+    ]
 
 
 async def test_no_request_costs_more_than_its_budget() -> None:
     budget = yaml.safe_load(BUDGET.read_text())
     found = costs(await measure())
-    risen = [
-        f"{name}: {found[name]} calls, the budget is {row['calls']}"
-        for name, row in budget.items()
-        if found[name] > row["calls"]
-    ]
-    assert not risen, f"{'; '.join(risen)}. {LIST}; a rise needs its reason in {BUDGET.name}"
+    above = risen(found, budget)
+    assert not above, f"{'; '.join(above)}. {LIST}; a rise needs its reason in {BUDGET.name}"
     for name, row in budget.items():
-        if found[name] < row["calls"]:
-            print(f"{name} takes {found[name]} calls: lower its budget in {BUDGET.name}")
+        if found[name]["calls"] < row["calls"]:
+            print(f"{name} takes {found[name]['calls']} calls: lower its budget in {BUDGET.name}")
 
 
-async def test_a_request_that_calls_more_functions_is_noticed() -> None:
-    ways = {f"batch of {size}": Way((("m", "f"),) * (10 + 7 * size)) for size in BATCHES}
-    assert costs(ways)["batch member"] == 7
+async def test_a_request_that_costs_more_is_noticed() -> None:
+    ways = {f"batch of {n}": Way((("m", "f"),) * (10 + 7 * n), 50 * n) for n in BATCHES}
+    found = costs(ways)
+    assert found["batch member"] == {"calls": 7, "bytes": 50}
+    assert risen(found, {"batch member": {"calls": 7, "bytes": 50}}) == []
+    assert risen(found, {"batch member": {"calls": 6, "bytes": 49}}) == [
+        "batch member: 7 calls, the budget is 6",
+        "batch member: 50 bytes, the budget is 49",
+    ]
