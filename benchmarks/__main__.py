@@ -22,6 +22,7 @@ from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.guarded import measure_guarded
 from benchmarks.load import CONNECTIONS, Load
+from benchmarks.memories import measure_memories
 from benchmarks.peers import measure_peers
 from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
@@ -35,8 +36,8 @@ from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
 NAMES = (
-    "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "memory", "streams",
-    "descriptions", "disclosure", "quality", "search", "backfill",
+    "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
+    "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -91,13 +92,14 @@ def main(
         "mcp": measure_mcp,
         "latency": measure_latency,
         "import": partial(measure_import, description=openapi),
-        "memory": measure_memory,
+        "footprint": measure_memory,
         "streams": measure_streams,
         "descriptions": partial(measure_descriptions, directory=descriptions, quick=quick),
         "disclosure": partial(measure_disclosure, directory=descriptions),
         "quality": partial(measure_quality, directory=toolsets, quick=quick),
         "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
+        "memory": partial(measure_memories, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)

@@ -1,0 +1,347 @@
+"""The memory of agents: how well it finds what was said, and what writing, searching and erasing
+cost.
+
+Everything goes through the REST API of a gateway with the bundled model. Quality is measured on
+conversations that are not part of the repository (see `recall`); the rows are left out without
+them. Times are compared with a one-row INSERT and `SELECT 1` on the same database, on one
+connection, in the same run.
+"""
+
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks.processes import pin
+from benchmarks.recall import ADVERSARIAL, Pool, Question, locomo, memorybank
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.search import p95
+from benchmarks.table import Row, Target, missing
+from benchmarks.toolgate import Installation, installation, serving
+from config.load import load
+from gateway.cli.memory import DEPTHS, RecallScores, mean, scores
+from registry.database.embedded import Embedded
+
+DATA = "TOOLGATE_BENCH_RECALL"
+TUNED = 2  # conversations that constants were chosen on
+TIMEOUT_S = 120.0
+AT_ONCE = 50  # memories of one call
+EMBEDDED_S = 600.0  # time limit of the vectors
+GOALS = {"N@10": 55.0, "R@50": 88.0}
+MANY = {"memory": {
+    "enabled": True, "owner_rows": 200_000, "owner_bytes": 1 << 30, "writes_per_minute": 10_000_000,
+    "answer_tokens": 1_000_000,
+}}  # fmt: skip
+
+
+class Memory:
+    """The REST API of one gateway, on one connection."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+
+    def __enter__(self) -> "Memory":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._connection.close()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        encoded = None if body is None else json.dumps(body)
+        self._connection.request(method, f"/memory/v1{path}", encoded, headers)
+        with self._connection.getresponse() as response:
+            text = response.read()
+        if response.status >= 400:
+            raise Unavailable(f"{method} {path}: {response.status} {text[:300].decode()}")
+        return json.loads(text) if text else None
+
+    def reconnect(self) -> None:
+        """Use a new connection: idle ones are closed."""
+        self._connection.close()
+
+    def timed(self, method: str, path: str, body: Any = None) -> float:
+        """Milliseconds of a call."""
+        started = time.perf_counter()
+        self.call(method, path, body)
+        return (time.perf_counter() - started) * 1000
+
+    def remember(self, pool: Pool) -> dict[str, str]:
+        """Store the turns for a user; ids of the memories -> ids of the turns."""
+        found: dict[str, str] = {}
+        for begin in range(0, len(pool.turns), AT_ONCE):
+            some = pool.turns[begin : begin + AT_ONCE]
+            items = [
+                {
+                    "content": one.text,
+                    "kind": "turn",
+                    "trust": "user",
+                    "valid_from": one.at.isoformat(),
+                    "source": {"session": one.session, "turn": one.id},
+                    **({"speaker": one.speaker} if one.speaker else {}),
+                }
+                for one in some
+            ]
+            body = {"scope": "user", "user_id": pool.name, "items": items}
+            told = self.call("POST", "/memories", body)["items"]
+            found |= {row["id"]: turn.id for row, turn in zip(told, some, strict=True)}
+        return found
+
+    def fill(self, user: str, rows: int, prefix: str = "") -> None:
+        """Store sentences for a user."""
+        for begin in range(0, rows, AT_ONCE):
+            some = range(begin, min(begin + AT_ONCE, rows))
+            items = [{"content": f"{prefix}{sentence(f'{user} {at}')}"} for at in some]
+            self.call("POST", "/memories", {"scope": "user", "user_id": user, "items": items})
+
+    def search(self, user: str, query: str, limit: int = max(DEPTHS)) -> list[str]:
+        body = {"query": query, "user_id": user, "scopes": ["user"], "limit": limit}
+        return [one["id"] for one in self.call("POST", "/search", body)["items"]]
+
+
+def measure_memories(rig: Rig, quick: bool) -> list[Row]:
+    """On all cores: the gateway, its model and its database share them."""
+    cores = rig.cores.tested | rig.cores.load
+    pin(0, cores)
+    try:
+        everywhere = replace(rig, cores=replace(rig.cores, tested=cores))
+        return [*_quality(everywhere), *_cost(everywhere, quick)]
+    finally:
+        pin(0, rig.cores.load)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    question: Question
+    pool: int  # number of its pool, from 0
+    scores: RecallScores
+
+
+def _quality(rig: Rig) -> Iterator[Row]:
+    named = os.environ.get(DATA)
+    if not named:
+        note = f"{DATA} does not name a folder with the conversations"
+        yield missing("memories: LoCoMo and MemoryBank", "%", note)
+        return
+    english = _asked(rig, locomo(Path(named)))
+    ordinary = [one for one in english if one.question.category != ADVERSARIAL]
+    yield from _rows("LoCoMo 1-4", ordinary, GOALS)
+    yield from _rows("LoCoMo 1-4, those tuned on", [one for one in ordinary if one.pool < TUNED])
+    yield from _rows("LoCoMo 1-4, the others", [one for one in ordinary if one.pool >= TUNED])
+    yield from _rows("LoCoMo 5", [one for one in english if one.question.category == ADVERSARIAL])
+    yield from _rows("MemoryBank, Chinese", _asked(rig, memorybank(Path(named))), {"N@10": 69.0})
+
+
+def _rows(name: str, asked: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:
+    found = mean([one.scores for one in asked])
+    note = f"{len(asked)} questions; " + ", ".join(
+        f"{key} {value:.1f}" for key, value in found.items()
+    )
+    for key in ("N@10", "R@50"):
+        targets = (Target("least", goals[key]),) if key in goals else ()
+        yield Row(f"{name}: {key}", found[key], "%", targets=targets, note=note)
+
+
+def _asked(rig: Rig, pools: Sequence[Pool]) -> list[Asked]:
+    """All questions to a gateway that remembers the pools, each as another user."""
+    found: list[Asked] = []
+    with (
+        installation(rig, f"memories-{pools[0].name[:4]}", {}, MANY) as one,
+        serving(rig, one) as child,
+        Memory(child.port) as memory,
+    ):
+        rig.say(f"memories: writing {sum(len(pool.turns) for pool in pools):,} turns")
+        turns = [memory.remember(pool) for pool in pools]
+        _await_vectors(one)
+        memory.reconnect()
+        for number, pool in enumerate(pools):
+            rig.say(f"memories: {len(pool.questions)} questions to {pool.name}")
+            for question in pool.questions:
+                ids = [turns[number][id_] for id_ in memory.search(pool.name, question.text)]
+                scored = scores(ids, question.evidence)
+                found.append(Asked(question, number, scored))
+    return found
+
+
+def _await_vectors(one: Installation) -> None:
+    with _connected(one) as connection:
+        until = time.monotonic() + EMBEDDED_S
+        while time.monotonic() < until:
+            [(left,)] = connection.execute("SELECT count(*) FROM embedding_task_t").fetchall()
+            if not left:
+                return
+            time.sleep(0.2)
+    raise Unavailable(f"there were still texts to embed after {EMBEDDED_S:.0f} s")
+
+
+SMALL, LARGE, ORG = 1_000, 5_000, 100_000  # rows of owners
+COUNT, QUICK_COUNT = 300, 30  # timed calls
+WARM = 20
+SEARCH_MS = {SMALL: 15.0, LARGE: 30.0, ORG: 40.0}
+ADD_TIMES, BATCH_TIMES = 3.0, 3.0  # of an INSERT: most of one add, least rate of batches
+ERASE_S = 3.0
+CANARY = "canary-7f3a"
+_WORDS = (
+    "tea coffee train garden piano lamp river mountain sister brother doctor teacher paper window "
+    "winter summer bicycle kitchen market office invoice project meeting report holiday flight "
+    "hotel museum concert novel painter recipe dentist neighbour budget contract server backup "
+    "deadline release customer refund parcel warehouse"
+)
+WORDS = _WORDS.split()
+# Rows as the wing writes them; their vectors, which are random, are not made by the model.
+FILL = """
+    INSERT INTO memory_t (host_id, memory_id, scope, owner, content, content_hash, trust)
+    SELECT %(host)s, gen_random_uuid(), 'org', '*', content, sha256(content::bytea), 'admin'
+    FROM unnest(%(texts)s::text[]) AS content
+"""
+POOL = """
+    CREATE TABLE bench_vector_t AS
+    SELECT number, l2_normalize(array_agg(random() - 0.5)::vector) AS vector
+    FROM generate_series(0, 999) AS number CROSS JOIN generate_series(1, 384) AS place
+    GROUP BY number
+"""
+VECTORS = """
+    INSERT INTO entity_embedding_t
+        (host_id, entity_type, entity_id, model, dimension, source_hash, status, embedding)
+    SELECT task.host_id, 'memory', task.entity_id, task.model, 384, task.source_hash, 'ready',
+        random.vector
+    FROM embedding_task_t AS task
+    JOIN bench_vector_t AS random ON random.number = task.task_id % 1000
+    WHERE task.entity_type = 'memory'
+    ON CONFLICT DO NOTHING
+"""
+
+
+def _cost(rig: Rig, quick: bool) -> Iterator[Row]:
+    """The rows of an owner's words and vectors are as many as the goals say; the model is used for
+    queries alone, which the workers of texts would disturb."""
+    count, org = (QUICK_COUNT, LARGE) if quick else (COUNT, ORG)
+    settings = {**MANY, "embedding": {"workers": 0}}
+    with (
+        installation(rig, "memories-cost", {}, settings) as one,
+        serving(rig, one) as child,
+        Memory(child.port) as memory,
+        _connected(one) as connection,
+    ):
+        yield from _adding(rig, memory, connection, count)
+        [(host,)] = connection.execute("SELECT host_id FROM memory_t LIMIT 1").fetchall()
+        for rows in (SMALL, LARGE):
+            rig.say(f"memories: writing {rows:,} for one user")
+            memory.fill(f"user {rows}", rows)
+        rig.say(f"memories: writing {org:,} for the organisation")
+        for begin in range(0, org, 10_000):
+            texts = [sentence(f"org {begin + at}") for at in range(min(10_000, org - begin))]
+            connection.execute(FILL, {"host": host, "texts": texts})
+        connection.execute(POOL)
+        connection.execute(VECTORS)
+        connection.execute("DELETE FROM embedding_task_t")
+        connection.execute("VACUUM ANALYZE")
+        memory.reconnect()
+        reads = [memory.timed("GET", "/stats") for _ in range(count)]
+        note = "what a call over HTTP takes without a search"
+        yield Row("memory_stats over HTTP, p95", p95(reads), "ms", note=note)
+        for rows, user in ((SMALL, f"user {SMALL}"), (LARGE, f"user {LARGE}"), (org, "nobody")):
+            rig.say(f"memories: searching among {rows:,}")
+            yield _searching(memory, rows, user, count)
+        yield from _erasing(rig, memory, connection)
+
+
+def _adding(
+    rig: Rig, memory: Memory, connection: psycopg.Connection[Any], count: int
+) -> Iterator[Row]:
+    rig.say("memories: adding one by one")
+    connection.execute("CREATE TABLE bench_t (id uuid PRIMARY KEY, content text NOT NULL)")
+    insert = "INSERT INTO bench_t VALUES (gen_random_uuid(), %s)"
+    inserts: list[float] = []
+    adds: list[float] = []
+    for number in range(count + WARM):  # one after the other, so that a drift hits both alike
+        started = time.perf_counter()
+        connection.execute(insert, [sentence(f"bare {number}")])
+        inserts.append((time.perf_counter() - started) * 1000)
+        body = {"scope": "user", "user_id": f"adds {number % 10}", "similar": False}
+        adds.append(memory.timed("POST", "/memories", {**body, "content": sentence(str(number))}))
+    bare, added = p95(inserts[WARM:]), p95(adds[WARM:])
+    note = f"p50 {statistics.median(inserts[WARM:]):.2f} ms"
+    yield Row("one-row INSERT, p95", bare, "ms", note=note)
+    note = f"p50 {statistics.median(adds[WARM:]):.2f} ms; {added / bare:.1f} x the INSERT"
+    target = Target("value", bare * ADD_TIMES)
+    yield Row("memory_add over HTTP, p95", added, "ms", targets=(target,), note=note)
+    started = time.perf_counter()
+    memory.fill("batches", SMALL)
+    rate = SMALL / (time.perf_counter() - started)
+    least = BATCH_TIMES * 1000 / statistics.median(inserts[WARM:])
+    note = f"{rate / least * BATCH_TIMES:.1f} x the rate of INSERTs"
+    yield Row(
+        f"memory_add, {AT_ONCE} a call",
+        rate,
+        "rows/s",
+        targets=(Target("least", least),),
+        note=note,
+    )
+
+
+def _searching(memory: Memory, rows: int, user: str, count: int) -> Row:
+    scope = "org" if user == "nobody" else "user"
+    spent = [
+        memory.timed(
+            "POST",
+            "/search",
+            {"query": question(number), "user_id": user, "scopes": [scope], "limit": 10},
+        )
+        for number in range(count + WARM)
+    ][WARM:]
+    targets = (Target("value", SEARCH_MS[rows]),)
+    note = f"p50 {statistics.median(spent):.1f} ms, the query's vector included"
+    what = "the organisation" if scope == "org" else "an owner"
+    name = f"memory_search over HTTP, {what} with {rows:,}, p95"
+    return Row(name, p95(spent), "ms", targets=targets, note=note)
+
+
+def _erasing(rig: Rig, memory: Memory, connection: psycopg.Connection[Any]) -> Iterator[Row]:
+    rig.say(f"memories: erasing {LARGE:,}")
+    user = f"{CANARY} {LARGE}"
+    memory.fill(user, LARGE, f"{CANARY} ")
+    connection.execute(VECTORS)
+    spent = memory.timed("POST", "/forget", {"subject": user}) / 1000
+    yield Row(f"erasing a subject with {LARGE:,}", spent, "s", targets=(Target("value", ERASE_S),))
+    left = sum(_mentions(connection, CANARY).values())
+    yield Row("rows of any table that still name it", left, "rows", targets=(Target("value", 1),))
+
+
+def _mentions(connection: psycopg.Connection[Any], text: str) -> dict[str, int]:
+    """How many rows of each table contain a text."""
+    tables = connection.execute(
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
+        " AND relnamespace = 'public'::regnamespace"
+    ).fetchall()
+    counts = {
+        name: connection.execute(
+            f"SELECT count(*) FROM {name} AS one WHERE one::text LIKE %s",  # type: ignore[arg-type]
+            [f"%{text}%"],
+        ).fetchone()
+        for (name,) in tables
+    }
+    return {name: row[0] for name, row in counts.items() if row is not None}
+
+
+def sentence(of: str) -> str:
+    """Twelve words, the same for the same text, and that text."""
+    return f"{' '.join(random.Random(of).choices(WORDS, k=12))} {of}"
+
+
+def question(number: int) -> str:
+    return f"Where was the {' '.join(random.Random(-number).choices(WORDS, k=3))}?"
+
+
+def _connected(one: Installation) -> psycopg.Connection[Any]:
+    address = Embedded(load(str(one.settings), {}).database).url
+    return psycopg.connect(address, autocommit=True)

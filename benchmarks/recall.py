@@ -1,0 +1,120 @@
+"""Conversations with questions whose answers are known turns: LoCoMo, and MemoryBank in Chinese.
+
+Neither is part of the repository (LoCoMo is CC BY-NC 4.0: it is for evaluation alone). They are
+read from the folder that TOOLGATE_BENCH_RECALL names, with `locomo/conversations.json` and
+`memorybank-zh/` (`memory_bank_cn.json`, `probing_questions_cn.jsonl`), as published.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+ADVERSARIAL = "5"  # category of questions about the other speaker
+EVIDENCE = re.compile(r"D:?(\d+):0*(\d+)")
+# Exchanges that answer the questions of MemoryBank, from 0 in the history of each user, question by
+# question; none: not used. Labelled by hand.
+LABELS = {
+    "张曼婷": "17, 20, 32, 5, 15+16, 26, 35",
+    "王峰": "2, 15, 18, 47+48, 50, 25, 9",
+    "李雪": "3, 10+11, 6, 14, 15+23, 21, 6",
+    "刘琳": "42, -, -, 7, 24, 19, 33",
+    "陆琳": "8, 19, 36, 34, 10",
+    "焦彦": "2, 17, 18, 20, 20, 23, 28",
+    "孙悦": "6, 4, 25, 19, 2, 15, 27",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    id: str
+    session: str
+    speaker: str
+    text: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    evidence: frozenset[str]  # ids of turns
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One conversation, or the exchanges of one user."""
+
+    name: str
+    turns: Sequence[Turn]
+    questions: Sequence[Question]
+
+
+def locomo(directory: Path) -> list[Pool]:
+    """The conversations, with the questions that have evidence."""
+    text = (directory / "locomo" / "conversations.json").read_text()
+    return [_conversation(number, one) for number, one in enumerate(json.loads(text), 1)]
+
+
+def _conversation(number: int, given: Mapping[str, Any]) -> Pool:
+    turns = list(_turns(given["conversation"]))
+    known = {one.id for one in turns}
+    questions = [
+        Question(one["question"], found, str(one["category"]))
+        for one in given["qa"]
+        if (found := _evidence(one["evidence"]) & known)
+    ]
+    return Pool(f"conversation {number}", turns, questions)
+
+
+def _turns(conversation: Mapping[str, Any]) -> Iterator[Turn]:
+    sessions = sorted(
+        int(name.split("_")[1]) for name in conversation if re.fullmatch(r"session_\d+", name)
+    )
+    for number in sessions:
+        begun = conversation[f"session_{number}_date_time"]  # "1:56 pm on 8 May, 2023"
+        at = datetime.strptime(begun, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+        for place, turn in enumerate(conversation[f"session_{number}"]):
+            caption = turn.get("blip_caption")
+            text = turn["text"] + (f" [shares {caption}]" if caption else "")
+            moment = at + timedelta(seconds=place)
+            yield Turn(turn["dia_id"], f"D{number}", turn["speaker"], text, moment)
+
+
+def _evidence(given: Sequence[str]) -> frozenset[str]:
+    """Some ids are malformed: `D8:6; D9:17`, `D:11:26`, `D30:05`."""
+    found = (match for one in given for match in EVIDENCE.finditer(one))
+    return frozenset(f"D{match[1]}:{match[2]}" for match in found)
+
+
+def memorybank(directory: Path) -> list[Pool]:
+    """The exchanges of the users whose questions are labelled."""
+    folder = directory / "memorybank-zh"
+    users = json.loads((folder / "memory_bank_cn.json").read_text())
+    lines = (folder / "probing_questions_cn.jsonl").read_text().splitlines()
+    asked: dict[str, list[str]] = {}
+    for line in lines:
+        asked |= json.loads(line)
+    return [_user(name, users[name], asked[name]) for name in LABELS]
+
+
+def _user(name: str, given: Mapping[str, Any], asked: Sequence[str]) -> Pool:
+    exchanges = [
+        (day, place, f"{one['query']} {one['response']}")
+        for day, several in given["history"].items()
+        for place, one in enumerate(several)
+    ]
+    turns = [
+        Turn(str(number), day, "", text, datetime.fromisoformat(f"{day}T12:{place:02}:00+00:00"))
+        for number, (day, place, text) in enumerate(exchanges)
+    ]
+    labels = [one.strip() for one in LABELS[name].split(",")]
+    questions = [
+        Question(text, frozenset(label.split("+")), "zh")
+        for text, label in zip(asked, labels, strict=False)
+        if label != "-"
+    ]
+    return Pool(name, turns, questions)
