@@ -3,14 +3,14 @@
 
 The owners that a caller may read are each an index range: of their memories (`visible`), of their
 words, and of their vectors. Frequencies of words are counted among what is visible, so that they
-tell nothing of others. An owner with more than `memory.exact_limit` memories is not compared as a
-whole: words and recency propose.
+tell nothing of others. Where an owner has more than `memory.exact_limit` memories, not all are
+compared: words, an index on the organisation's vectors, and recency propose.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -27,11 +27,18 @@ from gateway.wings.memory.similar import folded, overlap, words
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
+from registry.embedding.vectors import half_vector
 from registry.search.encoding import Encoded, Encoding
+from registry.search.indexes import predicate
 from registry.search.lexical import K1
+from registry.search.run import effort
 from registry.search.transaction import LOOKUPS, HalfVector, Transaction, transaction
 
 KIND = SearchKind("memory", purpose="passages", owned=True)
+KIND_ORG = SearchKind("memory_org", purpose="passages", owned=True)
+KINDS = (KIND, KIND_ORG)
+EF = 100  # hnsw.ef_search of an index of 100,000 vectors
+COMMON = 10_000  # memories of an owner from which a word proposes none of them
 QUERY = 2000  # characters of a query that are used
 NEAR = 5  # memories that are named as similar
 BEGINNING = 200  # characters of them
@@ -157,21 +164,38 @@ class Recaller:
         self, opened: Transaction, recall: Recall, text: str, encoded: Encoded
     ) -> tuple[list[RecalledMemory], int]:
         """What words and meaning propose, and the number of memories searched."""
-        values = self._values(recall) | {
+        values = self._values(recall)
+        docs = await self._docs(opened, values)
+        model = encoded.model or ""
+        reach = max(self._settings.candidates, recall.limit or 0)
+        values |= {
             "text": text,
-            "reach": max(self._settings.candidates, recall.limit or 0),
+            "reach": reach,
             "share": self._settings.semantic_share,
-            "model": encoded.model,
+            "model": model,
+            "docs": docs,
+            "exact": self._settings.exact_limit,
+            "ef": str(effort(EF, docs, reach)),
         }
         if encoded.whole is not None:
             values["vector"] = HalfVector.of(encoded.whole)
-        allowed, vectors = _allowed(recall), encoded.whole is not None
-        first = statement(allowed, vectors=vectors, listed=not text)
-        rows = await opened.rows(LOOKUPS, first, values)
+        shape = Shape(
+            _allowed(recall),
+            vectors=encoded.whole is not None,
+            listed=not text,
+            large=docs > 0,
+            indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if docs else "",
+        )
+        rows = await opened.rows(LOOKUPS, statement(shape), values)
         if not rows and text:  # of stop words, or of none that is known
-            everything = statement(allowed, vectors=False, listed=True)
-            rows = await opened.rows(LOOKUPS, everything, values)
+            shape = replace(shape, vectors=False, listed=True)
+            rows = await opened.rows(LOOKUPS, statement(shape), values)
         return [RecalledMemory(*row[1:]) for row in rows], rows[0][0] if rows else 0
+
+    async def _docs(self, opened: Transaction, values: Mapping[str, Any]) -> int:
+        """The memories of these owners, where one of them has too many to compare all; else 0."""
+        ((largest, docs),) = await opened.rows(LOOKUPS, _SIZES, values)
+        return docs if largest > self._settings.exact_limit else 0
 
     def _limited(self, best: Sequence[Scored], limit: int | None) -> list[Scored]:
         """The best of each scope, and of all together."""
@@ -214,25 +238,40 @@ _PLACES = """place AS MATERIALIZED (
 )"""
 
 
+_SIZES = b"""
+    SELECT coalesce(max(rows), 0), coalesce(sum(rows), 0)::bigint
+    FROM unnest(%(scopes)s::text[], %(owners)s::text[]) AS place (scope, owner)
+    JOIN memory_owner_t AS had ON had.host_id = %(host)s AND had.scope = place.scope
+        AND had.owner = place.owner
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The variable parts of the statement."""
+
+    allowed: str  # condition on memory_t AS m
+    vectors: bool  # whether there is one of the query
+    listed: bool  # without a query: those that are most important and recent
+    large: bool = False  # some owner has too many memories to compare all
+    indexed: str = ""  # the predicate of the index on the organisation's vectors
+
+
 @lru_cache(maxsize=256)
-def statement(allowed: str, *, vectors: bool, listed: bool) -> bytes:
-    """Rows of the number of memories searched and the fields of a RecalledMemory: of those with the
-    best of words and of meaning; `listed`: of those that are most important and recent."""
+def statement(shape: Shape) -> bytes:
+    """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
+    best of words and of meaning."""
     cosine, join, found, order = "NULL::float8", "", "bm25 > 0", _FUSED
-    if vectors:
+    if shape.vectors:
         cosine, join, found = "near.cosine", f"LEFT JOIN LATERAL {_NEAR} AS near ON true", "true"
-    if listed:
+    if shape.listed:
         found, order = "true", "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC"
+    visible, worded = (_proposed(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
     return f"""
-        WITH {_PLACES}, visible AS MATERIALIZED (
-            SELECT memory.* FROM place CROSS JOIN LATERAL (
-                SELECT m.memory_id, m.scope, m.session, m.position, m.importance, m.confidence,
-                    m.pinned, m.trust, m.created_ts, m.valid_from
-                FROM memory_t AS m
-                WHERE m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner
-                    AND {allowed} OFFSET 0
-            ) AS memory
-        ), {_WORDED}, scored AS MATERIALIZED (
+        WITH {_PLACES}, query AS MATERIALIZED (
+            SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
+                search_words(%(text)s)))) COLLATE "C" AS term
+        ), {visible}, {worded}, {_SCORES}, scored AS MATERIALIZED (
             SELECT visible.*, coalesce(worded.bm25, 0) AS bm25, {cosine} AS cosine
             FROM visible LEFT JOIN worded USING (memory_id) {join}
         ), best AS MATERIALIZED (
@@ -247,32 +286,116 @@ def statement(allowed: str, *, vectors: bool, listed: bool) -> bytes:
     """.encode()
 
 
+_SHOWN = """m.memory_id, m.scope, m.owner, m.session, m.position, m.importance, m.confidence,
+    m.pinned, m.trust, m.created_ts, m.valid_from"""
+_IN_PLACE = "m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner"
+
+
+def _whole(shape: Shape) -> str:
+    """All that may be shown."""
+    return f"""visible AS MATERIALIZED (
+        SELECT memory.* FROM place CROSS JOIN LATERAL (
+            SELECT {_SHOWN} FROM memory_t AS m WHERE {_IN_PLACE} AND {shape.allowed} OFFSET 0
+        ) AS memory
+    )"""
+
+
+def _proposed(shape: Shape) -> str:
+    """What has the rarest words of the query, what is newest of each owner, and, of the
+    organisation, instead of that what the index on its vectors finds near."""
+    near, newest = "", "true"
+    if shape.vectors and not shape.listed:
+        near, newest = f"UNION {_near_org(shape)}", "place.scope <> 'org'"
+    return f"""size AS MATERIALIZED (
+        SELECT place.scope, place.owner, query.term, few.docs
+        FROM place CROSS JOIN query CROSS JOIN LATERAL (
+            SELECT count(*) AS docs FROM (
+                SELECT FROM memory_word_t AS posting
+                WHERE posting.host_id = %(host)s AND posting.scope = place.scope
+                    AND posting.owner = place.owner AND posting.term = query.term
+                LIMIT {COMMON}
+            ) AS posting
+        ) AS few
+    ), visible AS MATERIALIZED (
+        SELECT {_SHOWN} FROM (
+            (SELECT found.memory_id FROM (
+                SELECT size.scope, size.owner, posting.memory_id
+                FROM size CROSS JOIN LATERAL (
+                    SELECT memory_id, tf FROM memory_word_t AS posting
+                    WHERE posting.host_id = %(host)s AND posting.scope = size.scope
+                        AND posting.owner = size.owner AND posting.term = size.term OFFSET 0
+                ) AS posting
+                WHERE size.docs < {COMMON}
+                GROUP BY size.scope, size.owner, posting.memory_id
+                ORDER BY sum(ln(1 + %(docs)s / (size.docs + 0.5)::float8) * posting.tf
+                    / (posting.tf + {K1})) DESC, posting.memory_id OFFSET 0
+            ) AS found WHERE (
+                SELECT true FROM memory_t AS m WHERE m.host_id = %(host)s
+                    AND m.scope = found.scope AND m.owner = found.owner
+                    AND m.memory_id = found.memory_id AND {shape.allowed}
+            ) LIMIT %(reach)s)
+            UNION
+            SELECT newest.memory_id FROM place CROSS JOIN LATERAL (
+                SELECT m.memory_id FROM memory_t AS m WHERE {_IN_PLACE} AND {shape.allowed}
+                ORDER BY m.created_ts DESC LIMIT %(exact)s
+            ) AS newest WHERE {newest}
+            {near}
+        ) AS one (memory_id) CROSS JOIN place JOIN memory_t AS m ON {_IN_PLACE}
+            AND m.memory_id = one.memory_id
+    )"""
+
+
+def _near_org(shape: Shape) -> str:
+    """The filter is evaluated for each, in a subquery that cannot become a join."""
+    whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
+    return f"""(SELECT near.entity_id FROM (
+        SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
+    ) AS effort CROSS JOIN LATERAL (
+        SELECT vector.entity_id FROM entity_embedding_t AS vector
+        WHERE {shape.indexed} AND effort.value <> '' AND (
+            SELECT true FROM place JOIN memory_t AS m ON {_IN_PLACE}
+            WHERE m.memory_id = vector.entity_id AND {shape.allowed})
+        ORDER BY {whole} <#> {query} LIMIT %(reach)s
+    ) AS near)"""
+
+
 _NEAR = """(
     SELECT -(vector.embedding <#> %(vector)s::vector) AS cosine FROM entity_embedding_t AS vector
-    WHERE vector.host_id = %(host)s AND vector.entity_type = 'memory'
+    WHERE vector.host_id = %(host)s AND vector.entity_type = memory_kind(visible.scope)
         AND vector.entity_id = visible.memory_id AND vector.model = %(model)s
         AND vector.status = 'ready' OFFSET 0
 )"""
 _FUSED = """%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
     (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id"""
-# Words of what is visible alone, with BM25 (Robertson and Zaragoza 2009, 3.6) without a norm of
-# lengths: in memories, what is long has more to say. LoCoMo's NDCG@10 gains 2.5 points.
+_POSTINGS = """SELECT term, memory_id, tf FROM memory_word_t AS posting
+        WHERE posting.host_id = %(host)s AND posting.scope = place.scope
+            AND posting.owner = place.owner AND posting.term = query.term"""
+_IDF = "ln(1 + ({docs} - {had} + 0.5)::float8 / ({had} + 0.5)::float8) AS idf"
+# Words of what is visible alone.
 _WORDED = f"""total AS MATERIALIZED (
     SELECT count(*) AS docs FROM visible
 ), matched AS MATERIALIZED (
     SELECT posting.term, posting.tf, visible.memory_id
-    FROM (
-        SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
-            search_words(%(text)s)))) AS term
-    ) AS word CROSS JOIN place CROSS JOIN LATERAL (
-        SELECT term, memory_id, tf FROM memory_word_t AS posting
-        WHERE posting.host_id = %(host)s AND posting.scope = place.scope
-            AND posting.owner = place.owner AND posting.term = word.term COLLATE "C" OFFSET 0
-    ) AS posting JOIN visible USING (memory_id)
+    FROM query CROSS JOIN place CROSS JOIN LATERAL ({_POSTINGS} OFFSET 0) AS posting
+    JOIN visible USING (memory_id)
 ), word AS MATERIALIZED (
-    SELECT term, ln(1 + (docs - count(*) + 0.5)::float8 / (count(*) + 0.5)::float8) AS idf
+    SELECT term, {_IDF.format(docs="docs", had="count(*)")}
     FROM matched CROSS JOIN total GROUP BY term, docs
-), worded AS MATERIALIZED (
+)"""
+_WORDED_LARGE = f"""total AS MATERIALIZED (
+    SELECT %(docs)s::bigint AS docs
+), matched AS MATERIALIZED (
+    SELECT posting.term, posting.tf, posting.memory_id
+    FROM query CROSS JOIN place CROSS JOIN LATERAL (
+        {_POSTINGS} AND posting.memory_id = ANY (ARRAY(SELECT memory_id FROM visible)) OFFSET 0
+    ) AS posting
+), word AS MATERIALIZED (
+    SELECT term, {_IDF.format(docs="max(total.docs)", had="least(sum(size.docs), max(total.docs))")}
+    FROM size CROSS JOIN total GROUP BY term
+)"""
+# BM25 (Robertson and Zaragoza 2009, 3.6) without a norm of lengths: in memories, what is long has
+# more to say. LoCoMo's NDCG@10 gains 2.5 points.
+_SCORES = f"""worded AS MATERIALIZED (
     SELECT matched.memory_id, sum(word.idf * {K1 + 1} * matched.tf / (matched.tf
         + {K1}))::float8 AS bm25
     FROM matched JOIN word USING (term) GROUP BY matched.memory_id

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.memory.parts import MemoryParts
-from gateway.wings.memory.recall import KIND
+from gateway.wings.memory.recall import KINDS
 from gateway.wings.memory.resources import MemoryResources
 from registry.database.migrate import Component
 
@@ -31,7 +31,7 @@ WING = Wing(
     title="Memory",
     open=opened,
     migrations=MIGRATIONS,
-    kinds=(KIND,),
+    kinds=KINDS,
     commands={
         "eval": ("gateway.cli.memory:evaluate", "Measure how well memories are found."),
         "export": ("gateway.cli.memory:export", "Export all that is held of a user."),

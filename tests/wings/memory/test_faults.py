@@ -12,7 +12,8 @@ from anyio.lowlevel import checkpoint
 
 from config.load import load
 from config.types import VECTOR_DIMENSION
-from gateway.wings.memory.recall import KIND
+from gateway.wings.memory.readers import WRITE_ORG
+from gateway.wings.memory.recall import KIND, KINDS
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.kinds import search_kinds
@@ -20,7 +21,7 @@ from registry.embedding.models import register, settle
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
-from tests.wings.memory.rig import Caller, Rig, rigged
+from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +66,7 @@ class Modelled:
     async def embed(self, model: Words) -> None:
         """Embed what is queued, as a worker does."""
         settings = load(None, {}).embedding
-        worker = Worker(self.rig.database.pool, model, settings, search_kinds([KIND]))
+        worker = Worker(self.rig.database.pool, model, settings, search_kinds(KINDS))
         while await worker.step():
             pass
 
@@ -108,7 +109,7 @@ async def test_m14_an_old_model_serves_until_the_new_one_has_embedded_everything
     )
     await modelled.embed(new)
     async with modelled.rig.database.pool.connection() as connection:
-        await settle(connection, KIND.purpose, search_kinds([KIND]))
+        await settle(connection, KIND.purpose, search_kinds(KINDS))
     modelled.serving[0] = new
     found = (await ann("search", query="automobile", explain=True)).items
     assert all(one.parts["meaning"] > 0.1 for one in found)
@@ -258,3 +259,34 @@ async def together(*work: object) -> None:
         async with anyio.create_task_group() as tasks:
             for one in work:
                 tasks.start_soon(one)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scope", ["user", "org"])
+async def test_m10_of_too_many_memories_words_meaning_and_recency_propose(
+    database: Database, scope: str
+) -> None:
+    """With filters inside, as where all are compared."""
+    model = Words()
+    settings = memory_settings(exact_limit=4, candidates=6)
+    async with rigged(database, settings, lambda _: model) as rig:
+        modelled = Modelled(rig, [model])
+        await modelled.use(model)
+        writer = rig.caller("ann", scopes=[WRITE_ORG])
+        await writer.add("the vehicle is red", scope)
+        await writer.add("an old teapot", scope, metadata={"a": 1})
+        await writer.add("a hidden teapot", scope, audience=["nobody"])
+        items = [{"content": f"number {number} of many"} for number in range(20)]
+        await writer("add", scope=scope, items=items)
+        await modelled.embed(model)
+        ann = rig.caller("ann")
+        assert (await ann.found("teapot"))[0] == "an old teapot"
+        assert await ann.found("many", filter={"metadata.a": 1}) in ([], ["an old teapot"])
+        assert "a hidden teapot" not in await ann.found("hidden teapot", limit=50)
+        assert len(await ann.found("", limit=50)) in (4, 6)
+        assert "19" in (await ann.found("number 19"))[0]
+        if scope == "org":
+            assert (await ann.found("automobile"))[0] == "the vehicle is red"
+            assert await rig.rows(
+                "SELECT sum(docs)::int FROM search_count_t JOIN search_part_t USING (part_id)"
+                " WHERE entity_type = 'memory_org'"
+            ) == [(23,)]

@@ -148,26 +148,54 @@ BEGIN ATOMIC
     FROM unnest(to_tsvector('pg_catalog.english', search_words(given)));
 END;
 
+-- What the organisation knows is a kind of its own: it may be much, and then has an index on its
+-- vectors, which those of users and sessions would only be in the way of.
+CREATE FUNCTION memory_kind(scope text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE scope WHEN 'org' THEN 'memory_org' ELSE 'memory' END;
+
 CREATE VIEW memory_source_v AS
 SELECT host_id, memory_id AS entity_id, retired_ts IS NULL AND kind <> 'entity' AS active,
     memory_text(slot, source, content) AS source_text
-FROM memory_t;
+FROM memory_t WHERE scope <> 'org';
+CREATE VIEW memory_org_source_v AS
+SELECT host_id, memory_id AS entity_id, retired_ts IS NULL AND kind <> 'entity' AS active,
+    memory_text(slot, source, content) AS source_text
+FROM memory_t WHERE scope = 'org';
 SELECT search_kind_add('memory', 'passages');
+SELECT search_kind_add('memory_org', 'passages');
+
+-- Counts what the organisations have, for registry/search/indexes.py.
+CREATE FUNCTION memory_org_count(hosts uuid[], numbers integer[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO search_part_t (host_id, entity_type) SELECT host, 'memory_org'
+    FROM unnest(hosts) AS host WHERE NOT EXISTS (SELECT FROM search_part_t
+        WHERE (host_id, entity_type, owner) = (host, 'memory_org', ''))
+    ON CONFLICT DO NOTHING;
+    PERFORM search_count(array_agg(part_id), array_agg(''::text), array_agg(number),
+        array_agg(0::float8))
+    FROM unnest(hosts, numbers) AS given (host, number)
+    JOIN search_part_t ON (host_id, entity_type, owner) = (host, 'memory_org', '');
+END $$;
 
 CREATE FUNCTION memory_added() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    hosts uuid[]; ids uuid[]; hashes text[];
+    queued record;
 BEGIN
     INSERT INTO memory_word_t (host_id, scope, owner, term, memory_id, tf)
     SELECT added.host_id, added.scope, added.owner, word.term, added.memory_id, word.tf
     FROM new_row AS added
     CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content) || ' ' || dated) AS word;
-    SELECT array_agg(host_id), array_agg(memory_id),
-        array_agg(source_hash(memory_text(slot, source, content)))
-    INTO hosts, ids, hashes FROM new_row WHERE retired_ts IS NULL AND kind <> 'entity';
-    IF ids IS NOT NULL THEN
-        PERFORM embedding_queue('memory', hosts, ids, hashes);
-    END IF;
+    FOR queued IN
+        SELECT memory_kind(scope) AS kind, array_agg(host_id) AS hosts, array_agg(memory_id) AS ids,
+            array_agg(source_hash(memory_text(slot, source, content))) AS hashes
+        FROM new_row WHERE retired_ts IS NULL AND kind <> 'entity' GROUP BY memory_kind(scope)
+    LOOP
+        PERFORM embedding_queue(queued.kind, queued.hosts, queued.ids, queued.hashes);
+    END LOOP;
+    PERFORM memory_org_count(array_agg(host_id), array_agg(number)) FROM (
+        SELECT host_id, count(*)::integer AS number FROM new_row WHERE scope = 'org'
+        GROUP BY host_id) AS org HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 CREATE TRIGGER memory_added AFTER INSERT ON memory_t REFERENCING NEW TABLE AS new_row
@@ -176,7 +204,6 @@ CREATE TRIGGER memory_added AFTER INSERT ON memory_t REFERENCING NEW TABLE AS ne
 CREATE FUNCTION memory_deleted() RETURNS trigger LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    hosts uuid[]; ids uuid[];
     lost record;
 BEGIN
     FOR lost IN SELECT * FROM old_row LOOP -- a join might compare all words
@@ -185,15 +212,18 @@ BEGIN
             AND word.term = ANY (ARRAY(SELECT found.term FROM memory_terms(memory_text(
                 lost.slot, lost.source, lost.content) || ' ' || lost.dated) AS found))
             AND word.memory_id = lost.memory_id;
+        DELETE FROM memory_use_t AS used
+        WHERE used.host_id = lost.host_id AND used.memory_id = lost.memory_id;
     END LOOP;
-    SELECT array_agg(host_id), array_agg(memory_id) INTO hosts, ids FROM old_row;
-    IF ids IS NOT NULL THEN
-        PERFORM embedding_forget('memory', hosts, ids);
-        FOR nth IN 1 .. cardinality(ids) LOOP
-            DELETE FROM memory_use_t AS used
-            WHERE used.host_id = hosts[nth] AND used.memory_id = ids[nth];
-        END LOOP;
-    END IF;
+    FOR lost IN
+        SELECT memory_kind(scope) AS kind, array_agg(host_id) AS hosts, array_agg(memory_id) AS ids
+        FROM old_row GROUP BY memory_kind(scope)
+    LOOP
+        PERFORM embedding_forget(lost.kind, lost.hosts, lost.ids);
+    END LOOP;
+    PERFORM memory_org_count(array_agg(host_id), array_agg(number)) FROM (
+        SELECT host_id, -count(*)::integer AS number FROM old_row WHERE scope = 'org'
+        GROUP BY host_id) AS org HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 CREATE TRIGGER memory_deleted AFTER DELETE ON memory_t REFERENCING OLD TABLE AS old_row
