@@ -68,6 +68,12 @@ Say = Callable[[str], None]
     envvar="TOOLGATE_BENCH_TOOLSETS",
     help="Directory of tool sets (NAME/queries.jsonl, NAME/tools.jsonl); our own one when absent.",
 )
+@click.option(
+    "--recall",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="TOOLGATE_BENCH_RECALL",
+    help="Directory of conversations with questions (locomo, memorybank-zh); left out when absent.",
+)
 @click.option("--tools", type=click.IntRange(100), help="How many tools the searches are among.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
@@ -78,6 +84,7 @@ def main(
     openapi: Path | None,
     descriptions: Path | None,
     toolsets: Path | None,
+    recall: Path | None,
     tools: int | None,
     output: Path | None,
     strict: bool,
@@ -99,7 +106,7 @@ def main(
         "quality": partial(measure_quality, directory=toolsets, quick=quick),
         "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
-        "memory": partial(measure_memories, quick=quick),
+        "memory": partial(measure_memories, directory=recall, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)

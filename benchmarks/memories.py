@@ -8,7 +8,6 @@ connection, in the same run.
 """
 
 import json
-import os
 import random
 import statistics
 import time
@@ -31,7 +30,6 @@ from config.load import load
 from gateway.cli.memory import DEPTHS, RecallScores, mean, scores
 from registry.database.embedded import Embedded
 
-DATA = "TOOLGATE_BENCH_RECALL"
 TUNED = 2  # conversations that constants were chosen on
 TIMEOUT_S = 120.0
 AT_ONCE = 50  # memories of one call
@@ -108,13 +106,13 @@ class Memory:
         return [one["id"] for one in self.call("POST", "/search", body)["items"]]
 
 
-def measure_memories(rig: Rig, quick: bool) -> list[Row]:
+def measure_memories(rig: Rig, directory: Path | None, quick: bool) -> list[Row]:
     """On all cores: the gateway, its model and its database share them."""
     cores = rig.cores.tested | rig.cores.load
     pin(0, cores)
     try:
         everywhere = replace(rig, cores=replace(rig.cores, tested=cores))
-        return [*_quality(everywhere), *_cost(everywhere, quick)]
+        return [*_quality(everywhere, directory), *_cost(everywhere, quick)]
     finally:
         pin(0, rig.cores.load)
 
@@ -126,19 +124,18 @@ class Asked:
     scores: RecallScores
 
 
-def _quality(rig: Rig) -> Iterator[Row]:
-    named = os.environ.get(DATA)
-    if not named:
-        note = f"{DATA} does not name a folder with the conversations"
-        yield missing("memories: LoCoMo and MemoryBank", "%", note)
+def _quality(rig: Rig, directory: Path | None) -> Iterator[Row]:
+    if directory is None:
+        note = "no directory of conversations was given (--recall)"
+        yield missing("LoCoMo and MemoryBank", "%", note)
         return
-    english = _asked(rig, locomo(Path(named)))
+    english = _asked(rig, locomo(directory))
     ordinary = [one for one in english if one.question.category != ADVERSARIAL]
     yield from _rows("LoCoMo 1-4", ordinary, GOALS)
     yield from _rows("LoCoMo 1-4, those tuned on", [one for one in ordinary if one.pool < TUNED])
     yield from _rows("LoCoMo 1-4, the others", [one for one in ordinary if one.pool >= TUNED])
     yield from _rows("LoCoMo 5", [one for one in english if one.question.category == ADVERSARIAL])
-    yield from _rows("MemoryBank, Chinese", _asked(rig, memorybank(Path(named))), {"N@10": 69.0})
+    yield from _rows("MemoryBank, Chinese", _asked(rig, memorybank(directory)), {"N@10": 69.0})
 
 
 def _rows(name: str, asked: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:

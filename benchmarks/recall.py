@@ -1,7 +1,7 @@
 """Conversations with questions whose answers are known turns: LoCoMo, and MemoryBank in Chinese.
 
 Neither is part of the repository (LoCoMo is CC BY-NC 4.0: it is for evaluation alone). They are
-read from the folder that TOOLGATE_BENCH_RECALL names, with `locomo/conversations.json` and
+read from a folder (`--recall`) with `locomo/conversations.json` and
 `memorybank-zh/` (`memory_bank_cn.json`, `probing_questions_cn.jsonl`), as published.
 """
 
