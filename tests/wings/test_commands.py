@@ -1,13 +1,11 @@
 """The toy wing on the command line, and the gateway without wings."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
 from config.settings import DatabaseSettings, Settings
@@ -15,6 +13,7 @@ from gateway.wings import table
 from gateway.wings.table import WingRow
 from tests.fixtures_gateway import running
 from tests.gateway.cli.conftest import Toolgate, bare, folder, toolgate
+from tests.gateway.cli.processes import command
 from tests.wings.rig import wings, with_toy
 
 __all__ = ["bare", "folder", "toolgate"]
@@ -22,6 +21,7 @@ __all__ = ["bare", "folder", "toolgate"]
 ON = {"TOOLGATE_TOY__ENABLED": "true"}
 TOOLGATE = """
 from gateway.cli.main import main
+from tests.gateway.cli.processes import command
 from tests.wings.rig import wings
 with wings():
     main()
@@ -48,10 +48,9 @@ async def test_its_operations_are_commands(settings: Settings) -> None:
     async with running(with_toy(settings, enabled=True)) as client:
 
         async def called(*args: str) -> tuple[int, str]:
-            """Run in a process, as commands have an event loop: its code, and its output."""
-            command = [sys.executable, "-c", TOOLGATE, "toy", *args, "--url", client.url]
-            ran = await anyio.run_process(command, check=False, env={**os.environ, **ON})
-            return ran.returncode, (ran.stderr if ran.returncode else ran.stdout).decode()
+            """Its code, and its output."""
+            code, out, err = await command("toy", *args, "--url", client.url, **ON)
+            return code, err if code else out
 
         code, said = await called("add", "text=milk")
         assert (code, json.loads(said)) == (0, {"number": 1, "text": "milk"})
@@ -94,8 +93,8 @@ def test_a_wing_that_cannot_be_imported_is_named(
     toolgate: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "WINGS", {"toy": WingRow("tests.wings.missing:WING", "")})
-    for command in (("serve", "--port", "0"), ("migrate",), ("toy", "list")):
-        ran = toolgate(*command, **ON)
+    for words in (("serve", "--port", "0"), ("migrate",), ("toy", "list")):
+        ran = toolgate(*words, **ON)
         assert ran.code in (1, 2)
         assert "toy.enabled: the wing cannot be imported: No module named" in ran.err
     assert "toy.enabled: the wing cannot be imported" in toolgate("doctor", **ON).out

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 import click
@@ -111,7 +112,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
     """Cancel `work` on SIGTERM as on Ctrl-C; else an embedded database would be orphaned."""
     task = asyncio.current_task()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if task and signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    if task and current_thread() is main_thread():  # no other may handle signals
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await work

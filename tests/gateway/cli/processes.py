@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -10,6 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from anyio import to_thread
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import cli
 
 DEADLINE_S = 60
 
@@ -35,6 +41,23 @@ async def ran(*args: str, **settings: str) -> tuple[int, str, str]:
     async with asyncio.timeout(DEADLINE_S):
         out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
+
+
+async def command(*args: str, **settings: str) -> tuple[int, str, str]:
+    """The same in this process: in a thread, as a command has an event loop of its own, so that it
+    can call a gateway of the test."""
+
+    def run() -> Result:
+        return CliRunner().invoke(cli, args, env=settings, prog_name="toolgate")
+
+    handlers = logging.getLogger().handlers[:]
+    try:
+        result = await to_thread.run_sync(run)
+    finally:
+        logging.getLogger().handlers[:] = handlers  # the command's write to its closed stream
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 @dataclass

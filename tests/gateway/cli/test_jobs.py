@@ -18,7 +18,7 @@ from registry.jobs.store import JobDraft, JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Recorder, running
 from tests.gateway.admin.client import KEY, key_file
-from tests.gateway.cli.processes import ran, start
+from tests.gateway.cli.processes import command, start
 from tests.gateway.guards.signing import by_jwks
 
 pytestmark = pytest.mark.anyio
@@ -40,10 +40,12 @@ async def test_jobs_are_waited_for_listed_shown_and_cancelled(
     key = key_file(tmp_path)
     async with running(with_jobs) as client:
         at = ("--key-file", str(key), "--url", client.url)
-        code, printed, _ = await ran("admin", "verifyAudit", *at)
+        code, printed, _ = await command("admin", "verifyAudit", *at)
         done = json.loads(printed)
         assert (code, done["state"], done["result"]["problems"]) == (0, "succeeded", [])
-        code, printed, told = await ran("admin", "refreshSource", "source=no", "as_job=true", *at)
+        code, printed, told = await command(
+            "admin", "refreshSource", "source=no", "as_job=true", *at
+        )
         assert (code, json.loads(printed)["state"]) == (1, "failed")
         assert "There is no source 'no'" in told
         body = json.dumps({"kind": "openapi", "name": "slow", "url": f"{service.url}/slow"})
@@ -52,16 +54,17 @@ async def test_jobs_are_waited_for_listed_shown_and_cancelled(
             await service.arrived.wait()
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 130
-        rows = json.loads((await ran("jobs", "list", "--json", *at))[1])
+        rows = json.loads((await command("jobs", "list", "--json", *at))[1])
         job = rows[0]["job"]
         with anyio.fail_after(DEADLINE_S):
-            while json.loads((await ran("jobs", "wait", job, *at))[1])["state"] != "cancelled":
+            while json.loads((await command("jobs", "wait", job, *at))[1])["state"] != "cancelled":
                 await checkpoint()
         assert (
-            json.loads((await ran("jobs", "cancel", done["job"], *at))[1])["state"] == "succeeded"
+            json.loads((await command("jobs", "cancel", done["job"], *at))[1])["state"]
+            == "succeeded"
         )
-        assert json.loads((await ran("jobs", "show", done["job"], *at))[1]) == done
-        listed = (await ran("jobs", "list", *at))[1].splitlines()
+        assert json.loads((await command("jobs", "show", done["job"], *at))[1]) == done
+        listed = (await command("jobs", "list", *at))[1].splitlines()
         assert [line.split()[1] for line in listed] == [
             "importSource", "refreshSource", "verifyAudit"
         ]  # fmt: skip
