@@ -72,11 +72,9 @@ async def run(coroutine: Coroutine[None, None, None]) -> int:
 
 async def serve() -> None:
     """Serve until a child ends; Stopped says which."""
-    port = USUAL_PORT if is_free(USUAL_PORT) else 0
     step("Example services: starting the pet shop ...")
-    async with child(*PETSHOP, "--port", str(port)) as petshop:
+    async with pet_shop() as (petshop, url):
         # Not printed yet: the first address that a reader sees is the gateway's.
-        url = await first_line(petshop, "pet shop")
         database = own_database("petshop")
         step(f"Gateway: starting, with its database in {database[DATA_DIR]} ...")
         async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **database) as gateway:
@@ -84,6 +82,19 @@ async def serve() -> None:
             announcing = asyncio.ensure_future(announce(gateway, TRY, **told))
             await until_one_ends({"pet shop": petshop, "gateway": gateway})
         await announcing
+
+
+@asynccontextmanager
+async def pet_shop() -> AsyncIterator[tuple[Process, str]]:
+    """The pet shop and its URL: on the usual port, unless another process has that or takes it
+    first."""
+    if is_free(USUAL_PORT):
+        async with child(*PETSHOP, "--port", str(USUAL_PORT)) as petshop:
+            if line := await read_line(petshop):
+                yield petshop, line.strip()
+                return
+    async with child(*PETSHOP, "--port", "0") as petshop:
+        yield petshop, await first_line(petshop, "pet shop")
 
 
 def own_database(example: str) -> dict[str, str]:
