@@ -6,7 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.admin.siblings import Siblings, exposition_of_all
+from gateway.admin.siblings import STATUS_S, Siblings, exposition_of_all
 from gateway.events import Events
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
@@ -95,8 +95,10 @@ class Probes:
         details = health.details if self._metrics_access.allows(request.scope) else {}
         body = {"status": health.status, **details}
         if details and self._siblings is not None:
-            answers = await self._siblings.ask("status")
-            body["workers"] = states(self._siblings.slot, health.status, answers)
+            answers = await self._siblings.ask("status", STATUS_S)
+            body["workers"] = workers = states(self._siblings.slot, health.status, answers)
+            if health.status == "ok" and set(workers.values()) != {"ok"}:
+                body["status"] = "degraded"
         return JSONResponse(body, 200 if health.ready else 503)
 
     async def metrics(self, request: Request) -> Response:

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 LINE_BYTES = 1000
 DONE = b"\n"
 TIMEOUT_S = 2.0  # after which a worker without an answer counts as away
+STATUS_S = 0.5  # the same for its status: probes of /ready wait for it
 # The other worker has stopped, or the question is unknown to this version.
 NO_ANSWER = (OSError, TimeoutError, BrokenResourceError, EndOfStream, IncompleteRead, KeyError)
 NO_QUESTION = (DelimiterNotFound, UnicodeDecodeError)
@@ -38,6 +39,10 @@ class Siblings:
         self._directory = directory
         self._count = count
         self._telling: set[asyncio.Task[object]] = set()
+
+    def resize(self, count: int) -> None:
+        """Set the number of workers, as the supervisor does with new settings."""
+        self._count = count
 
     @asynccontextmanager
     async def answering(self, answers: Answers) -> AsyncIterator[None]:
@@ -60,10 +65,11 @@ class Siblings:
             finally:
                 group.cancel_scope.cancel()
 
-    async def ask(self, question: str) -> dict[int, bytes | None]:
-        """Query the other workers; returns their answers by number, None without an answer."""
+    async def ask(self, question: str, timeout_s: float = TIMEOUT_S) -> dict[int, bytes | None]:
+        """Query the other workers, all at once; returns their answers by number, None without an
+        answer."""
         others = [slot for slot in range(self._count) if slot != self.slot]
-        answers = await asyncio.gather(*(self._ask(slot, question) for slot in others))
+        answers = await asyncio.gather(*(self._ask(slot, question, timeout_s) for slot in others))
         return dict(zip(others, answers, strict=True))
 
     def tell(self, word: str, subject: str) -> None:
@@ -72,9 +78,9 @@ class Siblings:
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _ask(self, slot: int, question: str) -> bytes | None:
+    async def _ask(self, slot: int, question: str, timeout_s: float) -> bytes | None:
         try:
-            with anyio.fail_after(TIMEOUT_S):
+            with anyio.fail_after(timeout_s):
                 async with await anyio.connect_unix(self._path(slot)) as stream:
                     await stream.send(f"{question}\n".encode())
                     return b"".join([part async for part in stream])

@@ -31,7 +31,7 @@ GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allo
 log = logging.getLogger("toolgate.serve")
 
 READY_PIPE = "GATEWAY_READY_FD"  # environment of a replacement: to tell that it is ready
-LOOKS, LOOK_EVERY_S = 50, 0.02  # for requests on connections that were accepted just before
+LOOKS, LOOK_EVERY_S = 250, 0.02  # for requests on connections that were accepted just before
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -147,6 +147,8 @@ class ServingProcess:
         except SettingsError as error:
             log.error("settings_rejected", extra={"reason": str(error)})
             return
+        if self._link is not None:
+            self._link.siblings.resize(settings.server.processes)
         before = self._gateway.settings
         changed = [name for name in settings.__struct_fields__ if differs(before, settings, name)]
         try:

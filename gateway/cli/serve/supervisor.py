@@ -45,6 +45,7 @@ TICK_S = 1.0
 SETTLED_S = 10.0  # a worker that lived this long is replaced at once
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 KILL_AFTER_S = 10.0  # beyond server.drain_s
+STARTING = 5  # times server.worker_timeout_s until the first heartbeat: services in Python load
 SOCKET_PATH_BYTES = 103  # of a Unix socket, on all systems
 
 Work = Callable[[Settings, WorkerLink], int]
@@ -60,6 +61,7 @@ class _Worker:
     heard: float  # of its last line
     received: bytes = b""  # the beginning of a line
     ready: bool = False
+    alive: bool = False  # it has sent a heartbeat
     leaving: bool = False
     kill_at: float = math.inf  # if it has not left
 
@@ -231,7 +233,8 @@ class Supervisor:
     def _kill_stuck(self, now: float) -> None:
         timeout_s = self._settings.server.worker_timeout_s
         for worker in self._workers.values():
-            stuck = worker.ready and not worker.leaving and now - worker.heard > timeout_s
+            patience_s = timeout_s if worker.alive else STARTING * timeout_s
+            stuck = not worker.leaving and now - worker.heard > patience_s
             if stuck or now > worker.kill_at:
                 log.error("worker_stuck", extra={"pid": worker.pid, "slot": worker.slot})
                 os.kill(worker.pid, signal.SIGKILL)
@@ -290,7 +293,7 @@ class Supervisor:
         if not received:  # it is ending; `_reap` has the rest
             self._selector.unregister(worker.link)
             return
-        worker.heard = time.monotonic()
+        worker.heard, worker.alive = time.monotonic(), True
         *lines, worker.received = (worker.received + received).split(b"\n")
         for line in lines:
             if line != ALIVE:

@@ -57,7 +57,19 @@ def removed(settings: Settings, link: WorkerLink) -> int:
     return waits(settings, link)
 
 
-WORK = {work.__name__: work for work in (waits, raises, stays, lingers, removed)}
+def mortal(settings: Settings, link: WorkerLink) -> int:
+    """The replacement of a killed worker starts at once, however young it was."""
+    return waits(settings, link)
+
+
+def hangs(settings: Settings, link: WorkerLink) -> int:
+    """The second worker never begins to serve."""
+    if link.slot == 1:
+        link._link.recv(1)
+    return waits(settings, link)
+
+
+WORK = {work.__name__: work for work in (waits, raises, stays, lingers, removed, mortal, hangs)}
 
 
 def main(work: str, config_file: str) -> int:
@@ -65,6 +77,10 @@ def main(work: str, config_file: str) -> int:
     configure(settings.logging)
     if work == "removed":
         sys.executable = "/nonexistent/python"
+    if work == "mortal":
+        supervisor.SETTLED_S = 0.0
+    if work == "hangs":
+        supervisor.STARTING = 0.05
     listener = inherited_listener() or socket.create_server(("127.0.0.1", 0))
     try:
         return Supervisor(settings, listener, config_file, WORK[work]).run()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import polling
 from tests.gateway.cli.processes import Served, environment, served
 from tests.gateway.cli.test_workers import gone, until
 
@@ -45,6 +46,10 @@ def config(tmp_path: Path) -> Path:
 def workers(served: Served) -> list[int]:
     parent = served.process.pid
     return [*map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
+
+
+def descriptors(served: Served) -> int:
+    return len([*Path(f"/proc/{served.process.pid}/fd").iterdir()])
 
 
 async def test_a_worker_that_fails_takes_nothing_of_the_supervisor_along(
@@ -130,6 +135,26 @@ async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
         served.process.send_signal(signal.SIGHUP)
         assert (await served.event("worker_stuck"))["pid"] == stays
         await gone({stays})
+        assert (await served.stop())[0] == 0
+
+
+async def test_a_worker_that_never_begins_is_killed(config: Path) -> None:
+    async with supervised("hangs", config) as served:
+        assert (await served.event("worker_stuck"))["slot"] == 1
+        assert (await served.event("worker_died"))["slot"] == 1
+        assert (await served.stop())[0] == 0
+
+
+async def test_fifty_replacements_leave_no_descriptors_open(config: Path) -> None:
+    async with supervised("mortal", config) as served:
+        await served.ready()
+        before = descriptors(served)
+        for _ in range(50):
+            victim = workers(served)[-1]
+            os.kill(victim, signal.SIGKILL)
+            await served.event("worker_died", pid=victim)
+            await polling.until(lambda: len(workers(served)) == 2)
+        assert descriptors(served) == before
         assert (await served.stop())[0] == 0
 
 

@@ -5,13 +5,15 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings import DatabaseSettings
@@ -19,7 +21,10 @@ from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import Recorder, pets
 from tests.fixtures_servers import serving as serving_app
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+from tests.gateway.cli.processes import DEADLINE_S, Served, command, ran, serving
+from tests.gateway.events import Events
+from tests.gateway.portal import COMMAND, legacy
+from tests.gateway.portal import service as service_id
 from tests.recycling import Recycling
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +42,7 @@ CLIENT = {
     "capabilities": {},
     "clientInfo": {"name": "test", "version": "1"},
 }
+RESUMING = CLIENT | {"protocolVersion": "2025-11-25"}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
 
 
@@ -67,18 +73,58 @@ async def gateway(
         yield gateway
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A gateway of two workers, for the tests that leave it as it was."""
+
+    gateway: Served
+    file: Path
+    database: DatabaseSettings
+    service: Recorder
+
+    async def reload(self, more: str, workers: int = 2) -> None:
+        """Have all workers read the settings with this text at their end."""
+        self.file.write_text(SHARED.format(workers, self.service.url) + more)
+        self.gateway.process.send_signal(signal.SIGHUP)
+        for _ in range(2):
+            await self.gateway.event("settings_reloaded")
+
+
+SHARED = """
+server: {{workers: {}}}
+sources:
+  pets: {{openapi: pets.json, base_url: '{}'}}
+  portal: {{python: more.py}}
+limits: {{tools: {{getPet: {{calls: 9, per_s: 3600}}}}}}
+policy: {{rules: {{ask: {{effect: approve, tools: [deletePet]}}}}}}
+"""
+ACTION = """
+import os
+from gateway import hybrid
+
+@hybrid.action({!r})
+def more(data):
+    return os.getpid()
+"""
+
+
 @pytest.fixture(scope="module")
 async def shared(
     cluster: Cluster, recycled: Recycling, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Served]:
-    """A gateway for the tests that leave it as it was."""
-    service = Recorder()
-    async with serving_app(service) as service.url:
-        file = described(tmp_path_factory.mktemp("shared"), service)
-        database = recycled.take()
+) -> AsyncIterator[Shared]:
+    folder, recorder = tmp_path_factory.mktemp("shared"), Recorder()
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    (folder / "more.py").write_text(ACTION.format(service_id("more")))
+    file, database = folder / "toolgate.yaml", recycled.take()
+    async with serving_app(recorder) as recorder.url:
+        file.write_text(SHARED.format(2, recorder.url))
         url = {"TOOLGATE_DATABASE__URL": database.url}
-        async with workers("2", "--config", str(file), **url) as gateway:
-            yield gateway
+        async with serving("--config", str(file), **url) as gateway:
+            await gateway.ready()
+            await embedded(gateway)
+            settings = replace(cluster.settings, url=database.url)
+            yield Shared(gateway, file, settings, recorder)
+            await gateway.stop()
         recycled.give_back(database)
 
 
@@ -105,10 +151,24 @@ async def call(http: aiohttp.ClientSession, gateway: Served) -> Any:
 
 
 async def children(gateway: Served) -> set[int]:
-    """Process ids of the two workers, and of those that replaced them. The process with the model
-    was started first."""
-    await until(lambda: len(processes(gateway)) == 4)
-    return set(sorted(processes(gateway)[1:])[1:])
+    """Process ids of the two workers, once they and the process with the model run."""
+    await until(lambda: len(processes(gateway)) == 4 and len(_listening(gateway)) == 2)
+    return _listening(gateway)
+
+
+def _listening(gateway: Served) -> set[int]:
+    """Process ids of the workers: they have the socket of their supervisor that listens."""
+    _supervisor, *others = processes(gateway)
+    port = f":{int(gateway.url.rpartition(':')[2]):04X} 00000000:0000 0A "
+    [line] = [one for one in Path("/proc/net/tcp").read_text().splitlines() if port in one]
+    listener = f"socket:[{line.split()[9]}]"
+    return {pid for pid in others if listener in _descriptors(pid)}
+
+
+def _descriptors(pid: int) -> set[str]:
+    with suppress(OSError):  # it has ended
+        return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    return set()
 
 
 async def states(http: aiohttp.ClientSession, gateway: Served) -> dict[str, str]:
@@ -117,9 +177,11 @@ async def states(http: aiohttp.ClientSession, gateway: Served) -> dict[str, str]
         return workers
 
 
-async def all_ok(http: aiohttp.ClientSession, gateway: Served) -> None:
+async def all_ok(
+    http: aiohttp.ClientSession, gateway: Served, expected: Mapping[str, str] = ALL_OK
+) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while await states(http, gateway) != ALL_OK:  # noqa: ASYNC110 - as above
+        while await states(http, gateway) != expected:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)  # imports of the same source may still run
 
 
@@ -139,16 +201,17 @@ def _ended(pid: int) -> bool:
     return True
 
 
-async def test_any_worker_serves_any_session(shared: Served, http: aiohttp.ClientSession) -> None:
-    assert (await shared.line()).endswith(" · 2 workers")
+async def test_any_worker_serves_any_session(shared: Shared, http: aiohttp.ClientSession) -> None:
+    gateway = shared.gateway
+    assert (await gateway.line()).endswith(" · 2 workers")
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
-    async with http.post(shared.url + "/mcp", json=hello, headers=ACCEPT) as response:
+    async with http.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
         session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
     body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "listPets"}}
     for _ in range(20):
-        async with http.post(shared.url + "/mcp", json=body, headers=session) as response:
+        async with http.post(gateway.url + "/mcp", json=body, headers=session) as response:
             assert response.status == 200, await response.text()
-    handled = await counted(http, shared)
+    handled = await counted(http, gateway)
     assert sum(handled.values()) >= 20
 
 
@@ -165,17 +228,18 @@ async def counted(http: aiohttp.ClientSession, gateway: Served) -> dict[str, flo
 
 
 async def test_metrics_and_readiness_speak_for_all_workers(
-    shared: Served, http: aiohttp.ClientSession
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
-    await all_ok(http, shared)
-    async with http.get(shared.url + "/metrics") as response:
+    await all_ok(http, shared.gateway)
+    async with http.get(shared.gateway.url + "/metrics") as response:
         families = {f.name: f for f in text_string_to_metric_families(await response.text())}
     assert {sample.labels["worker"] for sample in families["toolgate_ready"].samples} == {"0", "1"}
 
 
 async def test_a_killed_worker_is_replaced_and_calls_go_on(
-    gateway: Served, http: aiohttp.ClientSession
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway = shared.gateway
     before = await children(gateway)
     victim = min(before)
     os.kill(victim, signal.SIGKILL)
@@ -191,11 +255,11 @@ async def test_a_killed_worker_is_replaced_and_calls_go_on(
 async def test_a_worker_that_stands_still_is_killed(
     settings_file: Path, database_settings: DatabaseSettings
 ) -> None:
-    timeout = {"TOOLGATE_SERVER__WORKER_TIMEOUT_S": "1"}
+    timeout = {"TOOLGATE_SERVER__WORKER_TIMEOUT_S": "3"}
     async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url, **timeout) as gateway:
         stopped = min(await children(gateway))
         os.kill(stopped, signal.SIGSTOP)
-        assert (await gateway.event("worker_stuck"))["pid"] == stopped
+        await gateway.event("worker_stuck", pid=stopped)
         await gateway.event("worker_died", pid=stopped)
 
 
@@ -223,35 +287,35 @@ async def hammered(http: aiohttp.ClientSession, gateway: Served) -> AsyncIterato
 
 
 async def test_a_hangup_reloads_all_workers_and_refuses_no_connection(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway = shared.gateway
     before = await children(gateway)
     async with hammered(http, gateway) as failures:
-        text = settings_file.read_text()
-        settings_file.write_text(f"{text}\ntoolsets: {{few: {{include: [listPets]}}}}")
-        gateway.process.send_signal(signal.SIGHUP)
-        for _ in before:
-            await gateway.event("settings_reloaded")
+        await shared.reload("toolsets: {few: {include: [listPets]}}")
         for _ in range(10):
             url = gateway.url + "/mcp/few"
             async with http.post(url, json=LIST, headers=STATELESS) as response:
                 assert len((await response.json())["result"]["tools"]) == 1
+        await shared.reload("")
     assert failures == []
     assert await children(gateway) == before
 
 
-async def test_the_number_of_workers_follows_the_settings(
-    settings_file: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
+async def test_every_worker_speaks_for_as_many_as_the_settings_ask_for(
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
-    text = settings_file.read_text()
-    settings_file.write_text(f"{text}\nserver: {{workers: 3}}")
-    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
-        await gateway.ready()
-        settings_file.write_text(f"{text}\nserver: {{workers: 2}}")
-        gateway.process.send_signal(signal.SIGHUP)
-        assert len(await children(gateway)) == 2
-        assert (await call(http, gateway))["result"]
-        await gateway.stop()
+    gateway = shared.gateway
+    await all_ok(http, gateway)
+    pids = await children(gateway)
+    async with each(gateway, pids) as both:
+        await shared.reload("", workers=3)
+        for one in both:  # those that were there before
+            await all_ok(one, gateway, {**ALL_OK, "2": "ok"})
+        await shared.reload("")
+        for one in both:
+            await all_ok(one, gateway)
+    assert await children(gateway) == pids
 
 
 async def test_a_new_program_takes_over_without_a_refused_connection(
@@ -299,10 +363,10 @@ async def test_workers_end_with_a_killed_supervisor(
 
 
 async def test_a_second_supervisor_on_the_port_is_refused(
-    shared: Served, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLGATE_SERVER__WORKERS", "1")  # as below
-    port = shared.url.rpartition(":")[2]
+    port = shared.gateway.url.rpartition(":")[2]
     url = {"TOOLGATE_DATABASE__URL": "postgresql://127.0.0.1:9/none"}
     ran = bare("serve", "--workers", "2", "--port", port, **url)
     assert ran.code == 1
@@ -384,44 +448,140 @@ async def embedded(gateway: Served) -> None:
     await gateway.event("texts_embedded")
 
 
-async def test_the_workers_share_one_model(shared: Served, http: aiohttp.ClientSession) -> None:
-    await embedded(shared)
-    for _ in range(10):
-        assert "listPets" in await searched(http, shared, "all animals of the shop")
-    loaded = [pid for pid in processes(shared) if "onnxruntime" in _maps(pid)]
-    assert len(loaded) == 1
-
-
-async def test_a_killed_model_is_replaced_and_words_are_searched_meanwhile(
-    gateway: Served, http: aiohttp.ClientSession
+async def test_the_workers_share_one_model_which_is_replaced_when_it_is_killed(
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
-    await embedded(gateway)
+    gateway = shared.gateway
+    for _ in range(10):
+        assert "listPets" in await searched(http, gateway, "all animals of the shop")
     [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
     os.kill(model, signal.SIGKILL)
     await gateway.event("worker_died", pid=model)
     assert "listPets" in await searched(http, gateway, "list pets")
-    await until(lambda: len(processes(gateway)) == 4)  # the supervisor, two workers and the model
+    await children(gateway)
 
 
-async def test_the_doctor_names_the_shared_state_and_a_worker_that_is_away(
-    gateway: Served, database_settings: DatabaseSettings
+async def test_a_worker_that_stands_still_degrades_the_status_and_the_doctor_names_it(
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
-    stopped = max(await children(gateway))
-    os.kill(stopped, signal.SIGSTOP)
-    try:
+    gateway = shared.gateway
+    await all_ok(http, gateway)
+    async with stopped(max(await children(gateway))):
+        async with http.get(gateway.url + "/ready") as response:
+            found = await response.json()
+            assert (response.status, found["status"]) == (200, "degraded")
+        [away] = [slot for slot, state in found["workers"].items() if state == "away"]
         settings = {
-            "TOOLGATE_DATABASE__URL": database_settings.url,
+            "TOOLGATE_DATABASE__URL": shared.database.url,
             "TOOLGATE_SERVER__PORT": gateway.url.rpartition(":")[2],
             "TOOLGATE_SERVER__WORKERS": "2",
         }
-        _, out, _ = await ran("doctor", "--json", **settings)
-    finally:
-        os.kill(stopped, signal.SIGCONT)
+        _, out, _ = await command("doctor", "--json", **settings)
     details = [check["detail"] for check in json.loads(out) if check["name"] == "workers"]
     assert details == [
         "2, which share sessions and streams in the registry's PostgreSQL",
-        "worker 1 of the running gateway is away",
+        f"worker {away} of the running gateway is away",
     ]
+
+
+@asynccontextmanager
+async def stopped(pid: int) -> AsyncIterator[None]:
+    """A process stands still inside."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def each(
+    gateway: Served, pids: Collection[int]
+) -> AsyncIterator[list[aiohttp.ClientSession]]:
+    """A client of each worker, whose one connection was made while the others stood still."""
+    async with AsyncExitStack() as stack:
+        clients = []
+        for pid in pids:
+            one = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1))
+            http = await stack.enter_async_context(one)
+            async with AsyncExitStack() as others:
+                for other in {*pids} - {pid}:
+                    await others.enter_async_context(stopped(other))
+                async with http.get(gateway.url + "/health") as response:
+                    assert response.status == 200
+            clients.append(http)
+        yield clients
+
+
+async def rpc(http: aiohttp.ClientSession, gateway: Served, name: str, **arguments: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body |= {"params": {"name": name, "arguments": arguments}}
+    async with http.post(gateway.url + "/rpc", json=body) as response:
+        return await response.json()
+
+
+async def test_the_workers_share_limits(shared: Shared) -> None:
+    gateway = shared.gateway
+    async with each(gateway, await children(gateway)) as both:
+        answers = [await rpc(http, gateway, "getPet", id=1) for _ in range(8) for http in both]
+    assert ["result" in one for one in answers] == [True] * 9 + [False] * 7
+
+
+async def test_an_approval_holds_for_one_call_at_any_worker(shared: Shared) -> None:
+    gateway = shared.gateway
+    async with each(gateway, await children(gateway)) as (one, other):
+        asked = await rpc(one, gateway, "deletePet", id=1)
+        id_ = asked["error"]["data"]["approval"]
+        code, _, err = await command(
+            "approvals", "approve", id_, TOOLGATE_DATABASE__URL=shared.database.url
+        )
+        assert code == 0, err
+        done = await rpc(other, gateway, "deletePet", id=1)
+        again = await rpc(one, gateway, "deletePet", id=1)
+    assert "result" in done
+    assert again["error"]["data"]["approval"] != id_
+
+
+async def test_an_idempotency_key_holds_at_all_workers(shared: Shared) -> None:
+    gateway = shared.gateway
+    async with each(gateway, await children(gateway)) as both:
+
+        async def answers(**headers: str) -> list[Any]:
+            found = []
+            for http in both:
+                url, body = gateway.url + COMMAND, legacy("more")
+                async with http.post(url, json=body, headers=headers) as response:
+                    found.append(await response.text())
+            return found
+
+        for key in ("a", "b"):
+            first, again = await answers(**{"Idempotency-Key": key})
+            assert again == first
+        assert {int(pid) for pid in await answers()} == await children(gateway)
+
+
+async def test_a_stream_is_resumed_at_another_worker(shared: Shared) -> None:
+    gateway = shared.gateway
+    url = {"TOOLGATE_DATABASE__URL": shared.database.url}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": RESUMING}
+    async with each(gateway, await children(gateway)) as (one, other):
+        async with one.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
+            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
+            session["MCP-Protocol-Version"] = str(RESUMING["protocolVersion"])
+        async with one.get(gateway.url + "/mcp", headers=session) as stream:
+            events = Events(stream)
+            seen = await events.event()
+            code, _, err = await command("tools", "disable", "createPet", **url)
+            assert code == 0, err
+            told = await events.event()
+        after = {**session, "Last-Event-ID": seen.id}
+        async with other.get(gateway.url + "/mcp", headers=after) as stream:
+            events = Events(stream)
+            again = await events.event()
+            while not again.data:
+                again = await events.event()
+    assert again.message == told.message
+    assert told.message["method"] == "notifications/tools/list_changed"
 
 
 async def test_a_source_that_fails_at_one_worker_is_spared_by_all(
