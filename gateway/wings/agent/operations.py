@@ -57,6 +57,7 @@ class AgentQuestion(Struct, frozen=True, forbid_unknown_fields=True):
     conversation: UUID | None = None
     strategy: Line = ""
     wait: bool = True
+    stream: bool = False
 
 
 class ApprovalDecision(Struct, frozen=True, forbid_unknown_fields=True):
@@ -232,7 +233,7 @@ class ConversationOperations:
             conversation = made.id
         else:
             conversation = body.conversation
-        message = NewMessage(body.message, body.wait, strategy=body.strategy)
+        message = NewMessage(body.message, body.wait, body.stream, body.strategy)
         return await self._sent(asked, conversation, message)
 
     async def create(self, asked: OperationInput) -> OperationOutput:

@@ -319,7 +319,7 @@ class Runs:
             if not held.rowcount:
                 raise LeaseLost(run.id)
             for place, step in enumerate(steps, number):
-                kind = type(step).__name__.lower()
+                kind = type(step).__struct_config__.tag
                 await connection.execute(
                     "INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
                     " VALUES (%s, %s, %s, %s, %s)",

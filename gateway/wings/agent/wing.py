@@ -5,24 +5,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.agent.api import ROOT, StreamApi
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from registry.database.migrate import Component
 
 FILES = importlib.resources.files("gateway.wings.agent")
-ROOT = "/agent/v1"
 
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     runner = Runner(parts)
     operations = ConversationOperations(runner, parts.settings, parts.models.configured)
-    yield Offer(operations=operations.operations, tasks=[runner.run])
+    streams = StreamApi(parts, runner)
+    yield Offer(operations=operations.operations, tasks=[runner.run], apps={ROOT: streams.app})
 
 
 WING = Wing(
     name="agent",
     title="Agent",
     open=opened,
+    mounts=(ROOT,),
     migrations=Component("agent", FILES.joinpath("sql")),
 )

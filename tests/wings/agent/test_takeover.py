@@ -96,7 +96,7 @@ async def test_a_run_goes_on_wherever_its_process_stopped(
     if not lost:
         assert rig.called.count("POST /pets") == 1
     kinds = await rig.steps(run)
-    assert kinds == ["foundcontext", "asked", "replied", "intent", "result", "asked", "replied"]
+    assert kinds == ["context", "asked", "replied", "intent", "result", "asked", "replied"]
 
 
 @pytest.mark.parametrize("written", [False, True])

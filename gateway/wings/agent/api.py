@@ -1,0 +1,176 @@
+"""Streams of the agent over HTTP: the events of a run as they come.
+
+A message is sent by a call of the tool, so that policy, limits and audit hold as for any other way.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from config.agent import AgentSettings
+from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.operation import MEDIA_TYPE, ProblemDetails, not_found
+from gateway.wings.abc import WingParts
+from gateway.wings.agent.events import followed
+from gateway.wings.agent.operations import REASONING, RunView
+from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.store import Run
+from gateway.wings.agent.tools import text_of
+from registry.display.budgets import CHARACTERS
+from schemas.errors import Fault
+from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import ToolResult
+
+ROOT = "/agent/v1"
+WITHOUT_BUFFERING = {"X-Accel-Buffering": "no"}  # nginx
+MESSAGE_BYTES = CHARACTERS * 4  # of a character of a message, escaped
+
+
+class _Problem(Struct):
+    status: int = 500
+    type: str = "problems/failed"
+    detail: str = ""
+
+
+class StreamApi:
+    """The requests of `/agent/v1` that accept a stream of events."""
+
+    def __init__(self, parts: WingParts, runner: Runner) -> None:
+        self._parts = parts
+        self._runner = runner
+        self._settings: AgentSettings = parts.settings
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route(f"{ROOT}/ask", self.ask, methods=["POST"]),
+                Route(
+                    f"{ROOT}/conversations/{{conversation}}/messages", self.send, methods=["POST"]
+                ),
+                Route(f"{ROOT}/runs/{{run}}/events", self.events, methods=["GET"]),
+            ],
+            exception_handlers={ProblemDetails: _problem},
+        )
+
+    async def ask(self, request: Request) -> Response:
+        return await self._begun(request, "agent_ask", {})
+
+    async def send(self, request: Request) -> Response:
+        names = {"conversation": request.path_params["conversation"]}
+        return await self._begun(request, "agent_send", names)
+
+    async def events(self, request: Request) -> Response:
+        """Events behind `Last-Event-ID`; without it all that are kept."""
+        context = await self._context(request)
+        view = await self.called(context, "agent_get_run", {"run": request.path_params["run"]})
+        last = request.headers.get("last-event-id", "0")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
+        return self._stream(context, await self.run(context, view.run), after)
+
+    async def called(self, context: Context, name: str, arguments: Mapping[str, Any]) -> RunView:
+        """A call of an operation that gives a run. Raises ProblemDetails."""
+        try:
+            result = await self._parts.call(context, name, arguments)
+        except Fault as fault:
+            status = fault.status if fault.status >= 400 else 422
+            raise ProblemDetails(status, "refused", fault.message) from fault
+        return _run_of(result)
+
+    async def run(self, context: Context, run_id: str) -> Run:
+        principal = context.principal
+        found = await self._runner.runs.get(principal.tenant, principal.id, run_id)
+        if found is None:
+            raise not_found("run", run_id)
+        return found
+
+    async def _begun(self, request: Request, name: str, names: Mapping[str, str]) -> Response:
+        context = await self._context(request)
+        body = await json_body(request, self._settings.message_characters * MESSAGE_BYTES)
+        view = await self.called(context, name, {**body, **names, "wait": False, "stream": True})
+        run = await self.run(context, view.run)
+        return self._stream(context, run, 0, leaving=self._settings.cancel_on_leave)
+
+    async def _context(self, request: Request) -> Context:
+        identity = await self._parts.identify(request.scope)
+        client = request.client.host if request.client else ""
+        headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
+        context = Context(identity, V2025_11_25, new_request_id(), headers=headers)
+        if (fault := identity.refusal) is not None:
+            raise ProblemDetails(401, "unauthorized", fault.message)
+        return context
+
+    def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
+        events = self._sent(context, run, after, leaving)
+        ping = self._settings.keep_alive_s
+        return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+
+    async def _sent(
+        self, context: Context, run: Run, after: int, leaving: bool
+    ) -> AsyncIterator[ServerSentEvent]:
+        shows = REASONING in context.identity.scopes
+        ended = False
+        try:
+            async for event in self.follow(run, after):
+                if event.type == "ReasoningTrace" and not shows:
+                    continue
+                ended = event.terminal
+                data = msgspec.json.encode(event.data).decode()
+                yield ServerSentEvent(data, event=event.type, id=str(event.number), sep="\n")
+            ended = True
+        finally:
+            if leaving and not ended:
+                await self._runner.cancel(context, run.id)
+
+    async def follow(self, run: Run, after: int = 0) -> AsyncIterator[Any]:
+        """The events of a run, up to its end."""
+
+        async def reread() -> Run | None:
+            return await self._runner.runs.get(run.tenant, run.owner, run.id)
+
+        every_s = self._settings.keep_alive_s
+        async for event in followed(
+            self._runner.stream, run, after, reread=reread, every_s=every_s
+        ):
+            if event is not None:
+                yield event
+
+
+async def json_body(request: Request, limit_bytes: int) -> dict[str, Any]:
+    """The members of the body. Raises ProblemDetails."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit_bytes:
+            raise ProblemDetails(413, "too-large", f"Expected at most {limit_bytes:,} bytes.")
+    try:
+        return msgspec.json.decode(bytes(body), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProblemDetails(400, "bad-request", f"Expected a JSON object: {error}.") from error
+
+
+def _run_of(result: ToolResult) -> RunView:
+    """Raises ProblemDetails."""
+    structured = result.structured_content
+    body = b"{}" if structured is UNSET else bytes(structured)
+    if result.is_error and structured is UNSET:  # what its schema or a guard refuses
+        raise ProblemDetails(422, "invalid", text_of(result))
+    if result.is_error:
+        problem = msgspec.json.decode(body, type=_Problem)
+        kind = problem.type.rpartition("/")[2]
+        raise ProblemDetails(problem.status, kind, problem.detail)
+    return msgspec.json.decode(body, type=RunView)
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, ProblemDetails):
+        raise error
+    body = error.encode(new_request_id())
+    return Response(body, error.status, error.headers, MEDIA_TYPE)

@@ -1,0 +1,131 @@
+"""Events of runs over HTTP."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.servers.provider import Answer, chat, delta, failing, sse
+from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_takeover import DELETE, GET
+
+pytestmark = pytest.mark.anyio
+
+STREAM = {"Accept": "text/event-stream"}
+Event = tuple[str, int, Any]  # type, id, data
+
+
+async def read(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+    assert response.status == 200, await response.text()
+    fields: dict[str, str] = {}
+    async for line in response.content:
+        text = line.decode().rstrip("\r\n")
+        if not text and "data" in fields:
+            yield fields["event"], int(fields["id"]), json.loads(fields["data"])
+            fields = {}
+        elif not text.startswith(":"):
+            name, _, value = text.partition(": ")
+            fields[name] = value
+
+
+async def streamed(rig: Rig, path: str, body: Any) -> list[Event]:
+    url = f"{rig.client.url}/agent/v1{path}"
+    with anyio.fail_after(60):
+        async with rig.client.http.post(url, json=body, headers=STREAM) as response:
+            return [event async for event in read(response)]
+
+
+async def followed(rig: Rig, run: str, after: int = 0, limit: int = 10_000) -> list[Event]:
+    url = f"{rig.client.url}/agent/v1/runs/{run}/events"
+    headers = {**STREAM, "Last-Event-ID": str(after)}
+    found = []
+    with anyio.fail_after(60):
+        async with rig.client.http.get(url, headers=headers) as response:
+            async for event in read(response):
+                found.append(event)
+                if len(found) >= limit:
+                    break
+    return found
+
+
+async def test_words_and_calls_are_events_with_one_at_the_end(rig: Rig) -> None:
+    rig.script(chat("Let me see.", [GET]), chat("A fine cat.", reasoning="hm"))
+    events = await streamed(rig, "/ask", {"message": "Which pet?"})
+    types = [type_ for type_, _, _ in events]
+    assert types == [
+        *["ResponseChunk"] * 3, "IterationComplete", "ToolCallStart", "ToolCallResult",
+        *["ResponseChunk"] * 3, "IterationComplete", "Completed",
+    ]  # fmt: skip
+    numbers = [number for _, number, _ in events]
+    assert numbers == sorted(set(numbers))
+    last = events[-1][2]
+    assert (last["answer"], last["iterations"], last["tokens"]) == ("A fine cat.", 2, 36)
+    assert events[4][2]["arguments"] == {"id": 7}
+    assert {data["conversation_id"] for _, _, data in events} == {events[0][2]["conversation_id"]}
+    assert [data["iteration"] for _, _, data in events] == [*[1] * 6, *[2] * 5]
+
+
+async def test_a_client_goes_on_behind_its_last_event(rig: Rig) -> None:
+    rig.script(chat("one two three four five six"))
+    events = await streamed(rig, "/ask", {"message": "Count"})
+    run = events[-1][2]["run_id"]
+    assert await followed(rig, run) == events
+    for place in range(len(events) - 1):
+        assert await followed(rig, run, events[place][1]) == events[place + 1 :]
+    cut: list[Event] = []
+    while not cut or cut[-1][0] != "Completed":
+        cut += await followed(rig, run, cut[-1][1] if cut else 0, limit=2)
+    assert cut == events
+
+
+async def test_a_follower_sees_a_run_that_goes_on(rig: Rig) -> None:
+    rig.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
+    status, begun = await rig.post("/ask", {"message": "x", "wait": False, "stream": True})
+    assert status == 200
+    [first] = await followed(rig, begun["run"], limit=1)
+    assert first[2]["text"] == "One"
+    await rig.post(f"/runs/{begun['run']}/cancel")
+    [last] = await followed(rig, begun["run"], first[1])
+    assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
+
+
+async def test_a_failure_is_the_last_event(rig: Rig) -> None:
+    rig.script(failing(401))
+    events = await streamed(rig, "/ask", {"message": "x"})
+    assert [one[0] for one in events] == ["Error"]
+    assert events[0][2]["code"] == "provider_auth"
+
+
+async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
+    rig.script(chat("", [DELETE]), chat("Done."))
+    events = await streamed(rig, "/ask", {"message": "x"})
+    type_, number, data = events[-1]
+    assert (type_, data["status"]) == ("StatusUpdate", "waiting_for_approval")
+    _, listed = await rig.get("/runs?state=waiting")
+    run = listed["runs"][0]["run"]
+    assert listed["runs"][0]["approvals"] == [data["approval"]]
+    await rig.post(f"/approvals/{data['approval']}", {"approve": False})
+    await rig.until(run, "completed")
+    assert (await followed(rig, run, number))[-1][0] == "Completed"
+
+
+async def test_problems_are_no_streams(rig: Rig) -> None:
+    other = "00000000-0000-4000-8000-000000000000"
+    for path, body, status in (
+        (f"/conversations/{other}/messages", {"content": "x"}, 404),
+        ("/ask", {"message": ""}, 422),
+        ("/ask", {"text": "x"}, 422),
+    ):
+        url = f"{rig.client.url}/agent/v1{path}"
+        async with rig.client.http.post(url, json=body, headers=STREAM) as response:
+            assert (response.status, response.content_type) == (status, "application/problem+json")
+    url = f"{rig.client.url}/agent/v1/ask"
+    async with rig.client.http.post(url, data=b"[1]", headers=STREAM) as response:
+        assert response.status == 400
+    async with rig.client.http.get(
+        f"{rig.client.url}/agent/v1/runs/{other}/events", headers=STREAM
+    ) as response:
+        assert response.status == 404
