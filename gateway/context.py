@@ -5,12 +5,12 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.types import DisclosureMode
 from schemas.errors import Fault
@@ -313,9 +313,7 @@ class Context(Struct):
 
     def noted(self, note: AuditDraft) -> "Context":
         """A copy with another audit draft."""
-        other = copy(self)
-        other.note = note
-        return other
+        return replace(self, note=note)
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

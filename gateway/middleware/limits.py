@@ -132,11 +132,12 @@ class RateLimits:
                 key = owner if per_principal else None
             if running[_ALL] >= most:
                 raise self._overloaded()
-            if key is not None and running[key] >= per_principal:
-                raise self._too_many_at_a_time("principal_concurrent", per_principal)
-            running[_ALL] += 1
             if key is not None:
-                running[key] += 1
+                others = running.get(key, 0)  # not a Counter's zero, which takes a call
+                if others >= per_principal:
+                    raise self._too_many_at_a_time("principal_concurrent", per_principal)
+                running[key] = others + 1
+            running[_ALL] += 1
             try:
                 return await handler(context, request)
             finally:
@@ -257,8 +258,10 @@ class RateLimits:
 
     def _leave(self, key: RateKey) -> None:
         """Give back a concurrency slot."""
-        self._running[key] -= 1
-        if not self._running[key]:
+        others = self._running[key] - 1
+        if others:
+            self._running[key] = others
+        else:
             del self._running[key]
 
     def _too_many_at_a_time(self, limit: str, most: int) -> TooManyRequests:

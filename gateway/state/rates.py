@@ -23,7 +23,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from ipaddress import IPv6Address
 
@@ -72,40 +72,40 @@ def admit(
 class Window:
     """Sliding window of one key in memory, half a microsecond per use: the sum is maintained."""
 
-    __slots__ = ("_newest", "_slot_us", "_slots", "_total")
+    __slots__ = ("_slots", "newest", "slot_us", "total")
 
     def __init__(self, slot_us: int) -> None:
-        self._slot_us = slot_us
-        self._newest = [-1, 0]  # number and uses of the last slot
+        self.slot_us = slot_us
+        self.newest = [-1, 0]  # number and uses of the last slot
         self._slots: deque[list[int]] = deque()  # of all, oldest first
-        self._total = 0
+        self.total = 0
 
     def take(self, limit: int, now_us: int) -> float:
         """Count one use; returns 0, or the seconds until it is allowed."""
-        current, newest = now_us // self._slot_us, self._newest
+        current, newest = now_us // self.slot_us, self.newest
         if newest[0] != current:
             self._expire(current)
-        if self._total >= limit:
+        if self.total >= limit:
             uses = {slot: count for slot, count in self._slots}  # noqa: C416 - pairs are lists
-            return _pause_us(uses, limit - self._total, now_us, self._slot_us) / MICROS
+            return _pause_us(uses, limit - self.total, now_us, self.slot_us) / MICROS
         if newest[0] != current:
-            newest = self._newest = [current, 0]
+            newest = self.newest = [current, 0]
             self._slots.append(newest)
         newest[1] += 1
-        self._total += 1
+        self.total += 1
         return 0.0
 
     def _expire(self, current: int) -> None:
         """Forget the slots that have left the window."""
         slots = self._slots
         while slots and slots[0][0] < current - SLOTS:
-            self._total -= slots.popleft()[1]
+            self.total -= slots.popleft()[1]
 
     def give_back(self) -> None:
         """Undo the last use."""
         if self._slots and self._slots[-1][1]:
             self._slots[-1][1] -= 1
-            self._total -= 1
+            self.total -= 1
 
 
 def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
@@ -126,6 +126,7 @@ class LocalRates:
     def __init__(self, keys: int = KEYS) -> None:
         self._keys = keys
         self._windows: Memo[_Bucket, Window] = Memo(keys)
+        self._find: Callable[[_Bucket], Window | None] = self._windows.get
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -135,18 +136,27 @@ class LocalRates:
         return self._window((key, window_s)).take(limit, int(time.monotonic() * MICROS))
 
     def take_all(self, bounds: Sequence[RateBound], first: int = 0) -> tuple[int, float] | None:
-        now_us, known = int(time.monotonic() * MICROS), self._windows
-        find = known.use if 2 * len(known) > self._keys else known.get  # which is faster
+        now_us, find = int(time.monotonic() * MICROS), self._find
         for place in range(first, len(bounds)):
             _, bucket, most, _ = bounds[place]
-            wait_s = (find(bucket) or self._window(bucket)).take(most, now_us)
-            if wait_s:
+            window = find(bucket) or self._window(bucket)
+            newest = window.newest
+            if newest[0] == now_us // window.slot_us and window.total < most:  # as in `take`
+                newest[1] += 1
+                window.total += 1
+            elif wait_s := window.take(most, now_us):
                 return place, wait_s
         return None
 
     def _window(self, bucket: _Bucket) -> Window:
+        """The window of a bucket, the newest now."""
         windows = self._windows
-        return windows.use(bucket) or windows.put(bucket, Window(slot_us(bucket[1])))
+        window = windows.use(bucket) or windows.put(bucket, Window(slot_us(bucket[1])))
+        if 2 * len(windows) > self._keys:
+            self._find = (
+                windows.use
+            )  # before, nothing is evicted, so that the order does not matter
+        return window
 
     async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
         return self.take(key, limit, window_s)
