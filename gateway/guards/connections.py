@@ -16,7 +16,7 @@ from asyncio import TimerHandle, Transport
 from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -70,6 +70,37 @@ class _InTurn(FlowControl):
     def resume_reading(self) -> None:
         if not self._waiting:
             super().resume_reading()
+
+
+class _JoinedHead:
+    """Transport of a response until its head is sent: it goes out with the first bytes of the
+    body, in one system call and one packet instead of two."""
+
+    __slots__ = ("_cycle", "_head", "_transport", "is_closing")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head = b""
+        self.is_closing = cycle.transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        cycle = self._cycle
+        if self._head:
+            cycle.transport = self._transport
+            self._transport.writelines((self._head, data))
+        elif not cycle.response_started:  # 100 Continue
+            self._transport.write(data)
+        elif cycle.expected_content_length:
+            self._head = data  # a body follows, whose length the head says
+        else:
+            cycle.transport = self._transport
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:  # of a response that ends without a body, as far as it came
+            self._transport.write(self._head)
+        self._transport.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -191,6 +222,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.on_refused("connections")
             cycle.keep_alive = False
             app = _full
+        if cycle.scope["method"] != "HEAD":  # whose responses have a length, and no body
+            cycle.transport = cast("Transport", _JoinedHead(cycle))
         super()._start_asgi_task(cycle, app)
 
     def _hold(self, size: int) -> None:
