@@ -38,7 +38,7 @@ KIND = SearchKind("memory", purpose="passages", owned=True)
 KIND_ORG = SearchKind("memory_org", purpose="passages", owned=True)
 KINDS = (KIND, KIND_ORG)
 EF = 100  # hnsw.ef_search of an index of 100,000 vectors
-COMMON = 10_000  # memories of an owner from which a word proposes none of them
+COMMON = 5000  # postings that are read for proposals
 QUERY = 2000  # characters of a query that are used
 NEAR = 5  # memories that are named as similar
 BEGINNING = 200  # characters of them
@@ -307,7 +307,8 @@ def _proposed(shape: Shape) -> str:
     if shape.vectors and not shape.listed:
         near, newest = f"UNION {_near_org(shape)}", "place.scope <> 'org'"
     return f"""size AS MATERIALIZED (
-        SELECT place.scope, place.owner, query.term, few.docs
+        SELECT place.scope, place.owner, query.term, few.docs,
+            sum(few.docs) OVER (ORDER BY few.docs, place.scope, query.term) AS read
         FROM place CROSS JOIN query CROSS JOIN LATERAL (
             SELECT count(*) AS docs FROM (
                 SELECT FROM memory_word_t AS posting
@@ -325,7 +326,7 @@ def _proposed(shape: Shape) -> str:
                     WHERE posting.host_id = %(host)s AND posting.scope = size.scope
                         AND posting.owner = size.owner AND posting.term = size.term OFFSET 0
                 ) AS posting
-                WHERE size.docs < {COMMON}
+                WHERE size.read < {COMMON} -- the rarest words first, for they decide
                 GROUP BY size.scope, size.owner, posting.memory_id
                 ORDER BY sum(ln(1 + %(docs)s / (size.docs + 0.5)::float8) * posting.tf
                     / (posting.tf + {K1})) DESC, posting.memory_id OFFSET 0
@@ -374,10 +375,10 @@ _IDF = "ln(1 + ({docs} - {had} + 0.5)::float8 / ({had} + 0.5)::float8) AS idf"
 # Words of what is visible alone.
 _WORDED = f"""total AS MATERIALIZED (
     SELECT count(*) AS docs FROM visible
+), posting AS MATERIALIZED (
+    SELECT found.* FROM query CROSS JOIN place CROSS JOIN LATERAL ({_POSTINGS} OFFSET 0) AS found
 ), matched AS MATERIALIZED (
-    SELECT posting.term, posting.tf, visible.memory_id
-    FROM query CROSS JOIN place CROSS JOIN LATERAL ({_POSTINGS} OFFSET 0) AS posting
-    JOIN visible USING (memory_id)
+    SELECT posting.* FROM posting JOIN visible USING (memory_id)
 ), word AS MATERIALIZED (
     SELECT term, {_IDF.format(docs="docs", had="count(*)")}
     FROM matched CROSS JOIN total GROUP BY term, docs
