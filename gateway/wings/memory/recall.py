@@ -318,8 +318,8 @@ def _proposed(shape: Shape) -> str:
             ) AS posting
         ) AS few
     ), visible AS MATERIALIZED (
-        SELECT {_SHOWN} FROM (
-            (SELECT found.memory_id FROM (
+        SELECT memory.* FROM (
+            (SELECT found.scope, found.memory_id FROM (
                 SELECT size.scope, size.owner, posting.memory_id
                 FROM size CROSS JOIN LATERAL (
                     SELECT memory_id, tf FROM memory_word_t AS posting
@@ -336,20 +336,23 @@ def _proposed(shape: Shape) -> str:
                     AND m.memory_id = found.memory_id AND {shape.allowed}
             ) LIMIT %(reach)s)
             UNION
-            SELECT newest.memory_id FROM place CROSS JOIN LATERAL (
+            SELECT place.scope, newest.memory_id FROM place CROSS JOIN LATERAL (
                 SELECT m.memory_id FROM memory_t AS m WHERE {_IN_PLACE} AND {shape.allowed}
                 ORDER BY m.created_ts DESC LIMIT %(exact)s
             ) AS newest WHERE {newest}
             {near}
-        ) AS one (memory_id) CROSS JOIN place JOIN memory_t AS m ON {_IN_PLACE}
-            AND m.memory_id = one.memory_id
+        ) AS one (scope, memory_id) CROSS JOIN LATERAL (
+            SELECT {_SHOWN} FROM memory_t AS m
+            WHERE m.host_id = %(host)s AND m.scope = one.scope AND m.memory_id = one.memory_id
+            OFFSET 0
+        ) AS memory
     )"""
 
 
 def _near_org(shape: Shape) -> str:
     """The filter is evaluated for each, in a subquery that cannot become a join."""
     whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
-    return f"""(SELECT near.entity_id FROM (
+    return f"""(SELECT 'org', near.entity_id FROM (
         SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
     ) AS effort CROSS JOIN LATERAL (
         SELECT vector.entity_id FROM entity_embedding_t AS vector
