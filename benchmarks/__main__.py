@@ -18,6 +18,7 @@ from benchmarks import machine, peer, wrk
 from benchmarks.backfill import measure_backfill
 from benchmarks.descriptions import measure_descriptions
 from benchmarks.disclosure import measure_disclosure
+from benchmarks.events import measure_events
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.guarded import measure_guarded
@@ -37,7 +38,7 @@ from benchmarks.table import Row, broken, missed, render
 
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
-    "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory",
+    "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -107,6 +108,7 @@ def main(
         "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
         "memory": partial(measure_memories, directory=recall, quick=quick),
+        "events": partial(measure_events, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)

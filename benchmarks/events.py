@@ -1,0 +1,243 @@
+"""The journal of invocations beside one-row INSERTs, on an embedded database with default settings.
+
+Everything runs in one process, so ratios count; durable commits, one connection per caller.
+"""
+
+import asyncio
+import statistics
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+
+import anyio
+from psycopg import AsyncConnection
+
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target
+from benchmarks.toolgate import installation
+from config.load import load as load_settings
+from config.settings import EventsSettings
+from gateway.wings.events.dispatch import Dispatch
+from gateway.wings.events.execution import Pause
+from gateway.wings.events.journal import Delivery, Draft, End, Journal
+from gateway.wings.events.notices import WORK, Notices
+from gateway.wings.events.wing import WING
+from registry.database.group_commit import GroupCommit
+from registry.database.migrate import REGISTRY
+from registry.database.postgres import Database, borrowed
+
+OWN, OTHER = (f"00000000-0000-0000-0000-00000000000{number}" for number in (1, 2))
+CALLERS = 64
+LARGE, QUICK_LARGE = 1_000_000, 20_000  # the backlog of a tenant
+WAITING, QUICK_WAITING = 100_000, 5_000
+STARTS, QUICK_STARTS = 200, 20
+BACKLOG = """
+INSERT INTO invocation_t (host_id, invocation_id, topic, skill_name, correlation_id, request_hash,
+    arguments, principal_id, principal, repeatable, max_attempts, due_ts)
+SELECT %s, gen_random_uuid(), 'agent-commands', 'report', gen_random_uuid()::text, '', '{}', 'ada',
+    '{}', true, 3, now() + %s * interval '1 hour' FROM generate_series(1, %s)
+"""
+FLOOR = "CREATE TABLE floor_t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body json)"
+
+
+def measure_events(rig: Rig, quick: bool) -> list[Row]:
+    with installation(rig, "events", {}) as one:
+        settings = load_settings(str(one.settings), {})
+        return asyncio.run(_measured(settings.database, settings.events, rig, quick))
+
+
+async def _measured(database: object, settings: EventsSettings, rig: Rig, quick: bool) -> list[Row]:
+    assert WING.migrations is not None
+    components = (REGISTRY, WING.migrations)
+    async with Database.open(database, components=components) as opened:  # type: ignore[arg-type]
+        journal = Journal(opened.pool)
+        seconds = rig.seconds
+        floor = await _floor(opened, seconds)
+        rows = [Row("one-row INSERT", floor, "/s")]
+        rig.say("events: accepting")
+        rows += await _accepting(journal, opened, floor, seconds)
+        rig.say("events: claiming")
+        rows.append(await _claiming(journal, floor, seconds))
+        rig.say("events: starting")
+        rows += await _starting(opened, settings, QUICK_STARTS if quick else STARTS)
+        rig.say("events: backlog")
+        rows += await _backlog(
+            opened, journal, QUICK_WAITING if quick else WAITING, QUICK_LARGE if quick else LARGE
+        )
+        return rows
+
+
+async def _rate(step: Callable[[], Awaitable[int]], seconds: float) -> float:
+    """What `step` counts, a second."""
+    done, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        done += await step()
+    return done / (time.perf_counter() - begin)
+
+
+async def _floor(database: Database, seconds: float) -> float:
+    async with database.connect() as connection:
+        await connection.execute(FLOOR)
+
+        async def insert() -> int:
+            await connection.execute("INSERT INTO floor_t (body) VALUES (%s)", ['{"number":1}'])
+            return 1
+
+        return await _rate(insert, seconds)
+
+
+def draft(host_id: str = OWN) -> Draft:
+    return Draft(
+        host_id=host_id,
+        skill_name="report",
+        arguments=b'{"number":1}',
+        principal_id="ada",
+        principal=b'{"principal":{"id":"ada","tenant":"%s"}}' % host_id.encode(),
+        repeatable=True,
+        max_attempts=3,
+    )
+
+
+async def _accepting(
+    journal: Journal, database: Database, floor: float, seconds: float
+) -> list[Row]:
+    notices = Notices(database, lambda _notice: None)
+    commits = GroupCommit(journal.accept, most=100)
+
+    async def one() -> int:
+        await commits.put(draft())
+        notices.say(WORK + OWN)
+        return 1
+
+    async def many() -> int:
+        async with anyio.create_task_group() as group:
+            for _ in range(CALLERS):
+                group.start_soon(one)
+        return CALLERS
+
+    async def batch() -> int:
+        return len(await journal.accept([draft() for _ in range(100)]))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(commits.run)
+        group.start_soon(notices.send)
+        single, several = await _rate(one, seconds), await _rate(many, seconds)
+        group.cancel_scope.cancel()
+    batched = await _rate(batch, seconds)
+    return [
+        _ratio("accept, one caller, committed, with NOTIFY", single, floor, 0.5),
+        _ratio(f"accept, {CALLERS} callers", several, floor, 3.0),
+        _ratio("accept, 100 a statement", batched, floor, 0.9),
+    ]
+
+
+async def _claiming(journal: Journal, floor: float, seconds: float) -> Row:
+    async def work() -> int:
+        taken = await journal.claim(OWN, "bench", limit=20, lease_s=60)
+        if not taken:
+            await journal.accept([draft() for _ in range(1000)])
+            return 0
+        ends = [End(OWN, one.invocation_id, one.fence, result=b"{}") for one in taken]
+        return len(await journal.end(ends))
+
+    return _ratio("claim 20 and ack", await _rate(work, seconds), floor, 3.0)
+
+
+class _Clocked:
+    """An execution that tells when it began."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, anyio.Event] = {}
+
+    async def outcome(self, delivery: Delivery) -> End | Pause:
+        if (waiting := self.begun.get(delivery.correlation_id)) is not None:
+            waiting.set()
+        return End(delivery.host_id, delivery.invocation_id, delivery.fence, result=b"{}")
+
+
+async def _starting(database: Database, settings: EventsSettings, count: int) -> list[Row]:
+    """Between two processes, as far as the database can tell: only NOTIFY wakes the worker."""
+    await _emptied(database)
+    clocked, journal = _Clocked(), Journal(database.pool)
+    dispatch = _dispatch(journal, clocked, settings)
+    heard = Notices(database, dispatch.hear)
+    said = Notices(database, lambda _notice: None)
+    times: list[float] = []
+    async with anyio.create_task_group() as group:
+        for task in (heard.listen, said.send, dispatch.run):
+            group.start_soon(task)
+        await anyio.sleep(1)
+        for number in range(count):
+            begun = clocked.begun[f"c{number}"] = anyio.Event()
+            begin = time.perf_counter()
+            one = draft()
+            await journal.accept([Draft(**{**_members(one), "correlation_id": f"c{number}"})])
+            said.say(WORK + OWN)
+            with anyio.fail_after(60):
+                await begun.wait()
+            times.append((time.perf_counter() - begin) * 1000)
+            await anyio.sleep(0.06)  # idle: beyond the pause of notices
+        group.cancel_scope.cancel()
+    cuts = statistics.quantiles(times, n=20)
+    return [
+        Row("accept to start, idle, p50", statistics.median(times), "ms"),
+        Row("accept to start, idle, p95", cuts[-1], "ms", targets=(Target("value", 15.0),)),
+    ]
+
+
+async def _backlog(database: Database, journal: Journal, waiting: int, large: int) -> list[Row]:
+    await _emptied(database)
+    async with borrowed(database.pool) as connection:
+        await _add(connection, OWN, waiting, later=True)
+    await journal.accept([draft() for _ in range(20)])
+    tracemalloc.start()
+    begin = time.perf_counter()
+    await journal.claim(OWN, "bench", limit=20, lease_s=60)
+    ms = (time.perf_counter() - begin) * 1000
+    held = tracemalloc.get_traced_memory()[0] / waiting
+    tracemalloc.stop()
+    rows = [
+        Row(f"claim 20 beside {waiting:,} that wait", ms, "ms"),
+        Row(f"memory for each of {waiting:,}", held, "B", targets=(Target("value", 200.0),)),
+    ]
+    async with borrowed(database.pool) as connection:
+        await _add(connection, OWN, large, later=False)
+    async with database.connect() as connection:
+        await connection.execute("ANALYZE invocation_t")
+    await journal.accept([draft(OTHER)])
+    begin = time.perf_counter()
+    tenants = await journal.tenants()
+    taken = [await journal.claim(one, "bench", limit=1, lease_s=60) for one in tenants]
+    ms = (time.perf_counter() - begin) * 1000
+    assert len(taken) == 2
+    text = f"first invocation of a tenant beside {large:,} of another"
+    return [*rows, Row(text, ms, "ms", targets=(Target("value", 100.0),))]
+
+
+async def _add(connection: AsyncConnection, host: str, count: int, *, later: bool) -> None:
+    await connection.execute(BACKLOG, [host, 1 if later else 0, count])
+
+
+async def _emptied(database: Database) -> None:
+    async with database.connect() as connection:
+        await connection.execute("TRUNCATE invocation_t, invocation_done_t, outbox_t")
+
+
+def _dispatch(journal: Journal, execution: _Clocked, settings: EventsSettings) -> Dispatch:
+    return Dispatch(
+        journal,
+        execution,  # type: ignore[arg-type]
+        settings,
+        worker="bench",
+        say=lambda _notice: None,
+        ended=lambda _ids: None,
+    )
+
+
+def _members(one: Draft) -> dict[str, object]:
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
+def _ratio(scenario: str, value: float, floor: float, least: float) -> Row:
+    targets = (Target("floor", least),)
+    return Row(scenario, value, "/s", x_floor=value / floor, targets=targets)

@@ -1,0 +1,96 @@
+"""Workers that are killed at each step of the journal, two at a time: nothing is lost, nothing ends
+twice, and what is not repeatable has one effect at most.
+
+TOOLGATE_EVENTS_KILLS is the number of processes that are killed at each step.
+"""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from config.settings import DatabaseSettings
+from gateway.wings.events.journal import Accepted, Filter, Journal
+from registry.database.postgres import Database, borrowed
+from tests.fixtures_database import HOST
+from tests.fixtures_redis import RedisServer
+from tests.wings.events.conftest import emptied
+from tests.wings.events.drafts import draft
+from tests.wings.events.victim import STEPS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
+
+KILLS = int(os.environ.get("TOOLGATE_EVENTS_KILLS", "1"))
+INVOCATIONS = 30
+WAIT_S = 300
+
+
+@pytest.fixture
+async def journal(events_database: DatabaseSettings) -> AsyncIterator[Journal]:
+    emptied(events_database)
+    async with Database.open(events_database, wait=False, migrate=False) as database:
+        async with borrowed(database.pool) as connection:
+            await connection.execute("CREATE TABLE IF NOT EXISTS effect_t (invocation_id uuid)")
+            await connection.execute("TRUNCATE effect_t")
+        yield Journal(database.pool)
+
+
+async def victim(url: str, step: str, count: int, redis: str) -> int:
+    """The exit code of a process that dies at a step."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.wings.events.victim"), url, step, str(count), redis
+    )
+    async with asyncio.timeout(WAIT_S):
+        return await process.wait()
+
+
+@pytest.mark.parametrize("engine", ["postgres", "redis"])
+async def test_kills_lose_nothing(
+    journal: Journal,
+    events_database: DatabaseSettings,
+    engine: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    server: RedisServer | None = (
+        request.getfixturevalue("redis_server") if engine == "redis" else None
+    )
+    redis, url = server.url if server else "", events_database.url
+    accepted = await journal.accept(
+        [
+            draft(
+                number,
+                repeatable=number % 2 == 0,
+                max_attempts=1000,
+                order_key="a" if number % 5 == 0 else None,
+            )
+            for number in range(INVOCATIONS)
+        ]
+    )
+    ids = {one.invocation_id for one in accepted if isinstance(one, Accepted)}
+    deaths = [(step, number + 1) for step in STEPS for number in range(KILLS)]
+    codes: list[int] = []
+    for first, second in zip(deaths[::2], [*deaths[1::2], deaths[0]], strict=False):
+        both = (victim(url, *first, redis), victim(url, *second, redis))
+        codes += await asyncio.gather(*both)
+    assert -9 in codes
+    assert await victim(url, "never", 1, redis) == 0
+    rows = await journal.page(HOST, Filter(), before=None, limit=1000)
+    assert {row.invocation_id for row in rows} == ids
+    assert {row.status for row in rows} <= {"ACKED", "FAILED"}
+    repeatable = {one.invocation_id for one in accepted[::2] if isinstance(one, Accepted)}
+    async with borrowed(journal._pool) as connection:
+        found = await connection.execute("SELECT invocation_id::text FROM effect_t")
+        effects = Counter([id_ async for (id_,) in found])
+    for row in rows:
+        failures = await journal.attempts(HOST, row.invocation_id)
+        assert row.attempt == len(failures) + (row.status == "ACKED")
+        if row.invocation_id in repeatable:
+            assert row.status == "ACKED"
+        else:
+            assert effects[row.invocation_id] <= 1
+            assert row.attempt == 1
+        if row.status == "ACKED":
+            assert effects[row.invocation_id] >= 1

@@ -1,0 +1,112 @@
+"""A process that runs invocations and kills itself at a step that the command line names:
+
+    python -m tests.wings.events.victim URL STEP COUNT [REDIS]
+
+A call adds a row to `effect_t`. The process ends by itself when nothing is open.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import anyio
+from msgspec.structs import replace
+
+from config.load import load
+from gateway.wings.events.dispatch import Dispatch
+from gateway.wings.events.execution import Execution, Pause
+from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.notices import WORK, Notices
+from gateway.wings.events.redis_engine import RedisEngine
+from registry.database.postgres import Database, borrowed
+from tests.fixtures_database import HOST
+
+STEPS = ("claimed", "before", "effect", "ending", "ended")
+
+
+class Death:
+    """Kills this process when a step has been reached so many times."""
+
+    def __init__(self, step: str, count: int) -> None:
+        self._step = step
+        self._left = count
+
+    def at(self, step: str) -> None:
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Effects(Execution):
+    """Calls that have an effect, and nothing else."""
+
+    def __init__(self, database: Database, death: Death) -> None:
+        self._database = database
+        self._death = death
+
+    async def outcome(self, delivery: Delivery) -> End | Pause:
+        self._death.at("before")
+        async with borrowed(self._database.pool) as connection:
+            await connection.execute("INSERT INTO effect_t VALUES (%s)", [delivery.invocation_id])
+        self._death.at("effect")
+        return End(delivery.host_id, delivery.invocation_id, delivery.fence, result=b"1")
+
+
+class Dying(Journal):
+    """A journal whose user may die on either side of each commit."""
+
+    def __init__(self, database: Database, death: Death) -> None:
+        super().__init__(database.pool)
+        self._death = death
+
+    async def claim(self, *args: object, **more: object) -> list[Delivery]:
+        taken = await super().claim(*args, **more)  # type: ignore[arg-type]
+        if taken:
+            self._death.at("claimed")
+        return taken
+
+    async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
+        self._death.at("ending")
+        counted = await super().end(ends)
+        self._death.at("ended")
+        return counted
+
+
+async def main(url: str, step: str, count: int, redis: str) -> None:
+    defaults = load(None, {})
+    settings = replace(
+        defaults.events, poll_s=0.05, sweep_s=0.1, lease_s=0.7, drain_s=0.1, concurrency=4
+    )
+    death = Death(step, count)
+    async with Database.open(replace(defaults.database, url=url), migrate=False) as database:
+        journal = Dying(database, death)
+        dispatch = Dispatch(
+            journal,
+            Effects(database, death),
+            settings,
+            worker=str(os.getpid()),
+            say=lambda _notice: None,
+            ended=lambda _ids: None,
+        )
+        notices = Notices(database, dispatch.hear)
+        async with anyio.create_task_group() as group:
+            group.start_soon(dispatch.run)
+            group.start_soon(notices.listen)
+            if redis:
+                engine = RedisEngine(
+                    redis,
+                    str(os.getpid()),
+                    work=lambda host: dispatch.hear(WORK + host),
+                    room=lambda: dispatch.room,
+                )
+                group.start_soon(engine.read)
+            while await journal.open_rows(HOST, 1):  # noqa: ASYNC110 - by other processes, too
+                await anyio.sleep(0.05)
+            group.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))
