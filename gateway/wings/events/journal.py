@@ -287,17 +287,18 @@ _END: LiteralString = f"""
 WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED})),
 ended AS (
     UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
-        reason = CASE WHEN r.error IS NOT NULL THEN r.reason END, result = r.result,
+        reason = CASE WHEN r.error IS NULL THEN NULL
+            WHEN r.retry_s IS NOT NULL THEN 'cancelled' ELSE r.reason END, result = r.result,
         error = r.error, lease_ts = NULL, approval_id = NULL, finished_ts = now(),
         changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
-        AND i.status = 'DISPATCHED' AND r.retry_s IS NULL
+        AND i.status = 'DISPATCHED' AND (r.retry_s IS NULL OR i.cancelling)
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
 again AS (
     UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, worker = NULL,
         due_ts = now() + make_interval(secs => r.retry_s), changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
-        AND i.status = 'DISPATCHED' AND r.retry_s IS NOT NULL
+        AND i.status = 'DISPATCHED' AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
 sent AS ({_OUTBOX}),
 attempts AS (
@@ -542,9 +543,9 @@ class Journal:
         delay_s: float = 0.0,
         approval: str | None = None,
     ) -> int:
-        """Give deliveries, of (tenant, id, fence), back: the attempt does not count. `approval`:
-        what they wait for."""
-        rows = [
+        """Give deliveries, of (tenant, id, fence), back: the attempt does not count. Those that
+        were to be cancelled are. `approval`: what they wait for."""
+        rows: list[dict[str, Any]] = [
             {"host_id": host, "invocation_id": id_, "fence": fence}
             for host, id_, fence in deliveries
         ]
@@ -556,10 +557,13 @@ class Journal:
                 " FROM json_to_recordset(%s::json) AS"
                 " r(host_id uuid, invocation_id uuid, fence bigint)"
                 " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
-                " AND i.fence = r.fence AND i.status = 'DISPATCHED'",
+                " AND i.fence = r.fence AND i.status = 'DISPATCHED' AND NOT i.cancelling",
                 [approval, delay_s, _rows(rows)],
             )
+        if done.rowcount == len(rows):
             return done.rowcount
+        ends = [End(**one, error=CANCELLED, reason="cancelled") for one in rows]
+        return done.rowcount + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""

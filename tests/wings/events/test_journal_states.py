@@ -155,14 +155,17 @@ class JournalMachine(RuleBasedStateMachine):
             return
         if how == "release":
             assert self.run(self.journal.release([handle(one)])) == (1 if row else 0)
-            if row:
+            if row and row.cancelling:
+                row.status, row.failures = "FAILED", row.failures + 1
+            elif row:
                 row.status, row.attempt, row.due = "PENDING", row.attempt - 1, self.tick()
             return
         failed = {"error": b"{}", "retry_s": 0 if how == "retry" else None}
         counted = self.run(self.journal.end([end(one, **({} if how == "ack" else failed))]))
         assert bool(counted) == (row is not None)
         if row:
-            row.status = {"ack": "ACKED", "fail": "FAILED", "retry": "PENDING"}[how]
+            again = "FAILED" if row.cancelling else "PENDING"
+            row.status = {"ack": "ACKED", "fail": "FAILED", "retry": again}[how]
             row.due = self.tick()
             row.failures += how != "ack"
 

@@ -1,0 +1,58 @@
+"""Workers in Python, by the decorator."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from config.settings import EventSkill, Settings
+from gateway.skill_worker import SkillCall, SkillWorker, TryAgain
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.wings.events.rig import ROOT, ended, invoked, with_events
+
+pytestmark = pytest.mark.anyio
+
+SKILLS = {name: EventSkill() for name in ("report", "flaky", "endless")}
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    async with running(with_events(settings, skills=SKILLS)) as client:
+        yield client
+
+
+async def test_a_worker_runs_its_skills(client: Client) -> None:
+    worker, keys = SkillWorker(client.url, concurrency=2, lease_s=0.3), list[str]()
+    begun = anyio.Event()
+
+    @worker.skill("report")
+    async def report(call: SkillCall) -> dict[str, int]:
+        return {"pages": call.arguments["pages"]}
+
+    @worker.skill("flaky")
+    async def flaky(call: SkillCall) -> str:
+        keys.append(call.idempotency_key)
+        if call.attempt == 1:
+            raise TryAgain("not yet")
+        raise ValueError("never")
+
+    @worker.skill("endless")
+    async def endless(_call: SkillCall) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.run)
+            one = await invoked(client, "report", {"pages": 3})
+            assert (await ended(client, one["id"]))["result"] == {"pages": 3}
+            two = await invoked(client, "flaky", attempts=2)
+            over = await ended(client, two["id"])
+            assert (over["reason"], over["error"]) == ("attempts", {"message": "never"})
+            assert keys == [two["id"]] * 2
+            three = await invoked(client, "endless")
+            await begun.wait()
+            async with client.http.delete(f"{client.url}{ROOT}/{three['id']}"):
+                pass
+            assert (await ended(client, three["id"]))["reason"] == "cancelled"
+            group.cancel_scope.cancel()
