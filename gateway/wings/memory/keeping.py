@@ -9,7 +9,15 @@ from msgspec import Meta, Struct
 from config.types import HostId
 from config.wings import MemorySettings
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import Cursor, Operation, OperationInput, cursor, invalid, place
+from gateway.operations.operation import (
+    Cursor,
+    Operation,
+    OperationInput,
+    cursor,
+    invalid,
+    place,
+    unknown,
+)
 from gateway.wings.memory.conditions import Condition, filtered
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import Eraser, Forgotten
@@ -17,7 +25,7 @@ from gateway.wings.memory.life import MemoryLife, Promoted, Purged
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall, Recaller
 from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId
-from gateway.wings.memory.rows import SCOPES, Memory, Scope, check_content, check_metadata
+from gateway.wings.memory.rows import SCOPES, Memory, Scope, check_content, check_metadata, is_id
 from gateway.wings.memory.store import MemoryStore
 from gateway.wings.memory.transfer import ImportCounts, Transfer
 
@@ -219,6 +227,8 @@ class KeepingOperations:
         if subject != reader.subject:
             reader.require(ERASE, "Exporting another user")
         after = place(query.after)
+        if after and not is_id(after):
+            raise unknown()
         found = await self._transfer.export(reader.tenant, subject, after, query.limit)
         shown = tuple(found[: query.limit])
         return Exported(shown, cursor(shown[-1].id) if len(found) > query.limit else "")

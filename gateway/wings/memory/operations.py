@@ -11,6 +11,7 @@ from gateway.operations.operation import (
     Operation,
     OperationInput,
     OperationOutput,
+    ProblemDetails,
     cursor,
     not_found,
     place,
@@ -44,6 +45,7 @@ from gateway.wings.memory.rows import (
     Scope,
     check_content,
     check_metadata,
+    is_id,
     time_of,
 )
 from gateway.wings.memory.store import MemoryStore, StoredMemory, Target
@@ -281,6 +283,9 @@ def _after(sealed: str | None) -> Any:
         return None
     created, _, id_ = place(sealed).partition(" ")
     try:
-        return time_of("after", created)[0], id_
-    except Exception as error:
+        time = time_of("after", created)[0]
+    except ProblemDetails as error:
         raise unknown() from error
+    if not is_id(id_):
+        raise unknown()
+    return time, id_

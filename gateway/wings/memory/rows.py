@@ -118,6 +118,14 @@ def new_id() -> str:
     return str(UUID(int=value & ~(0x3 << 62) | 2 << 62))
 
 
+def is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
 def new_ids(count: int) -> list[str]:
     """Ids that sort in this order."""
     return sorted(new_id() for _ in range(count))
