@@ -4,7 +4,7 @@ One parse per body. A well-formed request takes the typed path; anything else is
 time, untyped, to report exactly what is wrong and to find the id that the answer must carry.
 
 Objects with duplicate member names are refused (RFC 8259, section 4: parsers differ on their
-meaning), which the decoder does not do. `_is_all_of` detects them: re-encoding what was decoded
+meaning), which the decoder does not do. `is_all_of` detects them: re-encoding what was decoded
 gives as many strings as the body has, unless a member was dropped. That costs 0.5 to 0.9 us for a
 small request, which takes 0.2 to 0.4 us to decode, and more for a body full of escapes.
 
@@ -146,9 +146,9 @@ def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | Non
     try:
         if body.lstrip()[:1] == b"[":
             batch = limited(_requests.decode(body), batch_limit)
-            return [*batch] if _is_all_of(body, batch) else None
+            return [*batch] if is_all_of(body, batch) else None
         request = _request.decode(body)
-        return request if _is_all_of(body, request) else None
+        return request if is_all_of(body, request) else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -157,7 +157,7 @@ def decode_strict(body: bytes) -> Any:
     """Decode unambiguous JSON text. Raises ParseError and DuplicateKeys."""
     value = decode_json(body)
     try:
-        if not _is_all_of(body, value):
+        if not is_all_of(body, value):
             raise DuplicateKeys(_twice(body))
     except RecursionError as error:
         raise ParseError(TOO_DEEP) from error
@@ -174,7 +174,7 @@ def _twice(body: bytes) -> str:
     return "An object has a member twice"
 
 
-def _is_all_of(body: bytes, decoded: Any) -> bool:
+def is_all_of(body: bytes, decoded: Any) -> bool:
     """Whether `decoded` has as many strings as the JSON text that it was decoded from."""
     encoded = encode(decoded)
     if b"\\" in body or b"\\" in encoded:

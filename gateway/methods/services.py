@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import ToolCall
 from gateway.context import Context
-from gateway.methods.calls import CallPlans, check_key, check_scope
+from gateway.methods.calls import CallPlan, CallPlans, check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, payload_of, plain_result
 from gateway.methods.tools import ToolMethods
@@ -38,6 +38,7 @@ class _Found:
     tool: Tool
     binding: ServiceBinding
     catalog: Catalog
+    plan: CallPlan | None  # made before
 
 
 class Services:
@@ -115,12 +116,16 @@ class Services:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied
 
     def _find(self, context: Context, id_: str) -> _Found | None:
-        catalog = self._lists.whole(context)
+        if context.toolset is None:
+            catalog, plans = self._plans.of_caller(context, self._lists)
+        else:
+            catalog = self._lists.whole(context)
+            plans = self._plans.of(catalog)
         tool = catalog.service(id_)
         if tool is None or (action := tool.binding.action) is None:
             return None
         sides = {action.side, context.headers.side} - {None}
-        return _Found(tool, action, catalog) if len(sides) < 2 else None
+        return _Found(tool, action, catalog, plans.get(tool.name)) if len(sides) < 2 else None
 
     async def _run(self, found: _Found, data: Any, context: Context) -> ToolResult:
         binding = found.binding
@@ -130,7 +135,9 @@ class Services:
         if not context.headers.auth_first:
             self._authorize(binding, context)
         check_key(binding, context.headers.idempotency_key)
-        plan = self._plans.plan(found.catalog, found.tool)
+        plan = found.plan
+        if plan is None or plan.tool is not found.tool:
+            plan = self._plans.plan(found.catalog, found.tool)
         result = await plan.execute(ToolCall(found.tool, plan.source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)
 

@@ -125,23 +125,25 @@ class LegacyUse(Collector):
         if not route.revision.text_results:
             return handler
 
+        count, clients = self._count, self._clients
+
         async def counted(context: Context, request: Request) -> Any:
-            self._seen(context, request)
+            headers, identity = context.headers, context.identity
+            path, address = headers.side or "rpc", headers.client
+            count[path] += 1
+            client = (identity.principal.id if identity.verified else "", address)
+            if not clients.use(client):
+                clients.put(client, True)
+                self._warn(client, path, request)
             return await handler(context, request)
 
         return counted
 
-    def _seen(self, context: Context, request: Request) -> None:
-        path, address = context.headers.side or "rpc", context.headers.client
-        self._count[path] += 1
-        client = (context.principal.id if context.identity.verified else "", address)
-        if self._clients.use(client):
-            return
-        self._clients.put(client, True)
+    def _warn(self, client: tuple[str, str], path: str, request: Request) -> None:
         log.warning(
             "legacy_payload_deprecated",
             extra={
-                "client": client[0] or address,
+                "client": client[0] or client[1],
                 "path": path,
                 "method": request.method[:100],
                 "instead": "send JSON-RPC 2.0",

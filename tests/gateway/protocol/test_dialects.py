@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from gateway.protocol.dialects import (
@@ -12,6 +14,8 @@ from gateway.protocol.dialects import (
     Legacy,
     Payload,
     Rules,
+    _plain_legacy,
+    _single,
     as_status,
     legacy_answer,
     read,
@@ -41,7 +45,7 @@ from schemas.hybrid import (
     StatusFault,
     status_members,
 )
-from schemas.jsonrpc import Invalid, Request, Response
+from schemas.jsonrpc import Invalid, Request, Response, decode_strict
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 
 STRICT = Rules(PORTAL, spec=False)
@@ -372,3 +376,22 @@ def test_a_body_that_is_refused_whole_is_answered_in_the_dialect_it_seems_to_be(
         told = json.loads(refusal(text, fault, rules, "r-1").body)
         assert (told["id"], told["error"]["code"]) == (None, fault.code)
     assert json.loads(refusal(text, fault, RAW, "r-1").body)["code"] == "ERR10010"
+
+
+PARTS = st.sampled_from(["a", "a/b", "", 1, None, "é", 'q"'])
+DATA = st.sampled_from(['{"a":1}', "null", '"jsonrpc"', "1e400", '{"a":1,"a":2}', "[]", "x"])
+MEMBERS = st.sampled_from(
+    ['"jsonrpc":"2.0"', '"\\u006asonrpc":"2.0"', '"extra":1', '"host":"b"', '"method":"m"', ""]
+)
+
+
+@given(st.lists(PARTS, min_size=4, max_size=4), DATA, MEMBERS, st.sampled_from([STRICT, SPEC, RPC]))
+def test_a_legacy_payload_is_read_the_same_in_either_way(
+    parts: list[object], data: str, member: str, rules: Rules
+) -> None:
+    named = dict(zip(("host", "service", "action", "version"), parts, strict=True))
+    whole = [json.dumps(named)[1:-1], f'"data":{data}', *([member] if member else [])]
+    body = f"{{{', '.join(whole)}}}".encode()
+
+    quick = _plain_legacy(body)
+    assert quick is None or quick == _single(decode_strict(body), rules) == read(body, rules, 10)
