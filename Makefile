@@ -86,6 +86,7 @@ format: $(STAMP)-check ## rewrite the code to the format
 
 schemas: $(STAMP)-run ## write the published JSON Schemas anew
 	$(BIN)/python -m config.schema
+	$(BIN)/python -m gateway.wings.events.asyncapi
 
 bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -25,6 +25,7 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
+from gateway.wings.events.asyncapi import document
 from gateway.wings.events.callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
@@ -37,6 +38,8 @@ from gateway.wings.events.views import (
     Ack,
     Claims,
     DeliveryList,
+    Erased,
+    Erasure,
     Extend,
     Fail,
     InvocationQuery,
@@ -59,6 +62,7 @@ from schemas.jsonrpc import encode
 INVOKE, READ = "events:invoke", "events:read"
 WORK_SCOPE, ADMIN = "events:work", "events:admin"
 ONE = "/invocations/{invocation}"
+VERSION = "1"  # of the events
 LOOK_S = 0.5  # longest pause of a waiting claim: other processes accept, too
 
 
@@ -167,6 +171,17 @@ class EventOperations:
                 "events_redrive", "POST", "/redrives",
                 "Run invocations that FAILED again: some by id, or all that match.", ADMIN,
                 self.redrive, Redriven, body=Redrive,
+            ),
+            Operation(
+                "events_erase", "POST", "/erasures",
+                "Erase arguments, results and errors of a caller. States and times stay.", ADMIN,
+                self.erase, Erased, body=Erasure,
+                details="Open invocations are cancelled.",
+            ),
+            Operation(
+                "events_asyncapi", "GET", "/asyncapi.json", "Describe the events.", "",
+                self.asyncapi, dict[str, Any],
+                no_tool="it describes events for programs; lists describe tools",
             ),
             Operation(
                 "events_stats", "GET", "/stats", "Show statistics of the journal.", ADMIN,
@@ -346,6 +361,14 @@ class EventOperations:
         if redriven:
             self._say(WORK + asked.tenant)
         return Redriven(tuple(redriven))
+
+    async def erase(self, asked: OperationInput) -> Erased:
+        erased = await self._journal.erase(asked.tenant, asked.body.principal)
+        self._say(CANCEL)
+        return Erased(erased)
+
+    async def asyncapi(self, _asked: OperationInput) -> Any:
+        return document(self._settings, VERSION)
 
     async def stats(self, asked: OperationInput) -> JournalStats:
         counts = await self._journal.counts(asked.tenant)

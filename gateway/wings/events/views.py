@@ -110,6 +110,16 @@ class TopicPage(Struct, frozen=True):
     next: str
 
 
+class Erasure(Struct, frozen=True, forbid_unknown_fields=True):
+    principal: Text
+
+
+class Erased(Struct, frozen=True):
+    """Number of invocations that were blanked."""
+
+    invocations: int
+
+
 class Redrive(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Which invocations, of those that FAILED."""
 

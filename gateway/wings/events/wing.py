@@ -182,4 +182,11 @@ WING = Wing(
     ),
     mounts=(HOOKS, CLOUDEVENTS),
     methods=METHODS,
+    commands={
+        "tail": ("gateway.cli.events:tail", "Print invocations as they change, until Ctrl-C."),
+        "show": (
+            "gateway.cli.events:show",
+            "Show one invocation, by its id or correlation id, with the errors of all attempts.",
+        ),
+    },
 )

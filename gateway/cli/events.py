@@ -1,0 +1,70 @@
+"""`toolgate events tail` and `show`: invocations as they change, and one in full."""
+
+import time
+from typing import IO, Any
+
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.output import out, print_json
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+
+ROOT = "/events/v1"
+EVERY_S = 1.0
+SHOWN = 20  # at first
+KEPT = 10_000  # states that are remembered
+
+
+@click.command()
+@click.option("--everyone", is_flag=True, help="Invocations of all callers.")
+@click.option("--once", is_flag=True, help="Print the newest ones, and stop.")
+@gateway_options(key_required=False)
+@settings_option
+def tail(
+    settings: Settings,
+    *,
+    everyone: bool,
+    once: bool,
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Print invocations as they change, until Ctrl-C.
+
+    A line has the time, the state with its reason, the attempt, the skill and the correlation id.
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    known: dict[str, tuple[str, int]] = {}
+    while True:
+        for one in reversed(run(_newest(gateway, everyone))):
+            state = (one["status"], one["attempt"])
+            if known.get(one["id"]) != state:
+                known[one["id"]] = state
+                out.print(_line(one), markup=False, highlight=False, soft_wrap=True)
+        if once:
+            return
+        if len(known) > KEPT:
+            known.clear()
+        time.sleep(EVERY_S)
+
+
+@click.command()
+@click.argument("invocation")
+@gateway_options(key_required=False)
+@settings_option
+def show(settings: Settings, *, invocation: str, key_file: IO[str] | None, url: str | None) -> None:
+    """Show one invocation, by its id or correlation id, with the errors of all attempts."""
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    print_json(run(gateway.call("events_get", {"invocation": invocation})).value)
+
+
+async def _newest(gateway: RunningGateway, everyone: bool) -> list[dict[str, Any]]:
+    given = {"limit": SHOWN, **({"everyone": True} if everyone else {})}
+    items: list[dict[str, Any]] = (await gateway.call("events_list", given)).value["items"]
+    return items
+
+
+def _line(one: dict[str, Any]) -> str:
+    when = one.get("finished") or one["created"]
+    state = f"{one['status']} {one['reason']}" if "reason" in one else one["status"]
+    return f"{when}  {state:18} {one['attempt']}  {one['skillName']}  {one['correlationId']}"

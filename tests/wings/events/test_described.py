@@ -1,0 +1,69 @@
+"""What is published about events, and the commands."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from config.settings import Settings
+from gateway.wings.events.asyncapi import FOLDER, published
+from tests.fixtures_gateway import Client, running
+from tests.gateway.cli.processes import ran
+from tests.wings.events.rig import ended, got, invoked, with_events
+
+pytestmark = pytest.mark.anyio
+
+FILES = Path(__file__).parents[3] / "schemas" / FOLDER
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    async with running(with_events(settings)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", published())
+def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
+    """`make schemas` writes them."""
+    text = (FILES / name).read_text()
+    assert text == published()[name]
+    Draft202012Validator.check_schema(json.loads(text))
+
+
+def test_an_invocation_event_is_valid() -> None:
+    schema = json.loads((FILES / "skill-invocation.schema.json").read_text())
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid({"skillName": "report", "arguments": {}, "correlationId": "c-1"})
+    assert not validator.is_valid({"arguments": {}})
+
+
+async def test_the_events_are_described(client: Client) -> None:
+    status, document = await got(client, "/events/v1/asyncapi.json")
+    assert (status, document["asyncapi"]) == (200, "3.0.0")
+    assert set(document["channels"]) == {"invocations", "agent-commands", "agent-events"}
+    for message in document["components"]["messages"].values():
+        reference = message["payload"]["properties"]["data"]["$ref"]
+        assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+
+
+async def test_a_caller_is_erased(client: Client) -> None:
+    one = await invoked(client, "getPet", {"id": 7})
+    over = await ended(client, one["id"])
+    body = {"principal": over["principal"]}
+    assert (await client.post("/events/v1/erasures", body))[1] == {"invocations": 1}
+    blank = await ended(client, one["id"])
+    assert (blank["status"], blank["arguments"], "result" in blank) == ("ACKED", None, False)
+
+
+async def test_the_command_line_shows_invocations(client: Client) -> None:
+    one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
+    await ended(client, one["id"])
+    on = {"TOOLGATE_EVENTS__ENABLED": "true"}
+    code, out, err = await ran("events", "tail", "--once", "--url", client.url, **on)
+    assert (code, err) == (0, "")
+    assert "ACKED" in out
+    assert out.endswith("getPet  pet-7\n")
+    code, out, err = await ran("events", "show", "pet-7", "--url", client.url, **on)
+    assert (code, json.loads(out)["id"]) == (0, one["id"]), err
