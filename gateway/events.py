@@ -29,5 +29,9 @@ class Events(CatalogEvents):
     """A session is no longer open here: at each node that had it, also when that shuts down and
     others continue with it. Opened elsewhere, its principal has no more than its id and tenant."""
 
+    person_erased: AsyncSignal[str, str] = field(default_factory=AsyncSignal)
+    """All that is held of a person (tenant, id of its principal) is erased; awaited until the
+    listeners have erased theirs."""
+
     draining: Signal[()] = field(default_factory=Signal[()])
     """A graceful shutdown begins: no new work, and streams are closed."""

@@ -46,6 +46,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     async with WebhookSender() as sender:
         wired = _Wired(parts, sender)
         parts.events.draining.subscribe(wired.dispatch.drain)
+        parts.events.person_erased.subscribe(wired.erase)
         try:
             yield wired.offer()
         finally:
@@ -108,6 +109,10 @@ class _Wired:
             settings=settings,
             say=self.notices.say,
         )
+
+    async def erase(self, tenant: str, principal: str) -> None:
+        """Listener: blanks what invocations of an erased person hold."""
+        await self.journal.erase(tenant, principal)
 
     def offer(self) -> Offer:
         gauges: Collector = EventGauges(self.dispatch)

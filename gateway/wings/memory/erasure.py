@@ -14,10 +14,11 @@ from psycopg import AsyncConnection
 
 from gateway.operations.operation import conflict
 from gateway.wings.memory.conditions import BELIEVED, Condition
-from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.readers import ANONYMOUS, LOCAL, Reader
 from gateway.wings.memory.rows import Scope
 from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from registry.database.postgres import Pool, borrowed
+from schemas.signals import AsyncSignal
 
 MENTIONS = 100  # rows of others that are listed
 
@@ -35,8 +36,11 @@ class Forgotten(Struct, frozen=True, omit_defaults=True):
 
 
 class Eraser:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, erased: AsyncSignal[str, str]) -> None:
+        """`erased` is published with the tenant and the id of a principal, for other parts of the
+        gateway to erase what they hold."""
         self._pool = pool
+        self._erased = erased
 
     async def forget(
         self,
@@ -76,7 +80,8 @@ class Eraser:
         """Delete all that is held of a person, in one transaction. `mentions`: list what others
         have that names the person."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
-        values["principal"] = subject[:256]
+        principal = ANONYMOUS if subject == LOCAL else subject
+        values["principal"] = principal[:256]
         async with borrowed(self._pool) as connection:
             await connection.execute(_LOCK.encode(), values)
             if dry_run:
@@ -88,6 +93,7 @@ class Eraser:
             answers = (await connection.execute(_ANSWERS, values)).rowcount
             await connection.execute(_OWNERS, values)
             named = await _rows(connection, _MENTIONS, values) if mentions else []
+        await self._erased.publish(tenant, principal)
         count = sum(counts.values())
         return Forgotten(
             count,

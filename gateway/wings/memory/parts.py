@@ -18,6 +18,7 @@ from gateway.wings.memory.transfer import Transfer
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoding
+from schemas.signals import AsyncSignal
 
 ENCODING_S = 2.0  # time limit of the vectors of a query
 SENTENCES = 8  # of a query
@@ -29,8 +30,11 @@ class MemoryParts:
         pool: Pool,
         embedder: Callable[[str], Embedder | None],
         settings: MemorySettings,
+        *,
         hook: Mask = mask,
+        erased: AsyncSignal[str, str] | None = None,
     ) -> None:
+        """`erased` hears of erased persons."""
         encoding = Encoding(embedder, timeout_s=ENCODING_S, sentences_limit=SENTENCES)
         self.store = MemoryStore(pool, settings)
         self.uses = Uses()
@@ -38,7 +42,7 @@ class MemoryParts:
         self.intake = Intake(settings, hook)
         self.life = MemoryLife(pool, self.store, self.uses, settings)
         self.memories = MemoryOperations(self.store, self.recaller, self.intake, settings)
-        eraser = Eraser(pool)
+        eraser = Eraser(pool, erased or AsyncSignal())
         self._settings = settings
         self._dialects = DialectParts(
             pool, self.store, self.intake, settings, eraser=eraser, recaller=self.recaller

@@ -3,6 +3,7 @@ arguments, which only narrow them. Pure.
 """
 
 import hashlib
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,10 @@ from gateway.operations.operation import OperationInput, ProblemDetails, invalid
 from gateway.wings.abc import background
 from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
 
+log = logging.getLogger("toolgate.memory")
+
 LOCAL = "local"  # the subject of all callers while auth.mode is "none"
+ANONYMOUS = "anonymous"  # the id of their principal
 READ, WRITE = "memory:read", "memory:write"
 WRITE_ORG, ERASE, ON_BEHALF = "memory:org:write", "memory:erase", "memory:on_behalf"
 SESSION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,128}")
@@ -83,6 +87,7 @@ def reader_of(
     reader.require(ON_BEHALF, "Acting for another user")
     if not user.strip():
         raise invalid("user_id: expected the id of a user")
+    log.info("memory_on_behalf", extra={"principal": principal.id, "user": user})
     return replace(reader, subject=user, sessions=(), behalf=subject)
 
 

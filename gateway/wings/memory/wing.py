@@ -15,7 +15,9 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    memory = MemoryParts(parts.pool, parts.embedder, parts.settings)
+    memory = MemoryParts(
+        parts.pool, parts.embedder, parts.settings, erased=parts.events.person_erased
+    )
     parts.events.session_ended.subscribe(memory.life.session_ended)
     items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)
     yield Offer(

@@ -18,6 +18,7 @@ from tests.fixtures_database import HOST, Cluster
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
+from tests.wings.events.rig import ended, invoked, with_events
 from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
@@ -150,3 +151,20 @@ async def test_m32_without_the_database_other_tools_go_on(
         with anyio.fail_after(DEADLINE_S):
             while (await client.post("/memory/v1/search", {"query": "tea"}))[0] != 200:
                 await checkpoint()
+
+
+async def test_m28_an_erasure_reaches_what_invocations_hold(remembering: Settings) -> None:
+    settings = with_events(remembering)
+    async with running(settings) as client:
+        await client.post("/memory/v1/memories", TEA)
+        accepted = await invoked(client, "listPets", {"limit": 7})
+        ran = await ended(client, accepted["id"])
+        assert ran["status"] == "ACKED"
+        status, erased, _ = await client.post("/memory/v1/forget", {"subject": "local"})
+        assert (status, erased["memories"]) == (200, 1)
+        assert client.gateway.feed.pool is not None
+        async with client.gateway.feed.pool.connection() as connection:
+            found = await connection.execute(
+                "SELECT arguments::text, result FROM invocation_v WHERE host_id = %s", [HOST]
+            )
+            assert await found.fetchall() == [("null", None)]
