@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -77,11 +77,18 @@ async def serve() -> None:
         # Not printed yet: the first address that a reader sees is the gateway's.
         database = own_database("petshop")
         step(f"Gateway: starting, with its database in {database[DATA_DIR]} ...")
-        async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **database) as gateway:
+        own = {**database, **agent(os.environ)}
+        async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **own) as gateway:
             told = {"petshop": url, "toolgate": TOOLGATE, "data_dir": database[DATA_DIR]}
             announcing = asyncio.ensure_future(announce(gateway, TRY, **told))
             await until_one_ends({"pet shop": petshop, "gateway": gateway})
         await announcing
+
+
+def agent(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that switch the agent on, where a chat model is configured."""
+    named = any(name.startswith("TOOLGATE_MODELS__STRATEGIES__") for name in env)
+    return {"TOOLGATE_AGENT__ENABLED": "true"} if named else {}
 
 
 @asynccontextmanager

@@ -27,4 +27,5 @@ WING = Wing(
     open=opened,
     mounts=(ROOT,),
     migrations=Component("agent", FILES.joinpath("sql")),
+    commands={"chat": ("gateway.cli.agent:chat", "Chat with the agent.")},
 )

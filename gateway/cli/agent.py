@@ -1,0 +1,203 @@
+"""`toolgate agent chat`: a conversation in the terminal, with the agent of a running gateway."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import IO, Any
+
+import aiohttp
+import anyio
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import fail
+from gateway.cli.common.output import err, harmless, one_line, remark
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from gateway.http.events import EventStream, ServerEvent
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json, encode
+
+ROOT = "/agent/v1"
+EVENT_BYTES = 1 << 26
+SHOWN = 200  # characters of arguments and results
+POLL_S = 1.0  # while a run waits for an approval
+BYE = ("exit", "quit", "/exit", "/quit")
+
+Json = dict[str, Any]
+
+
+@click.command()
+@click.option("--message", metavar="TEXT", help="Send one message, print the answer, and end.")
+@click.option("--conversation", metavar="ID", help="Go on with a conversation.")
+@click.option("--strategy", metavar="NAME", default="", help="Model to ask.")
+@click.option(
+    "--approver-key-file", metavar="FILE", type=click.File("r"),
+    help="Key of a person who may approve; then calls that need it are asked about here.",
+)  # fmt: skip
+@gateway_options(key_required=False)
+@settings_option
+def chat(
+    settings: Settings,
+    *,
+    message: str | None,
+    conversation: str | None,
+    strategy: str,
+    approver_key_file: IO[str] | None,
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Chat with the agent of a running gateway. Calls of tools are shown; an empty line ends.
+
+    \b
+    Example:
+      toolgate agent chat --message "Which pets are there?"
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    approver = None
+    if approver_key_file is not None:
+        approver = running_gateway(settings, ROOT, url=url, key_file=approver_key_file)
+    run(Chat(gateway, approver, strategy).talk(conversation, message))
+
+
+class Chat:
+    def __init__(
+        self, gateway: RunningGateway, approver: RunningGateway | None, strategy: str
+    ) -> None:
+        self._gateway = gateway
+        self._approver = approver
+        self._strategy = strategy
+        self._in_line = False  # words of the answer were printed
+
+    async def talk(self, conversation: str | None, message: str | None) -> None:
+        if conversation is None:
+            body = {"strategy": self._strategy} if self._strategy else {}
+            made = await self._gateway.call("agent_create_conversation", body)
+            conversation = made.value["id"]
+        remark(f"Conversation {conversation}")
+        for text in [message] if message else _lines():
+            await self._turn(conversation, text)
+
+    async def _turn(self, conversation: str, text: str) -> None:
+        path = f"/conversations/{conversation}/messages"
+        body: Json | None = {"content": text}
+        last, run_id = 0, ""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(None)) as http:
+            while True:
+                state = ""
+                async for event in self._events(http, path, body, last):
+                    last = max(last, event["number"])
+                    state = await self._show(event)
+                if state == "ended":
+                    return
+                run_id = run_id or await self._active(conversation)
+                path, body = f"/runs/{run_id}/events", None
+                await anyio.sleep(POLL_S)
+
+    async def _events(
+        self, http: aiohttp.ClientSession, path: str, body: Json | None, last: int
+    ) -> AsyncIterator[Json]:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        if self._gateway.key is not None:
+            headers["Authorization"] = f"Bearer {self._gateway.key}"
+        data = None if body is None else encode(body)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        method, url = "GET" if data is None else "POST", f"{self._gateway.url}{ROOT}{path}"
+        parser = EventStream(EVENT_BYTES)
+        try:
+            async with http.request(method, url, data=data, headers=headers) as response:
+                if response.status != 200:
+                    fail(
+                        f"{self._gateway.url}: {response.status} {_problem(await response.read())}"
+                    )
+                async for chunk in response.content.iter_any():
+                    for event in parser.feed(chunk):
+                        yield {**_data(event), "type": event.name, "number": _number(parser)}
+        except aiohttp.ClientError as error:
+            if last:  # the run goes on, and so does its stream
+                return
+            fail(f"no gateway answers at {self._gateway.url} ({type(error).__name__})")
+
+    async def _active(self, conversation: str) -> str:
+        shown = await self._gateway.call(
+            "agent_get_conversation", {}, {"conversation": conversation}
+        )
+        if not shown.value.get("run"):
+            fail("the run has ended, but its end was not seen")
+        return str(shown.value["run"])
+
+    async def _show(self, event: Mapping[str, Any]) -> str:
+        """Print an event; "ended" for the last one."""
+        match event["type"]:
+            case "ResponseChunk":
+                self._in_line = True
+                click.echo(harmless(event["text"]), nl=False)
+                return ""
+            case "ToolCallStart":
+                self._note(f"-> {event['tool']} {_short(event['arguments'])}")
+            case "ToolCallResult":
+                mark = "!!" if event["is_error"] else "<-"
+                self._note(f"{mark} {event['tool']} {_short(event['text'])}")
+            case "StatusUpdate" if event["status"] == "waiting_for_approval":
+                await self._ask(event)
+            case "StatusUpdate":
+                self._note(f".. {event['status']} {event['phase']}")
+            case "Completed":
+                self._end_line()
+                if event.get("stopped"):
+                    self._note(f".. {event['state']}: {event['stopped']}")
+                return "ended"
+            case "Error":
+                fail(f"{event['code']}: {event['message']}")
+        return ""
+
+    async def _ask(self, event: Mapping[str, Any]) -> None:
+        approval = event["approval"]
+        if self._approver is None:
+            self._note(f".. waits for an approval: toolgate approvals approve {approval}")
+            return
+        self._end_line()
+        approve = click.confirm("Approve this call?", default=False, err=True)
+        await self._approver.call("agent_decide", {"approve": approve}, {"approval": approval})
+
+    def _note(self, text: str) -> None:
+        self._end_line()
+        err.print(one_line(text), style="dim", markup=False)
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            click.echo()
+        self._in_line = False
+
+
+def _lines() -> Iterator[str]:
+    """What the user types, up to an empty line or the end of the input."""
+    while True:
+        if sys.stdin.isatty():
+            err.print("> ", end="")
+        line = sys.stdin.readline().strip()
+        if not line or line in BYE:
+            return
+        yield line
+
+
+def _data(event: ServerEvent) -> Json:
+    found: Json = decode_json(event.data)
+    return found
+
+
+def _number(parser: EventStream) -> int:
+    return int(parser.last_id) if parser.last_id.isdigit() else 0
+
+
+def _problem(body: bytes) -> str:
+    try:
+        return one_line(str(decode_json(body).get("detail", "")))
+    except (ParseError, AttributeError):
+        return "without JSON: is it a gateway with the agent?"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,0 +1,42 @@
+"""`toolgate agent chat`, with a gateway whose model is scripted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from config.settings import DatabaseSettings
+from tests.gateway.cli.conftest import Toolgate
+from tests.servers.provider import chat, failing
+from tests.wings.agent.rig import Rig, rigged
+from tests.wings.agent.test_takeover import GET
+
+
+@pytest.fixture
+def rig(database_settings: DatabaseSettings, tmp_path: Path) -> Iterator[Rig]:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(rigged(database_settings, tmp_path)) as rig,
+    ):
+        yield rig
+
+
+def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate) -> None:
+    url = ("--url", rig.client.url)
+    rig.script(chat("Let me see.", [GET]), chat("A fine cat."))
+    ran = bare("agent", "chat", "--message", "Which pet?", *url)
+    assert (ran.code, ran.out) == (0, "Let me see.\nA fine cat.\n")
+    assert '-> getPet {"id":7}' in ran.err
+    assert "<- getPet" in ran.err
+    rig.script(chat("One."), chat("Two."))
+    ran = bare("agent", "chat", *url, stdin="first\nsecond\n\n")
+    assert ran.out == "One.\nTwo.\n"
+    rig.script(failing(401))
+    ran = bare("agent", "chat", "--message", "x", *url)
+    assert ran.code == 1
+    assert "provider_auth" in ran.err
+    ran = bare("agent", "chat", "--message", "x", "--conversation", "none", *url)
+    assert "422" in ran.err
+    ran = bare("agent", "health", *url)
+    assert ran.json["strategy"] == "scripted"
