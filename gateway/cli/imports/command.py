@@ -14,15 +14,13 @@ from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
 from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
+    ImportChoice,
     SettingType,
-    dry_run_option,
-    exclude_option,
     import_and_report,
-    include_option,
+    import_options,
     name_option,
     refresh_and_report,
 )
-from registry.sources.source_reader import ImportSpec
 from schemas.hybrid import Side
 from schemas.source import HybridOptions, OpenAPIOptions
 
@@ -56,10 +54,7 @@ def import_() -> None:
     metavar="TYPE",
     help="Preferred type of request bodies; repeatable.",
 )
-@include_option
-@exclude_option
-@dry_run_option
-@telling_options
+@import_options
 @settings_option
 def openapi(
     settings: Settings,
@@ -70,10 +65,7 @@ def openapi(
     overlay: str | None,
     only_marked: bool,
     media_types: tuple[str, ...],
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    dry_run: bool,
-    telling: ReportOptions,
+    choice: ImportChoice,
 ) -> None:
     """Import the description SOURCE: OpenAPI 3.0 to 3.2 or Swagger 2.0, JSON or YAML, a path or a
     URL. Referenced files are read, too. The root file of a directory or a zip archive is
@@ -101,16 +93,7 @@ def openapi(
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
     options = OpenAPIOptions(entry, beside, only_marked, media_types)
-    spec = ImportSpec(
-        name,
-        source,
-        base_url=base_url,
-        include=include,
-        exclude=exclude,
-        kind="openapi",
-        options=options,
-    )
-    import_and_report(settings, spec, dry_run, telling)
+    import_and_report(settings, choice.spec(name, source, "openapi", options, base_url), choice)
 
 
 @import_.command(cls=Reporting, short_help="Import a hybrid service's spec.yaml or schema.json.")
@@ -142,10 +125,7 @@ def openapi(
     show_default=True,
     help="Most calls in one JSON-RPC batch.",
 )
-@include_option
-@exclude_option
-@dry_run_option
-@telling_options
+@import_options
 @settings_option
 def hybrid(
     settings: Settings,
@@ -155,10 +135,7 @@ def hybrid(
     side: Side | None,
     dialect: Literal["jsonrpc", "legacy"],
     batch: int,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    dry_run: bool,
-    telling: ReportOptions,
+    choice: ImportChoice,
 ) -> None:
     """Import the actions of a hybrid service (light-hybrid-4j) from SPEC: a path or a URL of its
     spec.yaml, or of the older schema.json.
@@ -187,16 +164,7 @@ def hybrid(
     if dialect == "legacy" and batch > 1:
         fail(f"--batch {batch}: --dialect legacy has no batches; remove one of the options", USAGE)
     options = HybridOptions(side, dialect, batch)
-    spec = ImportSpec(
-        name,
-        source,
-        base_url=base_url,
-        include=include,
-        exclude=exclude,
-        kind="hybrid",
-        options=options,
-    )
-    import_and_report(settings, spec, dry_run, telling)
+    import_and_report(settings, choice.spec(name, source, "hybrid", options, base_url), choice)
 
 
 @click.command(cls=Reporting, short_help="Import a source again.")

@@ -8,16 +8,14 @@ from config.decode import absolute
 from config.settings import Settings
 from config.types import HttpUrl
 from gateway.cli.common.database import settings_option
-from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
+from gateway.cli.imports.report import Reporting
 from gateway.cli.imports.shared import (
+    ImportChoice,
     SettingType,
-    dry_run_option,
-    exclude_option,
     import_and_report,
-    include_option,
+    import_options,
     name_option,
 )
-from registry.sources.source_reader import ImportSpec
 from schemas.source import GraphQLOptions
 
 _USUAL = GraphQLOptions()
@@ -48,10 +46,7 @@ _USUAL = GraphQLOptions()
 )
 @click.option("--overlay", metavar="FILE", help="File with metadata of single fields.")
 @click.option("--only-marked", is_flag=True, help="Import only fields that FILE marks as enabled.")
-@include_option
-@exclude_option
-@dry_run_option
-@telling_options
+@import_options
 @settings_option
 def graphql(
     settings: Settings,
@@ -62,10 +57,7 @@ def graphql(
     cost: int,
     overlay: str | None,
     only_marked: bool,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    dry_run: bool,
-    telling: ReportOptions,
+    choice: ImportChoice,
 ) -> None:
     """Import the queries and mutations of a GraphQL service. SOURCE is its endpoint, which is
     introspected; or its schema, a path or a URL that ends in .graphql, .graphqls, .gql, .sdl, .json
@@ -94,13 +86,4 @@ def graphql(
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
     options = GraphQLOptions(beside, only_marked, depth, cost)
-    spec = ImportSpec(
-        name,
-        source,
-        base_url=base_url,
-        include=include,
-        exclude=exclude,
-        kind="graphql",
-        options=options,
-    )
-    import_and_report(settings, spec, dry_run, telling)
+    import_and_report(settings, choice.spec(name, source, "graphql", options, base_url), choice)

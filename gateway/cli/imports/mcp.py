@@ -10,16 +10,14 @@ from config.settings import Settings
 from config.types import HttpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
+from gateway.cli.imports.report import Reporting
 from gateway.cli.imports.shared import (
+    ImportChoice,
     SettingType,
-    dry_run_option,
-    exclude_option,
     import_and_report,
-    include_option,
+    import_options,
     name_option,
 )
-from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import stdio
 from schemas.source import McpOptions, Prefix
 
@@ -63,10 +61,7 @@ class WithCommand(Reporting):
 @click.option(
     "--pin", is_flag=True, help="Hold back new and changed tools until they are approved."
 )
-@include_option
-@exclude_option
-@dry_run_option
-@telling_options
+@import_options
 @settings_option
 def mcp(
     settings: Settings,
@@ -77,10 +72,7 @@ def mcp(
     era: Literal["auto", "handshake", "stateless"],
     own_sessions: bool,
     pin: bool,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    dry_run: bool,
-    telling: ReportOptions,
+    choice: ImportChoice,
 ) -> None:
     """Import the tools, prompts and resources of another MCP server: at a URL, with any protocol
     revision, or of a command on its standard input and output.
@@ -110,10 +102,7 @@ def mcp(
     if command and not settings.upstream.stdio:
         fail("commands are not allowed: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
-    spec = ImportSpec(
-        name, location, base_url=None, include=include, exclude=exclude, kind="mcp", options=options
-    )
-    import_and_report(settings, spec, dry_run, telling)
+    import_and_report(settings, choice.spec(name, location, "mcp", options), choice)
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -21,6 +22,7 @@ from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.output import err
 from gateway.cli.imports.report import (
+    F,
     ReportOptions,
     check,
     counted,
@@ -28,6 +30,7 @@ from gateway.cli.imports.report import (
     print_report,
     print_report_json,
     print_table,
+    telling_options,
 )
 from gateway.cli.sources.lister import open_asking, open_lister
 from gateway.upstreams.mcp.stdio import NOT_STARTED
@@ -38,6 +41,7 @@ from registry.sources.source_reader import DETECTION_BYTES, IMPORTERS, ImportSpe
 from registry.sources.specs import configured
 from registry.sources.write import Progress
 from schemas.errors import ImportRejected
+from schemas.source import Options as SourceOptions
 from schemas.source import facts_of
 
 
@@ -78,25 +82,59 @@ name_option = click.option(
     type=SettingType("name", SourceName),
     help="Name of the source: lower-case letters, digits, _ and -.",
 )
-include_option = click.option(
+_include_option = click.option(
     "--include",
     multiple=True,
     metavar="PATTERN",
     help="Import only matching operations; repeatable.",
 )
-exclude_option = click.option(
+_exclude_option = click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="Skip matching operations; repeatable."
 )
-dry_run_option = click.option(
+_dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print the outcome; needs no database."
 )
 
 
-def import_and_report(
-    settings: Settings, spec: ImportSpec, dry_run: bool, telling: ReportOptions
-) -> None:
-    report, stored = run((_preview if dry_run else _import)(settings, spec))
-    report_import(report, telling, settings, stored)
+@dataclass(frozen=True, slots=True)
+class ImportChoice:
+    """What each command that imports is asked, besides what it imports."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    dry_run: bool
+    telling: ReportOptions
+
+    def spec(
+        self,
+        name: str,
+        location: str,
+        kind: str,
+        options: SourceOptions,
+        base_url: str | None = None,
+    ) -> ImportSpec:
+        return ImportSpec(name, location, base_url, self.include, self.exclude, kind, options)
+
+
+def import_options(command: F) -> F:
+    """--include, --exclude, --dry-run and the options of reports; the command receives them as
+    `choice`."""
+
+    @wraps(command)
+    def wrapped(*args: Any, telling: ReportOptions, dry_run: bool, **others: Any) -> Any:
+        patterns = others.pop("include"), others.pop("exclude")
+        choice = ImportChoice(*patterns, dry_run=dry_run, telling=telling)
+        return command(*args, choice=choice, **others)
+
+    found: Any = telling_options(wrapped)
+    for option in (_dry_run_option, _exclude_option, _include_option):
+        found = option(found)
+    return cast("F", found)
+
+
+def import_and_report(settings: Settings, spec: ImportSpec, choice: ImportChoice) -> None:
+    report, stored = run((_preview if choice.dry_run else _import)(settings, spec))
+    report_import(report, choice.telling, settings, stored)
 
 
 def refresh_and_report(settings: Settings, name: str, telling: ReportOptions) -> None:
