@@ -25,8 +25,8 @@ from registry.embedding.models import register
 from registry.embedding.population import refresh
 from registry.embedding.providers import make_embedder
 from registry.embedding.status import tasks
-from registry.evaluation.scratch import load
 from registry.evaluation.sets import Listed
+from registry.evaluation.temporary_catalog import load
 from registry.sources.store import ToolStore
 
 COUNT, QUICK_COUNT = 4000, 400  # tools

@@ -35,8 +35,8 @@ from config.settings import Settings
 from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import Corpus, loaded
-from registry.evaluation.scratch import CARELESS
 from registry.evaluation.sets import Listed
+from registry.evaluation.temporary_catalog import CARELESS
 from registry.search import Mode, Search, SearchQuery, SearchResult
 from registry.search.encoding import Encoded, Encoding
 

@@ -23,8 +23,8 @@ from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
+from gateway.guards.host_and_origin import OriginGuard
 from gateway.guards.metrics_access import MetricsAccess
-from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
 from gateway.methods.results import SERVER
 from gateway.protocol.dialects import Rules

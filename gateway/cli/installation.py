@@ -15,8 +15,8 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.doctor.checks import gathered
 from gateway.cli.doctor.environment import unimported, wings, world
+from gateway.cli.doctor.local_checks import gathered
 from gateway.cli.doctor.patterns import idle_in_registry
 from gateway.cli.serve.command import check_exposure
 from gateway.components import components_of

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from config.access import LimitsSettings
 from gateway.guards.bodies import BodyBudget
-from gateway.guards.origin import OPEN_PATHS
+from gateway.guards.host_and_origin import OPEN_PATHS
 from gateway.guards.refusal import refuse
 from gateway.state.rates import network_of
 from schemas.errors import Fault, Overloaded, TooManyRequests

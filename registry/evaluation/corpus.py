@@ -11,8 +11,8 @@ from registry.embedding.models import register
 from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.worker import Worker
 from registry.evaluation.runs import Remembering
-from registry.evaluation.scratch import HOST, load, scratch_database
 from registry.evaluation.sets import Index, Listed
+from registry.evaluation.temporary_catalog import HOST, load, scratch_database
 from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes
 from registry.sources.store import ToolStore

@@ -18,7 +18,8 @@ from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows
-from gateway.cli.doctor.checks import (
+from gateway.cli.doctor.environment import imported, replica, rights, wings, world
+from gateway.cli.doctor.local_checks import (
     Check,
     files,
     functions,
@@ -34,7 +35,6 @@ from gateway.cli.doctor.checks import (
     unused_scripts,
     workers,
 )
-from gateway.cli.doctor.environment import imported, replica, rights, wings, world
 from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.registry import embeddings, held_back, jobs, mcp_server, serving, toolsets
 from gateway.cli.imports.report import is_private

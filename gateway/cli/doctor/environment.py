@@ -16,7 +16,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from config.settings import DatabaseSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway.cli.common.database import open_registry
-from gateway.cli.doctor.checks import TIMEOUT_S, Check, reaches
+from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
 from gateway.wings.table import enabled, load_wing, section
 from registry.database.embedded import DatabaseError, has_cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
-from gateway.cli.doctor.checks import TIMEOUT_S, Check, CheckStatus
+from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, CheckStatus
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import DatabaseSettings
-from gateway.cli.doctor import checks as checkup
+from gateway.cli.doctor import local_checks as checkup
 from gateway.cli.tools import costs
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.load import load
-from gateway.cli.doctor.checks import identity
+from gateway.cli.doctor.local_checks import identity
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.guards.signing import FOREVER, by_jwks, by_key, signer
 

@@ -13,8 +13,8 @@ from registry.evaluation.evaluate import drawn, evaluate
 from registry.evaluation.report import as_json
 from registry.evaluation.results import BASELINE
 from registry.evaluation.runs import MODES, Remembering
-from registry.evaluation.scratch import HOST, load
 from registry.evaluation.sets import EvaluationRequest, Index, Listed, read_catalog, read_requests
+from registry.evaluation.temporary_catalog import HOST, load
 from registry.sources.store import ToolStore
 from tests.registry.search.meaning import MODEL, Words
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.guards.origin import OriginGuard
+from gateway.guards.host_and_origin import OriginGuard
 from tests.gateway.asgi import Wire, http
 
 pytestmark = pytest.mark.anyio
