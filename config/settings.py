@@ -5,7 +5,7 @@ Every constructor in the product gets the two or three values that it needs; onl
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -379,6 +379,17 @@ class EventInbound(Struct, frozen=True, forbid_unknown_fields=True):
         return (self.secret, self.old_secret) if self.old_secret else (self.secret,)
 
 
+class EventSchedule(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `events.schedules`: an invocation that is accepted at certain times."""
+
+    cron: str
+    skill: SkillKey
+    principal: str
+    arguments: Mapping[str, Any] = {}
+    roles: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+
 class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     concurrency: Amount
@@ -401,6 +412,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     skills: Mapping[SkillKey, EventSkill]
     webhooks: Mapping[SkillKey, EventWebhook]
     inbound: Mapping[SkillKey, EventInbound]
+    schedules: Mapping[SourceName, EventSchedule]
     redis_url: RedisUrl
     tasks: tuple[str, ...]
     task_wait_s: Seconds

@@ -28,6 +28,7 @@ WINGS: Mapping[str, WingRow] = {
     "events": WingRow(
         "gateway.wings.events.wing:WING",
         "Invocations that outlive requests and processes.",
+        jobs=True,
         tasks=True,
     ),
     "agent": WingRow("gateway.wings.agent.wing:WING", "Conversations with an agent."),

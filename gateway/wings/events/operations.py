@@ -1,15 +1,19 @@
 """The operations of the wing: of callers, of workers elsewhere, and of operators."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import anyio
 from msgspec import Raw
 
-from config.settings import EventsSettings
+from config.settings import EventSchedule, EventsSettings
 from config.types import TopicName
+from gateway.context import Principal, new_request_id
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     ListPage,
     Operation,
@@ -24,6 +28,7 @@ from gateway.operations.operation import (
     place,
     unknown,
 )
+from gateway.wings.abc import CallTool, background
 from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.callers import read_caller
@@ -57,7 +62,8 @@ from gateway.wings.events.views import (
     view_of,
 )
 from schemas.errors import TooManyRequests
-from schemas.jsonrpc import encode
+from schemas.jsonrpc import decode_json, encode
+from schemas.tool import TextContent
 
 INVOKE, READ = "events:invoke", "events:read"
 WORK_SCOPE, ADMIN = "events:work", "events:admin"
@@ -75,11 +81,13 @@ class EventOperations:
         waits: Waits,
         *,
         outbox: CompletionOutbox,
+        call: CallTool,
         settings: EventsSettings,
         say: Callable[[str], None],
     ) -> None:
         self._journal = journal
         self._outbox = outbox
+        self._call = call
         self._accepting = accepting
         self._dispatch = dispatch
         self._waits = waits
@@ -95,7 +103,8 @@ class EventOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return (*self._of_callers(), *self._of_workers(), *self._of_operators())
+        parts = (self._of_callers(), self._of_workers(), self._of_operators())
+        return (*chain(*parts), *self._of_schedules())
 
     def _of_callers(self) -> tuple[Operation, ...]:
         return (
@@ -188,6 +197,36 @@ class EventOperations:
                 self.stats, JournalStats,
             ),
         )  # fmt: skip
+
+    def _of_schedules(self) -> Iterator[Operation]:
+        for name, schedule in self._settings.schedules.items():
+            yield Operation(
+                f"events_schedule_{name}", "POST", f"/schedules/{name}",
+                f"Accept the invocation of the schedule {name}.", ADMIN,
+                partial(self.scheduled, schedule), dict[str, Any],
+                no_tool="it runs on a schedule",
+                job=AsJob(always=True, once=True, schedule=schedule.cron),
+            )  # fmt: skip
+
+    async def scheduled(self, schedule: EventSchedule, asked: OperationInput) -> Any:
+        """A job that is started again after a crash accepts the same invocation."""
+        job = new_request_id() if asked.context is None else asked.context.request_id
+        principal = Principal(
+            schedule.principal,
+            asked.tenant,
+            frozenset(schedule.scopes),
+            roles=frozenset(schedule.roles),
+        )
+        wanted = {
+            "skillName": schedule.skill,
+            "arguments": schedule.arguments,
+            "correlationId": f"job:{job}",
+        }
+        result = await self._call(background(principal), "events_invoke", wanted)
+        if result.is_error or not isinstance(result.structured_content, Raw):
+            text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
+            raise invalid(text or "The invocation was not accepted.")
+        return decode_json(bytes(result.structured_content))
 
     async def invoke(self, asked: OperationInput) -> OperationOutput:
         if asked.context is None:

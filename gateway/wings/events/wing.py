@@ -97,6 +97,7 @@ class _Wired:
             self.dispatch,
             self.waits,
             outbox=self.outbox,
+            call=parts.call,
             settings=settings,
             say=self.notices.say,
         )

@@ -1,0 +1,27 @@
+"""Invocations that are accepted at certain times, by one of all gateways."""
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import EventSchedule, Settings
+from tests.fixtures_gateway import Client, Recorder, running
+from tests.wings.events.rig import ROOT, got, until, with_events
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_schedule_makes_invocations(settings: Settings, service: Recorder) -> None:
+    schedule = EventSchedule(
+        cron="* * * * * *", skill="getPet", principal="clock", arguments={"id": 7}
+    )
+    jobs = replace(settings.jobs, poll_s=0.05)
+    evented = with_events(replace(settings, jobs=jobs), schedules={"often": schedule})
+    async with running(evented) as client:
+        items = await until(lambda: acked(client))
+        assert {one["principal"] for one in items} == {"clock"}
+        assert {one["skillName"] for one in items} == {"getPet"}
+    assert service.requests[0]["path"] == "/pets/7"
+
+
+async def acked(client: Client) -> object:
+    return (await got(client, f"{ROOT}?everyone=true&status=ACKED"))[1]["items"]
