@@ -166,7 +166,11 @@ class World:
     async def check_repeat(self, who: Who) -> None:
         """Adding what others have is new: neither its id nor its being there is told."""
         caller, own = who.on(self.rig), self.readable(who)
-        foreign = [one for one in self.memories if one.id not in own and not one.is_over]
+        foreign = [
+            one
+            for one in self.memories
+            if one.id not in own and not one.is_over and one.owner[0] != who.subject
+        ]  # what is forgotten takes its copies in the sessions of the same user along
         copied = self.draw.choice(foreign)
         if who.subject is None or copied.owner == who.subject:
             return
