@@ -45,7 +45,7 @@ class StreamApi:
     def __init__(self, parts: WingParts, runner: Runner) -> None:
         self._parts = parts
         self._runner = runner
-        self._settings: AgentSettings = parts.settings
+        self.settings: AgentSettings = parts.settings
 
     @property
     def app(self) -> Starlette:
@@ -69,7 +69,7 @@ class StreamApi:
 
     async def events(self, request: Request) -> Response:
         """Events behind `Last-Event-ID`; without it all that are kept."""
-        context = await self._context(request)
+        context = await self.context(request)
         view = await self.called(context, "agent_get_run", {"run": request.path_params["run"]})
         last = request.headers.get("last-event-id", "0")
         after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
@@ -92,13 +92,14 @@ class StreamApi:
         return found
 
     async def _begun(self, request: Request, name: str, names: Mapping[str, str]) -> Response:
-        context = await self._context(request)
-        body = await json_body(request, self._settings.message_characters * MESSAGE_BYTES)
+        context = await self.context(request)
+        body = await json_body(request, self.settings.message_characters * MESSAGE_BYTES)
         view = await self.called(context, name, {**body, **names, "wait": False, "stream": True})
         run = await self.run(context, view.run)
-        return self._stream(context, run, 0, leaving=self._settings.cancel_on_leave)
+        return self._stream(context, run, 0, leaving=self.settings.cancel_on_leave)
 
-    async def _context(self, request: Request) -> Context:
+    async def context(self, request: Request) -> Context:
+        """The context of the caller's calls. Raises ProblemDetails."""
         identity = await self._parts.identify(request.scope)
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
@@ -109,7 +110,7 @@ class StreamApi:
 
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
         events = self._sent(context, run, after, leaving)
-        ping = self._settings.keep_alive_s
+        ping = self.settings.keep_alive_s
         return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
 
     async def _sent(
@@ -135,7 +136,7 @@ class StreamApi:
         async def reread() -> Run | None:
             return await self._runner.runs.get(run.tenant, run.owner, run.id)
 
-        every_s = self._settings.keep_alive_s
+        every_s = self.settings.keep_alive_s
         async for event in followed(
             self._runner.stream, run, after, reread=reread, every_s=every_s
         ):

@@ -52,8 +52,15 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     strategy: Line = ""
 
 
+class FormerMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["user", "assistant"]
+    text: str
+
+
 class AgentQuestion(Struct, frozen=True, forbid_unknown_fields=True):
     message: str
+    history: tuple[FormerMessage, ...] = ()
+    """What was said before, for a new conversation."""
     conversation: UUID | None = None
     strategy: Line = ""
     wait: bool = True
@@ -234,7 +241,9 @@ class ConversationOperations:
         else:
             conversation = body.conversation
         message = NewMessage(body.message, body.wait, body.stream, body.strategy)
-        return await self._sent(asked, conversation, message)
+        if body.history and body.conversation is not None:
+            raise invalid("Expected a conversation or a history, found both.")
+        return await self._sent(asked, conversation, message, body.history)
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: NewConversation = asked.body or NewConversation()
@@ -339,9 +348,17 @@ class ConversationOperations:
             raise not_found("run", id_)
         return found
 
-    async def _sent(self, asked: OperationInput, id_: str, message: NewMessage) -> RunView:
+    async def _sent(
+        self,
+        asked: OperationInput,
+        id_: str,
+        message: NewMessage,
+        history: Sequence[FormerMessage] = (),
+    ) -> RunView:
         conversation = await self._conversation(asked, id_)
         self._check(message.content)
+        for one in history:
+            self._check(one.text)
         strategy = message.strategy or conversation.strategy or self._settings.strategy
         name = self._known(strategy)
         context = _context(asked)
@@ -352,6 +369,7 @@ class ConversationOperations:
             message.content,
             name,
             message.stream,
+            msgspec.json.encode(history),
         )
         try:
             run = await self._runner.begin(context, id_, new)

@@ -110,6 +110,7 @@ class AgentTurn:
     """A message of a user and what followed: the fold of the steps of a run."""
 
     content: str
+    history: Sequence[ChatMessage] = ()  # what a client says that came before
     context: FoundContext | None = None
     rounds: list[Round] = field(default_factory=list)
     asked: Asked | None = None  # a request without an answer
@@ -143,7 +144,7 @@ class AgentTurn:
         context = self.context
         found = [ChatMessage("user", context.text)] if context and context.text else []
         said = [message for one in self.rounds for message in one.messages()]
-        return [*found, ChatMessage("user", self.content), *said]
+        return [*self.history, *found, ChatMessage("user", self.content), *said]
 
     @property
     def digests(self) -> list[str]:
@@ -160,8 +161,8 @@ class AgentTurn:
         return self.rounds[-1].reply.text if self.rounds else ""
 
 
-def folded(content: str, steps: Iterable[Step]) -> AgentTurn:
-    turn = AgentTurn(content)
+def folded(content: str, steps: Iterable[Step], history: Sequence[ChatMessage] = ()) -> AgentTurn:
+    turn = AgentTurn(content, history)
     for step in steps:
         turn.take(step)
     return turn

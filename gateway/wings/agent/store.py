@@ -10,7 +10,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from gateway.models.abc import ModelExchange
+from gateway.models.abc import ChatMessage, ModelExchange
 from gateway.wings.agent.steps import AgentTurn, Step, decoded, encoded, folded
 from registry.database.postgres import Pool, borrowed
 
@@ -40,6 +40,7 @@ class Run:
     content: str
     strategy: str
     streams: bool
+    history: list[Any]
     state: RunState
     stopped: str
     error: str
@@ -66,6 +67,7 @@ class NewRun:
     content: str
     strategy: str
     streams: bool
+    history: bytes = b"[]"  # JSON: messages before, of a client that keeps them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +111,8 @@ _CONVERSATION = (
 )
 _RUN = (
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
-    " owner, principal, verified, content, strategy, streams, state, stopped, error, answer,"
-    " approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
+    " owner, principal, verified, content, strategy, streams, history, state, stopped, error,"
+    " answer, approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
     " created_ts AS created, update_ts AS updated"
 )
 _DUE = (
@@ -218,9 +220,11 @@ class Runs:
                 )
                 await cursor.execute(
                     "INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, principal,"  # noqa: S608 - constants
-                    " verified, content, strategy, streams, state, attempt, node, lease_until)"
+                    " verified, content, strategy, streams, history, state, attempt, node,"
+                    " lease_until)"
                     " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
                     " %(principal)s::jsonb, %(verified)s, %(content)s, %(strategy)s, %(streams)s,"
+                    " %(history)s::jsonb,"
                     " 'running', 1, %(node)s, clock_timestamp() + %(lease)s * interval '1 s'"
                     " FROM agent_run_t"
                     " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
@@ -234,6 +238,7 @@ class Runs:
                         "content": new.content,
                         "strategy": new.strategy,
                         "streams": new.streams,
+                        "history": new.history.decode(),
                         "node": self._node,
                         "lease": self._lease_s,
                     },
@@ -411,4 +416,5 @@ async def _turn(connection: AsyncConnection, run: Run) -> AgentTurn:
         "SELECT data FROM agent_step_t WHERE host_id = %s AND run_id = %s ORDER BY number",
         [run.tenant, run.id],
     )
-    return folded(run.content, [decoded(bytes(data)) async for (data,) in rows])
+    history = msgspec.convert(run.history, list[ChatMessage])
+    return folded(run.content, [decoded(bytes(data)) async for (data,) in rows], history)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.agent.api import ROOT, StreamApi
+from gateway.wings.agent.facade import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from registry.database.migrate import Component
@@ -18,14 +19,19 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     runner = Runner(parts)
     operations = ConversationOperations(runner, parts.settings, parts.models.configured)
     streams = StreamApi(parts, runner)
-    yield Offer(operations=operations.operations, tasks=[runner.run], apps={ROOT: streams.app})
+    facade = Facade(streams, runner, parts.models.configured)
+    yield Offer(
+        operations=operations.operations,
+        tasks=[runner.run],
+        apps={ROOT: streams.app, COMPLETIONS: facade.app, MODELS: facade.app},
+    )
 
 
 WING = Wing(
     name="agent",
     title="Agent",
     open=opened,
-    mounts=(ROOT,),
+    mounts=(ROOT, COMPLETIONS, MODELS),
     migrations=Component("agent", FILES.joinpath("sql")),
     commands={"chat": ("gateway.cli.agent:chat", "Chat with the agent.")},
 )

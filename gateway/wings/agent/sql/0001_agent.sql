@@ -25,6 +25,7 @@ CREATE TABLE agent_run_t (
     content            text NOT NULL,        -- the user's message
     strategy           text NOT NULL,
     streams            boolean NOT NULL,     -- PROGRESSIVE; else FINAL_ONLY
+    history            jsonb NOT NULL DEFAULT '[]',  -- messages before, of a client that keeps them
     state              text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running',
         'waiting', 'completed', 'failed', 'cancelled', 'exhausted')),
     stopped            text NOT NULL DEFAULT '',   -- why a run ended, if not by an answer

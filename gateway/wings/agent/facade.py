@@ -1,0 +1,194 @@
+"""The agent as a model of OpenAI's chat completions, for clients that know nothing else.
+
+The models listed are strategies. A conversation is what the client sends, unless
+`metadata.conversation` names one. Calls of tools stay inside; what waits for an approval is said in
+words.
+"""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.agent.api import MESSAGE_BYTES, WITHOUT_BUFFERING, StreamApi, json_body
+from gateway.wings.agent.operations import REASONING, RunView
+from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.store import Run
+from schemas.jsonrpc import encode
+
+COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
+AGENT = "agent"  # the default strategy, as a model
+UNSUPPORTED = ("logprobs", "top_logprobs", "tools", "functions", "audio")
+
+
+class _Message(Struct):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(str(one.get("text") or "") for one in self.content)
+        return self.content or ""
+
+
+class _Completion(Struct):
+    messages: list[_Message]
+    model: str = AGENT
+    stream: bool = False
+    n: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Facade:
+    def __init__(self, api: StreamApi, runner: Runner, strategies: Sequence[str]) -> None:
+        """`strategies`: those that can be asked."""
+        self._api = api
+        self._runner = runner
+        self._strategies = strategies
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route(COMPLETIONS, self.complete, methods=["POST"]),
+                Route(MODELS, self.models, methods=["GET"]),
+            ],
+            exception_handlers={ProblemDetails: _problem},
+        )
+
+    async def models(self, request: Request) -> Response:
+        await self._api.context(request)
+        names = (AGENT, *self._strategies)
+        rows = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "toolgate"} for name in names
+        ]
+        return _json({"object": "list", "data": rows})
+
+    async def complete(self, request: Request) -> Response:
+        context = await self._api.context(request)
+        asked = await self._asked(request)
+        view = await self._api.called(context, "agent_ask", self._arguments(asked))
+        if not asked.stream:
+            return _json(_whole(view, asked.model))
+        run = await self._api.run(context, view.run)
+        ping = self._api.settings.keep_alive_s
+        chunks = self._chunks(context, run, asked.model)
+        return EventSourceResponse(chunks, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+
+    async def _asked(self, request: Request) -> _Completion:
+        """Raises ProblemDetails."""
+        body = await json_body(request, self._api.settings.message_characters * MESSAGE_BYTES)
+        given = [name for name in UNSUPPORTED if body.get(name)]
+        if body.get("n") not in (None, 1):
+            given.append("n")
+        if given:
+            raise _bad(f"The agent does not support {', '.join(given)}.")
+        try:
+            asked = msgspec.convert(body, _Completion)
+        except msgspec.ValidationError as error:
+            raise _bad(f"{error}.") from error
+        if not asked.messages or asked.messages[-1].role != "user":
+            raise _bad("Expected a message of the user as the last one.")
+        if asked.model != AGENT and asked.model not in self._strategies:
+            raise ProblemDetails(404, "not-found", f"There is no model {asked.model[:100]!r}.")
+        return asked
+
+    def _arguments(self, asked: _Completion) -> dict[str, Any]:
+        *before, last = asked.messages
+        conversation = (asked.metadata or {}).get("conversation")
+        strategy = "" if asked.model == AGENT else asked.model
+        common = {"message": last.text, "strategy": strategy, "stream": asked.stream}
+        common["wait"] = not asked.stream
+        if conversation is not None:
+            return {**common, "conversation": str(conversation)}
+        history = [
+            {"role": "assistant" if one.role == "assistant" else "user", "text": one.text}
+            for one in before
+            if one.text
+        ]
+        return {**common, "history": history}
+
+    async def _chunks(
+        self, context: Context, run: Run, model: str
+    ) -> AsyncIterator[ServerSentEvent]:
+        shows = REASONING in context.identity.scopes
+        yield _chunk(run.id, model, {"role": "assistant", "content": ""})
+        async for event in self._api.follow(run):
+            data = event.data
+            match event.type:
+                case "ResponseChunk":
+                    yield _chunk(run.id, model, {"content": data["text"]})
+                case "ReasoningTrace" if shows:
+                    yield _chunk(run.id, model, {"reasoning_content": data["text"]})
+                case "StatusUpdate" if data["status"] == "waiting_for_approval":
+                    yield _chunk(run.id, model, {"content": _waits([data["approval"]])})
+                case "Error":
+                    error = {"message": data["message"], "type": data["code"]}
+                    yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
+                    return
+        yield _chunk(run.id, model, {}, "stop")
+        ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
+        yield ServerSentEvent(
+            encode({**_head(run.id, model, "chunk"), "choices": [], "usage": _usage(ended.tokens)})
+            .decode(),
+            sep="\n",
+        )  # fmt: skip
+        yield ServerSentEvent("[DONE]", sep="\n")
+
+
+def _whole(view: RunView, model: str) -> dict[str, Any]:
+    if view.state == "failed":
+        raise ProblemDetails(502, view.error, view.stopped)
+    waits = _waits(view.approvals) if view.approvals else ""
+    message = {"role": "assistant", "content": f"{view.answer}{waits}", "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    return {**_head(view.run, model, ""), "choices": [choice], "usage": _usage(view.tokens)}
+
+
+def _waits(approvals: Sequence[str]) -> str:
+    return f"\n\nA call waits for an approval: {', '.join(approvals)}\n"
+
+
+def _head(run: str, model: str, part: str) -> dict[str, Any]:
+    kind = f"chat.completion.{part}" if part else "chat.completion"
+    created = int(time.time())
+    return {"id": f"chatcmpl-{run}", "object": kind, "created": created, "model": model}
+
+
+def _chunk(
+    run: str, model: str, delta: dict[str, Any], finish: str | None = None
+) -> ServerSentEvent:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return ServerSentEvent(
+        encode({**_head(run, model, "chunk"), "choices": [choice]}).decode(), sep="\n"
+    )
+
+
+def _usage(total: int) -> dict[str, int]:
+    """All tokens of the run; what part of them was of the answer is not kept."""
+    return {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
+
+
+def _bad(detail: str) -> ProblemDetails:
+    return ProblemDetails(400, "invalid_request_error", detail)
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    """An error as OpenAI writes it."""
+    if not isinstance(error, ProblemDetails):
+        raise error
+    return _json({"error": {"message": error.detail, "type": error.kind}}, error.status)

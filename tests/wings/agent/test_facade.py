@@ -1,0 +1,94 @@
+"""OpenAI's SDK as a client of the agent."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import APIStatusError, AsyncOpenAI
+
+from tests.servers.provider import chat, chat_whole, failing
+from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_takeover import DELETE, GET
+
+pytestmark = pytest.mark.anyio
+
+ASKED: Any = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello?"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": [{"type": "text", "text": "Which pet?"}]},
+]
+
+
+@pytest.fixture
+async def openai(rig: Rig) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{rig.client.url}/v1", api_key="k", max_retries=0) as client:
+        yield client
+
+
+async def test_agents_are_models(openai: AsyncOpenAI) -> None:
+    assert [one.id async for one in openai.models.list()] == ["agent", "scripted"]
+
+
+async def test_an_answer_hides_the_calls(rig: Rig, openai: AsyncOpenAI) -> None:
+    rig.script(chat_whole("", [GET]), chat_whole("A cat."))
+    found = await openai.chat.completions.create(model="agent", messages=ASKED)
+    assert found.choices[0].message.content == "A cat."
+    assert found.choices[0].message.tool_calls is None
+    assert found.usage is not None
+    assert found.usage.total_tokens == 36
+    told = [one["content"] for one in rig.sent(0) if not one["content"].startswith("<data")]
+    assert told[1:] == ["Be brief.", "Hello?", "Yes?", "Which pet?"]
+
+
+async def test_an_answer_is_streamed(rig: Rig, openai: AsyncOpenAI) -> None:
+    rig.script(chat("Let me see. ", [GET]), chat("A fine cat."))
+    stream = await openai.chat.completions.create(model="scripted", messages=ASKED, stream=True)
+    chunks = [chunk async for chunk in stream]
+    words = [one.choices[0].delta.content or "" for one in chunks if one.choices]
+    assert "".join(words) == "Let me see. A fine cat."
+    assert [one.choices[0].finish_reason for one in chunks if one.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+
+
+async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: AsyncOpenAI) -> None:
+    rig.script(chat_whole("One."), chat_whole("Two."))
+    first = await rig.ask("First?")
+    metadata = {"conversation": first["conversation"]}
+    asked: Any = [{"role": "user", "content": "Second?"}]
+    await openai.chat.completions.create(model="agent", messages=asked, metadata=metadata)
+    assert "One." in [one["content"] for one in rig.sent(1)]
+
+
+async def test_an_approval_is_said_in_words(rig: Rig, openai: AsyncOpenAI) -> None:
+    rig.script(chat("", [DELETE]), chat("Done."))
+    stream = await openai.chat.completions.create(model="agent", messages=ASKED, stream=True)
+    words = [one.choices[0].delta.content or "" async for one in stream if one.choices]
+    assert "waits for an approval" in "".join(words)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"n": 2}, 400),
+        ({"logprobs": True}, 400),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 400),
+        ({"model": "other"}, 404),
+        ({"messages": []}, 400),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "a"}]}, 400),
+        ({"messages": [{"role": "user", "content": ""}]}, 422),
+    ],
+)
+async def test_what_it_cannot_do_is_refused(
+    openai: AsyncOpenAI, changed: dict[str, Any], status: int
+) -> None:
+    with pytest.raises(APIStatusError) as caught:
+        await openai.chat.completions.create(**{"model": "agent", "messages": ASKED, **changed})
+    assert caught.value.status_code == status
+
+
+async def test_a_failure_of_the_provider_is_an_error(rig: Rig, openai: AsyncOpenAI) -> None:
+    rig.script(failing(401))
+    with pytest.raises(APIStatusError) as caught:
+        await openai.chat.completions.create(model="agent", messages=ASKED)
+    assert (caught.value.status_code, caught.value.type) == (502, "provider_auth")
