@@ -9,6 +9,7 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,25 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings import DatabaseSettings
+from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import Recorder, pets
+from tests.fixtures_servers import serving as serving_app
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import DEADLINE_S, Served, environment, ran, serving
+from tests.recycling import Recycling
 
 pytestmark = pytest.mark.anyio
 
 SLOW = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
 
 
-@pytest.fixture
-def settings_file(folder: Path, service: Recorder) -> Path:
-    """Names the source `pets`, whose service is `service`."""
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module, as `shared` is used by several tests
+
+
+def described(folder: Path, service: Recorder) -> Path:
+    """The file with the settings: they name the source `pets`, whose service is `service`."""
     (folder / "pets.json").write_text(json.dumps(pets()))
     file = folder / "toolgate.yaml"
     file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{service.url}'}}}}")
@@ -37,10 +45,51 @@ def settings_file(folder: Path, service: Recorder) -> Path:
 
 
 @pytest.fixture
+def settings_file(folder: Path, service: Recorder) -> Path:
+    return described(folder, service)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A gateway for the tests of reloads, and of what changes nothing."""
+
+    gateway: Served
+    file: Path
+    service: Recorder
+
+
+@pytest.fixture(scope="module")
+async def started(
+    cluster: Cluster, recycled: Recycling, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Shared]:
+    service, database = Recorder(), recycled.take()
+    url = {"TOOLGATE_DATABASE__URL": database.url, "TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
+    async with serving_app(service) as service.url:
+        file = described(tmp_path_factory.mktemp("shared"), service)
+        async with serving("--config", str(file), **url) as gateway:
+            await gateway.ready()
+            yield Shared(gateway, file, service)
+            assert (await gateway.stop())[0] == 0
+    recycled.give_back(database)
+
+
+@pytest.fixture
+async def shared(started: Shared) -> AsyncIterator[Shared]:
+    """The gateway with the settings that it began with."""
+    yield started
+    described(started.file.parent, started.service)
+    await reloaded(started.gateway)
+
+
+@pytest.fixture
 async def gateway(
     settings_file: Path, database_settings: DatabaseSettings
 ) -> AsyncIterator[Served]:
-    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+    """A gateway for a test that ends it."""
+    url = database_settings.url
+    async with serving(
+        TOOLGATE_DATABASE__URL=url, TOOLGATE_EMBEDDING__PROVIDER="disabled"
+    ) as gateway:
         await gateway.ready()
         yield gateway
 
@@ -57,8 +106,14 @@ async def rpc(http: aiohttp.ClientSession, gateway: Served, body: Any) -> Any:
 
 
 async def test_it_announces_the_mcp_address_first_and_counts(
-    gateway: Served, http: aiohttp.ClientSession
+    settings_file: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
 ) -> None:
+    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+        await gateway.ready()
+        await announced(gateway, http)
+
+
+async def announced(gateway: Served, http: aiohttp.ClientSession) -> None:
     assert await gateway.line() == (
         f"5 tools · JSON-RPC at {gateway.url}/rpc · 2024-11-05 clients at {gateway.url}/mcp/sse"
     )
@@ -81,8 +136,9 @@ async def test_it_announces_the_mcp_address_first_and_counts(
 
 
 async def test_header_error_and_log_name_the_same_request(
-    gateway: Served, http: aiohttp.ClientSession
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway = shared.gateway
     body = {"jsonrpc": "2.0", "id": 1, "method": "getPet", "params": {}}
     async with http.post(gateway.url + "/rpc", json=body) as response:
         id_ = response.headers["X-Request-Id"]
@@ -126,15 +182,13 @@ async def test_a_second_signal_cuts_calls_off(
         await call
 
 
-async def test_a_port_in_use_is_an_error_with_advice(
-    folder: Path, database_settings: DatabaseSettings
-) -> None:
+def test_a_port_in_use_is_an_error_with_advice(bare: Toolgate, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, out, err = await ran("serve", "--port", port)
-    assert (code, out) == (1, "")
-    assert f"cannot listen on 127.0.0.1:{port}: address already in use." in err
-    assert "Choose another port with --port or server.port" in err
+        ran = bare("serve", "--port", port)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use." in ran.err
+    assert "Choose another port with --port or server.port" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -177,9 +231,8 @@ async def reloaded(gateway: Served) -> dict[str, Any]:
     return await gateway.event("settings_reloaded")
 
 
-async def test_a_hangup_takes_changed_sources(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path, service: Recorder
-) -> None:
+async def test_a_hangup_takes_changed_sources(shared: Shared, http: aiohttp.ClientSession) -> None:
+    gateway, settings_file, service = shared.gateway, shared.file, shared.service
     settings_file.write_text(
         f"server: {{port: 1}}\n"
         f"logging: {{level: debug}}\n"
@@ -199,8 +252,9 @@ async def test_a_hangup_takes_changed_sources(
 
 
 async def test_a_hangup_reads_the_descriptions_again(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway, settings_file = shared.gateway, shared.file
     settings_file.with_name("pets.json").write_text(json.dumps(pets(count=1)))
     assert (await reloaded(gateway))["changed"] == []
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "more_0000"})
@@ -208,8 +262,9 @@ async def test_a_hangup_reads_the_descriptions_again(
 
 
 async def test_a_bad_file_leaves_the_old_settings_in_force(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway, settings_file = shared.gateway, shared.file
     settings_file.write_text("sources: {pets: {base_uri: http://x}}")
     gateway.process.send_signal(signal.SIGHUP)
     event = await gateway.event("settings_rejected")
@@ -220,8 +275,9 @@ async def test_a_bad_file_leaves_the_old_settings_in_force(
 
 
 async def test_a_hangup_takes_rules_limits_and_toolsets(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway, settings_file = shared.gateway, shared.file
     before = settings_file.read_text()
     settings_file.write_text(
         f"{before}\n"
@@ -246,8 +302,9 @@ async def test_a_hangup_takes_rules_limits_and_toolsets(
 
 
 async def test_a_mistake_anywhere_in_the_file_changes_nothing(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway, settings_file = shared.gateway, shared.file
     settings_file.write_text(
         f"{settings_file.read_text()}\n"
         "policy:\n  default: deny\n  rules:\n    odd: {effect: deny, when: 'tool.name =='}\n"
@@ -261,14 +318,15 @@ async def test_a_mistake_anywhere_in_the_file_changes_nothing(
 
 
 async def test_a_service_that_breaks_is_told_and_taken_when_it_is_mended(
-    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+    shared: Shared, http: aiohttp.ClientSession
 ) -> None:
+    gateway, settings_file = shared.gateway, shared.file
     service = settings_file.with_name("service.py")
     service.write_text("def broken(:")
-    settings_file.write_text("sources: {more: {python: service.py}}")
+    settings_file.write_text("sources: {own: {python: service.py}}")
     gateway.process.send_signal(signal.SIGHUP)
     event = await gateway.event("settings_rejected")
-    assert "sources.more.python" in event["reason"]
+    assert "sources.own.python" in event["reason"]
     service.write_text(
         "from gateway import hybrid\n\n@hybrid.action('mended')\ndef mended(data):\n    return 1\n"
     )
