@@ -179,7 +179,7 @@ class Recaller:
         }
         if encoded.whole is not None:
             values["vector"] = HalfVector.of(encoded.whole)
-        shape = Shape(
+        shape = RecallShape(
             _allowed(recall),
             vectors=encoded.whole is not None,
             listed=not text,
@@ -247,7 +247,7 @@ _SIZES = b"""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecallShape:
     """The variable parts of the statement."""
 
     allowed: str  # condition on memory_t AS m
@@ -258,7 +258,7 @@ class Shape:
 
 
 @lru_cache(maxsize=256)
-def statement(shape: Shape) -> bytes:
+def statement(shape: RecallShape) -> bytes:
     """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
     best of words and of meaning."""
     cosine, join, found, order = "NULL::float8", "", "bm25 > 0", _FUSED
@@ -291,7 +291,7 @@ _SHOWN = """m.memory_id, m.scope, m.owner, m.session, m.position, m.importance, 
 _IN_PLACE = "m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner"
 
 
-def _whole(shape: Shape) -> str:
+def _whole(shape: RecallShape) -> str:
     """All that may be shown."""
     return f"""visible AS MATERIALIZED (
         SELECT memory.* FROM place CROSS JOIN LATERAL (
@@ -300,7 +300,7 @@ def _whole(shape: Shape) -> str:
     )"""
 
 
-def _proposed(shape: Shape) -> str:
+def _proposed(shape: RecallShape) -> str:
     """What has the rarest words of the query, what is newest of each owner, and, of the
     organisation, instead of that what the index on its vectors finds near."""
     near, newest = "", "true"
@@ -349,7 +349,7 @@ def _proposed(shape: Shape) -> str:
     )"""
 
 
-def _near_org(shape: Shape) -> str:
+def _near_org(shape: RecallShape) -> str:
     """The filter is evaluated for each, in a subquery that cannot become a join."""
     whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
     return f"""(SELECT 'org', near.entity_id FROM (
