@@ -61,6 +61,13 @@ class MemoryPromotion(Struct, frozen=True, forbid_unknown_fields=True):
     max: Count
 
 
+class MemoryExtraction(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    strategy: str
+    tokens: Count
+    sessions: Count
+
+
 class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     session: MemorySession
@@ -81,6 +88,7 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     purge_schedule: CronSchedule
     masking: MemoryMasking
     promotion: MemoryPromotion
+    extraction: MemoryExtraction
     ranking: MemoryRanking
     agent_claim: str
     compat: tuple[Dialect, ...]

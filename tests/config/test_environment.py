@@ -36,6 +36,7 @@ ANY_TEXT = {
     *(("agent", key) for key in ("strategy", "instructions")),
     ("skills", "agent_claim"),
     ("memory", "agent_claim"),
+    ("memory", "extraction", "strategy"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),

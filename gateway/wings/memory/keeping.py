@@ -2,6 +2,7 @@
 text for a prompt."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -236,10 +237,16 @@ class KeepingOperations:
     async def import_(self, asked: OperationInput) -> ImportCounts:
         body: Import = asked.body
         reader = self._reader(asked)
-        for one in body.items:
-            check_content(one.content, self._settings.content_bytes)
-            check_metadata(one.metadata, self._settings.metadata_bytes)
-        return await self._transfer.import_(reader, body.items)
+        return await self._transfer.import_(reader, [self._taken(one) for one in body.items])
+
+    def _taken(self, one: Memory) -> Memory:
+        """A memory to be imported, checked and masked. Raises ProblemDetails."""
+        check_content(one.content, self._settings.content_bytes)
+        fields = {name: getattr(one, name) for name in ("content", "metadata", "source", "kind")}
+        check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
+        clean = self._intake.masked(one.scope, fields)
+        clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
+        return replace(one, **clean)
 
     async def stats(self, asked: OperationInput) -> Stats:
         return Stats(await self._store.counts(self._reader(asked)))

@@ -14,9 +14,11 @@ from psycopg_pool import PoolTimeout
 from config.wings import MemorySettings
 from gateway.context import Session
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.promotion import SessionMemory, promotable, promoted
 from gateway.wings.memory.readers import Reader, session_owner
 from gateway.wings.memory.recall import Uses
+from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import Pool, borrowed
@@ -43,12 +45,21 @@ class Promoted(Struct, frozen=True):
 
 class MemoryLife:
     def __init__(
-        self, pool: Pool, store: MemoryStore, uses: Uses, settings: MemorySettings
+        self,
+        pool: Pool,
+        store: MemoryStore,
+        uses: Uses,
+        settings: MemorySettings,
+        *,
+        intake: Intake,
+        extractor: Extractor | None = None,
     ) -> None:
         self._pool = pool
         self._store = store
         self._uses = uses
         self._settings = settings
+        self._intake = intake
+        self._extractor = extractor
         self._ended: dict[tuple[str, str], None] = {}  # tenants and owners of sessions
         self._wake = anyio.Event()
 
@@ -106,11 +117,36 @@ class MemoryLife:
             hosts = [host for (host,) in await found.fetchall()]
         for host in hosts:
             if self._settings.promotion.enabled:
-                for owner in await self._ending(host):
-                    promotions += len((await self.promote_session(host, owner)).ids)
+                promotions += await self._promote_ending(host)
             while count := await self._delete(host):
                 deleted += count
         return Purged(promotions, deleted)
+
+    async def _promote_ending(self, host: str) -> int:
+        """Extraction goes first: where the process dies in between, both are repeated."""
+        count = 0
+        for number, owner in enumerate(await self._ending(host)):
+            if self._extractor is not None and number < self._settings.extraction.sessions:
+                await self._extract(self._extractor, host, owner)
+            count += len((await self.promote_session(host, owner)).ids)
+        return count
+
+    async def _extract(self, extractor: Extractor, host: str, owner: str) -> None:
+        """Store what a model finds in the turns of the user, outside of any transaction while it
+        thinks: what is erased meanwhile is refused, as it is older."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
+            rows = [memory_of(row[:-2]) for row in await found.fetchall()]
+        turns = [one for one in rows if one.kind == "turn" and promotable(one)]
+        facts = await extractor.facts(sorted(turns, key=lambda one: one.position or 0))
+        if not facts:
+            return
+        subject = turns[0].subject or ""
+        target = Target(Reader(host, subject, turns[0].agent), "user", subject, subject)
+        try:
+            await self._store.add(target, [self._intake.moved("user", one) for one in facts])
+        except ProblemDetails as problem:
+            log.info("memory_not_extracted", extra={"reason": problem.kind})
 
     async def _ending(self, host: str) -> list[str]:
         """Sessions in the last tenth of their lifetime that were written since they were last
@@ -165,8 +201,9 @@ class MemoryLife:
             subject = one.subject or ""  # rows without one are not promotable
             target = Target(Reader(tenant, subject, one.agent), "user", subject, subject)
             try:
+                kept = self._intake.moved("user", _of_user(one))
                 async with connection.transaction():
-                    (added,) = await self._store.add_in(connection, target, [_of_user(one)])
+                    (added,) = await self._store.add_in(connection, target, [kept])
             except ProblemDetails as problem:
                 log.info("memory_not_promoted", extra={"memory": one.id, "reason": problem.kind})
                 continue

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from config.wings import MemorySettings
+from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.dialects.stores import DialectParts
 from gateway.wings.memory.erasure import Eraser
+from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.keeping import KeepingOperations
 from gateway.wings.memory.life import MemoryLife
 from gateway.wings.memory.masking import Mask, mask
@@ -33,14 +35,20 @@ class MemoryParts:
         *,
         hook: Mask = mask,
         erased: AsyncSignal[str, str] | None = None,
+        models: ChatModels | None = None,
     ) -> None:
-        """`erased` hears of erased persons."""
+        """`erased` hears of erased persons. `models` extract facts, where the settings want it."""
         encoding = Encoding(embedder, timeout_s=ENCODING_S, sentences_limit=SENTENCES)
         self.store = MemoryStore(pool, settings)
         self.uses = Uses()
         self.recaller = Recaller(pool, encoding, settings, self.uses)
         self.intake = Intake(settings, hook)
-        self.life = MemoryLife(pool, self.store, self.uses, settings)
+        extractor = None
+        if models is not None and settings.extraction.enabled:
+            extractor = Extractor(models, settings.extraction)
+        self.life = MemoryLife(
+            pool, self.store, self.uses, settings, intake=self.intake, extractor=extractor
+        )
         self.memories = MemoryOperations(self.store, self.recaller, self.intake, settings)
         eraser = Eraser(pool, erased or AsyncSignal())
         self._settings = settings

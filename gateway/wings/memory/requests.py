@@ -1,6 +1,7 @@
 """Requests and responses of the memory's operations, and how a request becomes what is stored."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as replaced
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -327,6 +328,16 @@ class Intake:
             raise invalid(str(error)) from error
         found = tuple(dict.fromkeys((*kinds, *more, *most)))
         return {"content": content, "metadata": metadata, "source": source, "masked": found}
+
+    def moved(self, scope: Scope, one: NewMemory) -> NewMemory:
+        """A memory of another scope as this one stores it. Raises ProblemDetails."""
+        fields = {
+            "content": one.content, "metadata": one.metadata, "source": one.source,
+            "kind": one.kind, "trust": one.trust,
+        }  # fmt: skip
+        clean = self.masked(scope, fields)
+        clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
+        return replaced(one, **clean)
 
     def _times(self, item: NewItem, notes: list[str]) -> tuple[Any, Any]:
         since, zoneless = time_of("valid_from", item.valid_from)

@@ -16,7 +16,11 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     memory = MemoryParts(
-        parts.pool, parts.embedder, parts.settings, erased=parts.events.person_erased
+        parts.pool,
+        parts.embedder,
+        parts.settings,
+        erased=parts.events.person_erased,
+        models=parts.models,
     )
     parts.events.session_ended.subscribe(memory.life.session_ended)
     items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)

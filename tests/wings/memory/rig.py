@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.wings import MemorySettings
 from gateway.context import Context, Identity, Principal
+from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.requests import converted
 from gateway.wings.memory.parts import MemoryParts
@@ -104,10 +105,11 @@ async def rigged(
     database: Database,
     settings: MemorySettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,
+    models: ChatModels | None = None,
 ) -> AsyncIterator[Rig]:
     async with database.pool.connection() as connection:
         await connection.execute(
             "INSERT INTO host_t (host_id, name) VALUES (%s, 'a') ON CONFLICT DO NOTHING", [HOST]
         )
     settings = settings or memory_settings()
-    yield Rig(database, MemoryParts(database.pool, embedder, settings), settings)
+    yield Rig(database, MemoryParts(database.pool, embedder, settings, models=models), settings)

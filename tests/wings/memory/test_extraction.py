@@ -1,0 +1,155 @@
+"""Facts that a chat model finds in sessions."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gateway.models.abc import (
+    NO_OPTIONS,
+    ChatMessage,
+    ChatModel,
+    ModelEvent,
+    ModelFailed,
+    ModelReply,
+    RequestOptions,
+    ToolDefinition,
+)
+from gateway.models.usage import TokenUsage
+from registry.database.postgres import Database
+from tests.fixtures_database import HOST
+from tests.wings.memory.rig import Rig, memory_settings, rigged
+from tests.wings.memory.test_life import past
+
+pytestmark = pytest.mark.anyio
+
+ONE = {"session": "talk-1"}
+
+
+@dataclass
+class Scripted:
+    """Chat models of which the only one answers with `answer`; None: it fails."""
+
+    answer: str | None = None
+    asked: list[str] = field(default_factory=list)
+    strategy: str = "scripted"
+    context_tokens: int = 8000
+    max_tokens: int = 1000
+    configured: Sequence[str] = ("scripted",)
+
+    def of(self, strategy: str = "") -> ChatModel:
+        assert strategy == ""
+        return self
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolDefinition] = (),
+        options: RequestOptions = NO_OPTIONS,
+    ) -> ModelReply:
+        assert not tools
+        assert options.json
+        self.asked.append(messages[-1].text)
+        if self.answer is None:
+            raise ModelFailed("scripted does not answer", "unreachable")
+        return ModelReply(self.answer, (), "", "stop", TokenUsage(), None, "scripted")
+
+    async def stream(self, *_: Any, **__: Any) -> AsyncGenerator[ModelEvent]:
+        raise AssertionError("not asked")
+        yield
+
+
+@pytest.fixture
+def models() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def rig(database: Database, models: Scripted) -> AsyncIterator[Rig]:
+    settings = memory_settings(extraction={"enabled": True})
+    async with rigged(database, settings, models=models) as rig:
+        yield rig
+
+
+def answer(*facts: dict[str, Any]) -> str:
+    return "Here they are:\n```json\n" + json.dumps({"facts": facts}) + "\n```"
+
+
+async def talked(rig: Rig) -> None:
+    turns = [
+        {"content": "We moved to Basel in spring", "id": "t1"},
+        {"content": "Noted: you live in Basel.", "role": "assistant"},
+        {"content": "The dog is called Rex", "id": "t3"},
+    ]
+    await rig.caller("ann")("observe", turns=turns, **ONE)
+    await past(rig, 3300)
+
+
+async def test_m19_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> None:
+    await talked(rig)
+    models.answer = answer(
+        {"content": "Ann lives in Basel", "turn": 1, "quote": "moved to  BASEL"},
+        {"content": "Ann is rich", "turn": 1, "quote": "I am very rich"},  # nobody said so
+        {"content": "Ann has a dog", "turn": 1, "quote": "The dog is called Rex"},  # another turn
+        {"content": "Ann has a cat", "turn": 7, "quote": "whatever it says"},
+        {"content": "", "turn": 1, "quote": "moved to Basel"},
+        {"quote": "moved to Basel"},
+        "nothing",  # type: ignore[arg-type]
+    )
+    assert (await rig.parts.life.purge()).promoted == 0
+    [fact] = (await rig.caller("ann")("list", scope="user")).items
+    assert (fact.content, fact.trust, fact.confidence) == ("Ann lives in Basel", "inferred", 0.8)
+    assert fact.source == {"turns": ["t1"], "quote": "moved to  BASEL"}
+    [asked] = models.asked
+    assert "Noted" not in asked
+    await rig.parts.life.purge()
+    assert len(models.asked) == 1  # once for what was said
+
+
+@pytest.mark.parametrize("said", [None, "", "I cannot.", "{}", '{"facts": 1}', '{"facts": [1]}'])
+async def test_m19_without_a_proper_answer_the_rules_promote_alone(
+    rig: Rig, models: Scripted, said: str | None
+) -> None:
+    models.answer = said
+    await rig.caller("ann").add("Ann prefers tea", "session", keep=True, **ONE)
+    await talked(rig)
+    assert (await rig.parts.life.purge()).promoted == 1
+
+
+async def test_m19_it_is_off_by_default_and_in_no_calls_path(
+    database: Database, models: Scripted
+) -> None:
+    async with rigged(database, memory_settings(), models=models) as rig:
+        await talked(rig)
+        await rig.parts.life.purge()
+    assert models.asked == []
+
+
+async def test_m30_what_is_erased_while_a_model_thinks_does_not_come_back(
+    rig: Rig, models: Scripted
+) -> None:
+    await talked(rig)
+    models.answer = answer({"content": "Ann lives in Basel", "turn": 1, "quote": "moved to Basel"})
+    complete = models.complete
+
+    class Erasing(Scripted):
+        async def complete(self, *arguments: Any, **options: Any) -> ModelReply:
+            await rig.caller("ann")("forget", subject="ann")
+            return await complete(*arguments, **options)
+
+    erasing = Erasing(models.answer)
+    async with rigged(rig.database, rig.settings, models=erasing) as other:
+        await other.parts.life.purge()
+    assert await rig.rows("SELECT count(*) FROM memory_t WHERE host_id = %s", HOST) == [(0,)]
+
+
+async def test_m37_what_is_promoted_is_masked_as_its_new_scope_wants(database: Database) -> None:
+    settings = memory_settings(masking={"user": "mask"})
+    async with rigged(database, settings) as rig:
+        ann = rig.caller("ann")
+        await ann.add("Write to ann@example.org", "session", keep=True, **ONE)
+        await ann("promote", **ONE)
+        [kept] = (await ann("list", scope="user")).items
+        assert (kept.content, kept.masked) == ("Write to [email]", ("email",))
