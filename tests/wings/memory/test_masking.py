@@ -54,7 +54,7 @@ IBAN = "DE89 3704 0044 0532 0130 00"
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE+x/y=\n-----END RSA PRIVATE KEY-----!", "[key]!"),
     ],
 )
-def test_what_is_personal_or_secret_is_replaced(text: str, expected: str) -> None:
+def test_m37_what_is_personal_or_secret_is_replaced(text: str, expected: str) -> None:
     assert mask(text, ORG)[0] == expected
     assert mask(expected, ORG) == (expected, ())
 
@@ -87,7 +87,7 @@ def test_kinds_are_named_once_each() -> None:
     assert text == "[email], [email], token=[key], [key]"
 
 
-def test_a_scope_stores_masks_or_refuses() -> None:
+def test_m37_a_scope_stores_masks_or_refuses() -> None:
     text = "ann@example.com"
     assert masked("off", mask, text, ORG) == (text, [])
     assert masked("mask", mask, text, ORG) == ("[email]", ["email"])
@@ -160,6 +160,6 @@ def test_masking_is_idempotent(text: str) -> None:
 @pytest.mark.parametrize(
     "unit", ["4", "4 ", "a@", "a.", "DE8", "+1 ", "sk-", "token:", "-----BEGIN "]
 )
-def test_no_text_takes_more_than_linear_time(unit: str) -> None:
+def test_m37_no_text_takes_more_than_linear_time(unit: str) -> None:
     text = unit * (65536 // len(unit))
     mask(text, ORG)  # ends within the timeout of the test; RE2 does not backtrack
