@@ -228,10 +228,14 @@ _DRAFTED: LiteralString = """host_id uuid, invocation_id uuid, topic text, queue
 _ACCEPT: LiteralString = f"""
 INSERT INTO invocation_t (host_id, invocation_id, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
-    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, due_ts, deadline_ts)
+    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, blocked, due_ts,
+    deadline_ts)
 SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_to,
     decode(request_hash, 'hex'), arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts,
+    order_key IS NOT NULL AND EXISTS (
+        SELECT FROM invocation_t e WHERE e.host_id = r.host_id AND e.topic = r.topic
+            AND e.order_key = r.order_key AND e.status IN ('PENDING', 'DISPATCHED')),
     coalesce(due_ts, now() + make_interval(secs => delay_s)),
     now() + make_interval(secs => deadline_s)
 FROM json_to_recordset(%s::json) AS r({_DRAFTED})
@@ -247,7 +251,7 @@ WITH picked AS MATERIALIZED (
         LATERAL (
             SELECT i.invocation_id FROM invocation_t i
             WHERE i.host_id = %(host)s AND i.queue = q.queue AND i.priority = p.priority
-                AND i.status = 'PENDING' AND i.due_ts <= now()
+                AND i.status = 'PENDING' AND NOT i.blocked AND i.due_ts <= now()
                 AND (i.deadline_ts IS NULL OR i.deadline_ts > now())
                 AND (i.order_key IS NULL OR NOT EXISTS (
                     SELECT FROM invocation_t e
@@ -266,11 +270,13 @@ RETURNING {_DELIVERY}
 """  # noqa: S608 - of constants; values are bound
 _TENANTS: LiteralString = """
 WITH RECURSIVE t AS (
-    (SELECT host_id FROM invocation_t WHERE status = 'PENDING' AND queue = %(queue)s
+    (SELECT host_id FROM invocation_t
+      WHERE status = 'PENDING' AND NOT blocked AND queue = %(queue)s
       ORDER BY host_id LIMIT 1)
     UNION ALL
     SELECT (SELECT i.host_id FROM invocation_t i WHERE i.status = 'PENDING'
-             AND i.queue = %(queue)s AND i.host_id > t.host_id ORDER BY i.host_id LIMIT 1)
+             AND NOT i.blocked AND i.queue = %(queue)s AND i.host_id > t.host_id
+             ORDER BY i.host_id LIMIT 1)
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 """
@@ -283,6 +289,24 @@ SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
     substr(reply_to, strpos(reply_to, ':') + 1)
 FROM ended WHERE reply_to IS NOT NULL
 """
+# The next one of a key may be looked at. What a race leaves blocked, the sweep finds.
+_NEXT: LiteralString = """
+UPDATE invocation_t i SET blocked = false FROM ended e
+WHERE e.order_key IS NOT NULL AND i.host_id = e.host_id AND i.seq = (
+    SELECT n.seq FROM invocation_t n WHERE n.host_id = e.host_id AND n.topic = e.topic
+        AND n.order_key = e.order_key AND n.blocked ORDER BY n.seq LIMIT 1)
+"""
+_UNBLOCK: LiteralString = """
+UPDATE invocation_t i SET blocked = false WHERE (host_id, invocation_id) IN (
+    SELECT host_id, invocation_id FROM (
+        SELECT DISTINCT ON (host_id, topic, order_key) host_id, topic, order_key, seq,
+            invocation_id
+        FROM invocation_t WHERE blocked ORDER BY host_id, topic, order_key, seq) AS first
+    WHERE NOT EXISTS (
+        SELECT FROM invocation_t e WHERE e.host_id = first.host_id AND e.topic = first.topic
+            AND e.order_key = first.order_key AND e.seq < first.seq
+            AND e.status IN ('PENDING', 'DISPATCHED')))
+"""
 _END: LiteralString = f"""
 WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED})),
 ended AS (
@@ -293,7 +317,8 @@ ended AS (
         changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
         AND i.status = 'DISPATCHED' AND (r.retry_s IS NULL OR i.cancelling)
-    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
+        i.topic, i.order_key),
 again AS (
     UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, worker = NULL,
         due_ts = now() + make_interval(secs => r.retry_s), changed_ts = now()
@@ -301,6 +326,7 @@ again AS (
         AND i.status = 'DISPATCHED' AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
 sent AS ({_OUTBOX}),
+next AS ({_NEXT}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
@@ -329,8 +355,10 @@ ended AS (
             ELSE %(lease_over)s::json END,
         finished_ts = now(), changed_ts = now()
     FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
-    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
+        i.topic, i.order_key),
 sent AS ({_OUTBOX}),
+next AS ({_NEXT}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
@@ -346,8 +374,9 @@ ended AS (
     UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
         finished_ts = now(), changed_ts = now()
     FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
-    RETURNING i.host_id, i.invocation_id, i.reply_to),
-sent AS ({_OUTBOX})
+    RETURNING i.host_id, i.invocation_id, i.reply_to, i.topic, i.order_key),
+sent AS ({_OUTBOX}),
+next AS ({_NEXT})
 SELECT count(*) FROM ended
 """  # noqa: S608 - of constants; values are bound
 _UNSENT: LiteralString = """
@@ -365,13 +394,14 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'PENDING'
-    RETURNING i.host_id, i.invocation_id, i.reply_to),
+    RETURNING i.host_id, i.invocation_id, i.reply_to, i.topic, i.order_key),
 running AS (
     UPDATE invocation_t i SET cancelling = true, changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
-sent AS ({_OUTBOX})
+sent AS ({_OUTBOX}),
+next AS ({_NEXT})
 SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM running)
 """  # noqa: S608 - of constants; values are bound
 _KEPT: LiteralString = """host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
@@ -608,6 +638,7 @@ class Journal:
             found = await connection.execute(_EXPIRE, values)
             [(expired,)] = await found.fetchall()
             unsent = await connection.execute(_UNSENT, values)
+            await connection.execute(_UNBLOCK)
         return Swept(waiting, failed, expired, unsent.rowcount)
 
     async def move(self, after_s: float) -> int:

@@ -93,6 +93,15 @@ async def test_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) ->
     assert [two.invocation_id for two in await claimed(journal, 10)] == [second]
 
 
+async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) -> None:
+    id_ = await accepted(journal, order_key="a")
+    async with borrowed(journal._pool) as connection:
+        await connection.execute("UPDATE invocation_t SET blocked = true")
+    assert await claimed(journal) == []
+    assert not await journal.sweep()
+    assert [one.invocation_id for one in await claimed(journal)] == [id_]
+
+
 async def test_priorities_go_first_and_delayed_ones_wait(journal: Journal) -> None:
     low = await accepted(journal, priority=1)
     high = await accepted(journal, priority=9)

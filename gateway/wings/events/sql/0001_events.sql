@@ -19,6 +19,7 @@ CREATE TABLE invocation_t (
     traceparent      text,
     hops             smallint NOT NULL DEFAULT 0,
     order_key        text,
+    blocked          boolean NOT NULL DEFAULT false,
     on_failure       text NOT NULL DEFAULT 'skip' CHECK (on_failure IN ('skip', 'block')),
     idempotency_key  text,
     repeatable       boolean NOT NULL,
@@ -55,7 +56,8 @@ CREATE UNIQUE INDEX invocation_idempotency_ix
 CREATE UNIQUE INDEX invocation_order_ix ON invocation_t (host_id, topic, order_key)
     WHERE status = 'DISPATCHED' AND order_key IS NOT NULL;
 CREATE INDEX invocation_claim_ix ON invocation_t (queue, host_id, priority, due_ts, seq)
-    WHERE status = 'PENDING';
+    WHERE status = 'PENDING' AND NOT blocked;
+CREATE INDEX invocation_blocked_ix ON invocation_t (host_id, topic, order_key, seq) WHERE blocked;
 CREATE INDEX invocation_key_ix ON invocation_t (host_id, topic, order_key, seq)
     WHERE order_key IS NOT NULL;
 CREATE INDEX invocation_lease_ix ON invocation_t (lease_ts) WHERE status = 'DISPATCHED';
@@ -72,6 +74,8 @@ COMMENT ON COLUMN invocation_t.principal IS 'Facts about the caller. It has no t
 COMMENT ON COLUMN invocation_t.task_id IS 'Sealed id of the MCP task, if it is one.';
 COMMENT ON COLUMN invocation_t.hops IS 'Invocations that led to this one.';
 COMMENT ON COLUMN invocation_t.order_key IS 'Of one key at most one is DISPATCHED, in order of seq.';
+COMMENT ON COLUMN invocation_t.blocked IS 'An earlier one of its key was open when it was accepted, '
+    'and none has ended since: it need not be looked at.';
 COMMENT ON COLUMN invocation_t.repeatable IS 'Whether a second attempt may follow one with an '
     'unknown outcome.';
 COMMENT ON COLUMN invocation_t.approval_id IS 'Approval that it waits for.';
