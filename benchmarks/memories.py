@@ -7,6 +7,7 @@ them. Times are compared with a one-row INSERT and `SELECT 1` on the same databa
 connection, in the same run.
 """
 
+import itertools
 import json
 import random
 import statistics
@@ -187,13 +188,10 @@ SEARCH_MS = {SMALL: 15.0, LARGE: 30.0, ORG: 40.0}
 ADD_TIMES, BATCH_TIMES = 3.0, 3.0  # of an INSERT: most of one add, least rate of batches
 ERASE_S = 3.0
 CANARY = "canary-7f3a"
-_WORDS = (
-    "tea coffee train garden piano lamp river mountain sister brother doctor teacher paper window "
-    "winter summer bicycle kitchen market office invoice project meeting report holiday flight "
-    "hotel museum concert novel painter recipe dentist neighbour budget contract server backup "
-    "deadline release customer refund parcel warehouse"
-)
-WORDS = _WORDS.split()
+SYLLABLES = [first + second for first in "bdfgklmnpr" for second in "ao"]
+VOCABULARY = ["".join(three) for three in itertools.product(SYLLABLES, repeat=3)]  # 8,000 words
+# Zipf's law: as in natural texts, few words are in many of them, and most in few.
+WEIGHTS = list(itertools.accumulate(1 / rank for rank in range(30, len(VOCABULARY) + 30)))
 # Rows as the wing writes them; their vectors, which are random, are not made by the model.
 FILL = """
     INSERT INTO memory_t (host_id, memory_id, scope, owner, content, content_hash, trust)
@@ -332,11 +330,15 @@ def _mentions(connection: psycopg.Connection[Any], text: str) -> dict[str, int]:
 
 def sentence(of: str) -> str:
     """Twelve words, the same for the same text, and that text."""
-    return f"{' '.join(random.Random(of).choices(WORDS, k=12))} {of}"
+    return f"{' '.join(_drawn(random.Random(of), 12))} {of}"
 
 
 def question(number: int) -> str:
-    return f"Where was the {' '.join(random.Random(-number).choices(WORDS, k=3))}?"
+    return f"Where was the {' '.join(_drawn(random.Random(f'question {number}'), 3))}?"
+
+
+def _drawn(draw: random.Random, count: int) -> list[str]:
+    return draw.choices(VOCABULARY, cum_weights=WEIGHTS, k=count)
 
 
 def _connected(one: Installation) -> psycopg.Connection[Any]:
