@@ -357,8 +357,3 @@ class Intake:
         if seconds > most:
             notes.append(f"expires_s: {most:g} seconds is the longest here")
         return min(seconds, most)
-
-
-def check_ids(ids: Sequence[str]) -> None:
-    if len(set(ids)) != len(ids):
-        raise invalid("ids: expected each id once")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
@@ -180,16 +181,13 @@ class MemoryStore:
     async def _known(
         self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
     ) -> dict[bytes, str]:
-        """Ids of present memories with these contents."""
-        found = await connection.execute(
-            """
-            SELECT content_hash, memory_id::text FROM memory_t
-            WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
-                AND coalesce(agent, '') = coalesce(%(agent)s, '') AND retired_ts IS NULL
-                AND content_hash = ANY (%(hashes)s) AND (expires_ts IS NULL OR expires_ts > now())
-            """,
-            {**target.values, "hashes": [one.hash for one in memories]},
-        )
+        """Ids of present memories with these contents. Those that have expired make room."""
+        values = {
+            **target.values,
+            "hashes": [one.hash for one in memories],
+            "slots": [one.slot for one in memories if one.slot is not None],
+        }
+        found = await connection.execute(_KNOWN, values)
         return {bytes(digest): id_ for digest, id_ in await found.fetchall()}
 
     async def _supersede(
@@ -356,7 +354,10 @@ class MemoryStore:
                     f"The memory has the version {present.version}, not {version}: read it again."
                 )
             changed = replace(present, **changes, version=version + 1)
-            await _rewrite(connection, reader.tenant, present, changed)
+            try:
+                await _rewrite(connection, reader.tenant, present, changed)
+            except psycopg.errors.UniqueViolation as error:
+                raise conflict("Another memory says exactly this: forget one of them.") from error
             return changed
 
 
@@ -468,7 +469,8 @@ _INSERT = """
 """
 _OWN = "host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s"
 _PRESENT = f"""
-    SELECT memory_id::text, valid_from FROM memory_t
+    SELECT CASE WHEN audience = '{{}}' OR %(agent)s::text = ANY (audience)
+        THEN memory_id::text END, valid_from FROM memory_t
     WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
 """
 _COUNT_ONE_LESS = f"""
@@ -476,6 +478,17 @@ _COUNT_ONE_LESS = f"""
         bytes = bytes - (SELECT coalesce(sum(octet_length(content)), 0) FROM retired)
     WHERE {_OWN} AND EXISTS (SELECT FROM retired)
     RETURNING 1
+"""
+_KNOWN = f"""
+    WITH retired AS (
+        UPDATE memory_t SET retired_ts = now(), retired_by = 'expired'
+        WHERE {_OWN} AND retired_ts IS NULL AND expires_ts <= now()
+            AND (content_hash = ANY (%(hashes)s) OR slot = ANY (%(slots)s))
+        RETURNING content
+    ), counted AS ({_COUNT_ONE_LESS})
+    SELECT content_hash, memory_id::text FROM memory_t
+    WHERE {_OWN} AND coalesce(agent, '') = coalesce(%(agent)s, '') AND retired_ts IS NULL
+        AND content_hash = ANY (%(hashes)s) AND (expires_ts IS NULL OR expires_ts > now())
 """
 _RETIRE_SLOT = f"""
     WITH retired AS (

@@ -44,3 +44,33 @@ async def test_m23_an_update_names_the_version_that_it_is_based_on(rig: Rig) -> 
     assert await ann.found("cats of Ann") == ["Ann has two cats"]
     history = await ann("history", memory=id_)
     assert [one.content for one in history.items] == ["Ann has a cat", "Ann has two cats"]
+
+
+async def test_m20_what_has_expired_makes_room_for_the_same_and_for_its_slot(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    for _ in range(2):
+        id_ = await ann.add("Ann is in Bern", slot="place", expires_s=5)
+        await rig.run("UPDATE memory_t SET expires_ts = now() WHERE retired_ts IS NULL")
+    assert await ann.found("Bern") == []
+    await ann.add("Ann is in Basel", slot="place", replaces=None)
+    assert await ann.found("where is she?") == ["Ann is in Basel"]
+    assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
+    assert (await ann("list")).items[0].id != id_
+
+
+async def test_m23_a_change_to_what_another_memory_says_is_a_conflict(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann.add("Ann has a dog")
+    id_ = await ann.add("Ann has a cat")
+    with pytest.raises(ProblemDetails, match="says exactly this") as caught:
+        await ann("update", memory=id_, version=1, content="Ann has a DOG")
+    assert caught.value.status == 409
+    assert (await ann("get", memory=id_)).content == "Ann has a cat"
+
+
+async def test_m26_a_slot_does_not_tell_of_a_value_that_the_caller_may_not_read(rig: Rig) -> None:
+    await rig.caller("ann", agent="tutor").add("in Bern", slot="place", audience=["tutor"])
+    added = await rig.caller("ann", agent="clerk")(
+        "add", scope="user", content="in Basel", slot="place"
+    )
+    assert added.items[0].superseded is None

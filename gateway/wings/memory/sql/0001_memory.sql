@@ -32,7 +32,7 @@ CREATE TABLE memory_t (
     valid_to           timestamptz CHECK (valid_to >= valid_from),
     created_ts         timestamptz NOT NULL DEFAULT now(),
     retired_ts         timestamptz,
-    retired_by         text CHECK (retired_by IN ('slot', 'update', 'replaced', 'cap', 'forgotten')),
+    retired_by         text CHECK (retired_by IN ('slot', 'update', 'replaced', 'cap', 'expired')),
     superseded_by      uuid,
     expires_ts         timestamptz,
     ttl_s              real,
