@@ -47,10 +47,10 @@ class StreamApi:
         self._runner = runner
         self.settings: AgentSettings = parts.settings
 
-    @property
-    def app(self) -> Starlette:
+    def app(self, *more: Route) -> Starlette:
         return Starlette(
             routes=[
+                *more,
                 Route(f"{ROOT}/ask", self.ask, methods=["POST"]),
                 Route(
                     f"{ROOT}/conversations/{{conversation}}/messages", self.send, methods=["POST"]
@@ -83,6 +83,17 @@ class StreamApi:
             status = fault.status if fault.status >= 400 else 422
             raise ProblemDetails(status, "refused", fault.message) from fault
         return _run_of(result)
+
+    async def create(self, context: Context, conversation: str) -> None:
+        """Make sure that the caller's conversation of this id exists. Raises ProblemDetails."""
+        try:
+            result = await self._parts.call(
+                context, "agent_create_conversation", {"id": conversation}
+            )
+        except Fault as fault:
+            raise ProblemDetails(422, "refused", fault.message) from fault
+        if result.is_error:
+            raise ProblemDetails(422, "refused", text_of(result))
 
     async def run(self, context: Context, run_id: str) -> Run:
         principal = context.principal

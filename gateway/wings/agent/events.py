@@ -114,6 +114,15 @@ async def followed(
                 yield None
 
 
+async def last_number(stream: Log, run: Run) -> int:
+    """The number of the newest event of a run; 0: none is kept."""
+    number, place = 0, ""
+    while entries := await stream.read(stream_of(run.id), place):
+        place = entries[-1].id
+        number = max(event.number for one in entries for event in _events.decode(one.data))
+    return number
+
+
 def terminal_event(run: Run, number: int) -> RunEvent:
     """The terminal event of a run as its row tells it."""
     common: dict[str, Any] = {"conversation_id": run.conversation, "iteration": run.iterations}

@@ -30,6 +30,7 @@ from registry.access.approvals import ApprovalRefused, Approvals
 from schemas.errors import Fault
 
 REASONING = "agent:reasoning"  # the scope to see reasoning
+APPROVE = "agent:approve"
 UUID = Annotated[
     str,
     Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="an id"),
@@ -41,6 +42,8 @@ REVOCABLE = ("jti", "iat")  # claims that a revocation names a token by
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     title: Line = ""
     strategy: Line = ""
+    id: UUID | None = None
+    """Chosen by the client; a conversation of theirs that has it is given."""
 
 
 class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,7 +222,7 @@ class ConversationOperations:
             ),
             Operation(
                 "agent_decide", "POST", "/approvals/{approval}",
-                "Approve or deny a call that a run waits for.", "agent:approve", self.decide, None,
+                "Approve or deny a call that a run waits for.", APPROVE, self.decide, None,
                 204, body=ApprovalDecision, types=IDS, no_tool="people decide, not agents",
             ),
             Operation(
@@ -247,7 +250,7 @@ class ConversationOperations:
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: NewConversation = asked.body or NewConversation()
-        made = await self._created(asked, body.title, body.strategy)
+        made = await self._created(asked, body.title, body.strategy, body.id)
         return OperationOutput(_view(made), location=f"/conversations/{made.id}")
 
     async def all(self, asked: OperationInput) -> ConversationPage:
@@ -329,11 +332,16 @@ class ConversationOperations:
             return HealthView(name, "unconfigured", found, self._runner.count, str(error))
         return HealthView(model.strategy, "ok", tuple(self._strategies), self._runner.count)
 
-    async def _created(self, asked: OperationInput, title: str, strategy: str) -> Conversation:
+    async def _created(
+        self, asked: OperationInput, title: str, strategy: str, id_: str | None = None
+    ) -> Conversation:
         self._known(strategy)
-        return await self._runner.conversations.create(
-            asked.tenant, asked.principal.id, title, strategy
+        made = await self._runner.conversations.create(
+            asked.tenant, asked.principal.id, title, strategy=strategy, id_=id_
         )
+        if made is None:
+            raise conflict("There is a conversation of this id, of somebody else.")
+        return made
 
     async def _conversation(self, asked: OperationInput, id_: str) -> Conversation:
         found = await self._runner.conversations.get(asked.tenant, asked.principal.id, id_)

@@ -109,6 +109,10 @@ _CONVERSATION = (
     "conversation_id::text AS id, owner, title, strategy, created_ts AS created,"
     " update_ts AS updated"
 )
+_RETURNED = (
+    "old.conversation_id::text AS id, old.owner, old.title, old.strategy,"
+    " old.created_ts AS created, old.update_ts AS updated"
+)
 _RUN = (
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
     " owner, principal, verified, content, strategy, streams, history, state, stopped, error,"
@@ -127,16 +131,20 @@ class Conversations:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def create(self, host_id: str, owner: str, title: str, strategy: str) -> Conversation:
+    async def create(
+        self, host_id: str, owner: str, title: str, *, strategy: str, id_: str | None
+    ) -> Conversation | None:
+        """A new conversation, or the owner's own of this id; None: it is somebody else's."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Conversation))
             await cursor.execute(
-                "INSERT INTO agent_conversation_t (host_id, owner, title, strategy)"  # noqa: S608 - constants
-                f" VALUES (%s, %s, %s, %s) RETURNING {_CONVERSATION}",
-                [host_id, owner, title, strategy],
+                "INSERT INTO agent_conversation_t AS old (host_id, owner, title, strategy,"  # noqa: S608 - constants
+                " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
+                " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = old.title"
+                f" WHERE old.owner = excluded.owner RETURNING {_RETURNED}",
+                [host_id, owner, title, strategy, id_],
             )
-            [made] = await cursor.fetchall()
-        return made
+            return await cursor.fetchone()
 
     async def all(
         self, host_id: str, owner: str, before: datetime | None, limit: int

@@ -1,0 +1,257 @@
+"""AG-UI 1.0: the events of a run in the words of that protocol, and requests of its clients.
+
+A thread is a conversation of ours, kept here; of the messages that a client sends, the last one
+counts. Calls that wait for an approval end a run with an interrupt; `resume` decides on them, and
+the same run goes on. Calls are not told again.
+
+Source: docs.ag-ui.com, concepts/events and concepts/interrupts.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import anyio
+import msgspec
+from msgspec import Struct
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.agent.api import MESSAGE_BYTES, WITHOUT_BUFFERING, StreamApi, json_body
+from gateway.wings.agent.events import RunEvent, last_number
+from gateway.wings.agent.operations import APPROVE, REASONING
+from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.store import Run
+from registry.access.approvals import ApprovalRefused, Approvals
+from schemas.jsonrpc import encode
+
+PATH = "/agent/v1/agui"
+VERSION = "1.0"
+ANSWER = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}},
+    "required": ["approved"],
+}
+Json = dict[str, Any]
+
+
+class _Message(Struct, rename="camel"):
+    role: str
+    content: Any = None
+
+
+class _Resume(Struct, rename="camel"):
+    interrupt_id: str
+    status: str
+    payload: Any = None
+
+    @property
+    def approved(self) -> bool:
+        granted = isinstance(self.payload, dict) and self.payload.get("approved") is True
+        return self.status == "resolved" and granted
+
+
+class _Input(Struct, rename="camel"):
+    thread_id: str
+    run_id: str
+    messages: list[_Message]
+    resume: list[_Resume] = []
+    tools: list[Any] = []
+
+
+class AgUi:
+    def __init__(self, api: StreamApi, runner: Runner) -> None:
+        self._api = api
+        self._runner = runner
+
+    async def run(self, request: Request) -> Response:
+        """`POST /agent/v1/agui`."""
+        context = await self._api.context(request)
+        body = await json_body(request, self._api.settings.message_characters * MESSAGE_BYTES)
+        try:
+            asked = msgspec.convert(body, _Input)
+        except msgspec.ValidationError as error:
+            raise ProblemDetails(400, "bad-request", f"{error}.") from error
+        if asked.tools:
+            raise ProblemDetails(400, "bad-request", "Tools of clients are not supported.")
+        principal = context.principal
+        name = f"{principal.tenant}/{principal.id}/{asked.thread_id}"
+        conversation = str(uuid5(NAMESPACE_URL, name))
+        begun = self._resumed if asked.resume else self._begun
+        run, after = await begun(context, conversation, asked)
+        events = self._events(context, asked, run, after)
+        ping = self._api.settings.keep_alive_s
+        return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+
+    async def _begun(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
+        if not asked.messages or asked.messages[-1].role != "user":
+            text = "Expected a message of the user as the last one."
+            raise ProblemDetails(400, "bad-request", text)
+        content = _text(asked.messages[-1].content)
+        await self._api.create(context, conversation)
+        arguments = {
+            "conversation": conversation, "content": content, "wait": False, "stream": True
+        }  # fmt: skip
+        view = await self._api.called(context, "agent_send", arguments)
+        return await self._api.run(context, view.run), 0
+
+    async def _resumed(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
+        """Decide on what the run of the thread waits for; a repeated decision changes nothing."""
+        principal = context.principal
+        if context.identity.verified and APPROVE not in context.identity.scopes:
+            raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
+        turns = await self._runner.conversations.turns(principal.tenant, conversation, 1)
+        own = [run for run, _ in turns if run.owner == principal.id]
+        if not own:
+            raise ProblemDetails(404, "not-found", "There is no such thread.")
+        [run] = own
+        after = await last_number(self._runner.stream, run)
+        approvals = Approvals(self._runner.pool, principal.tenant)
+        for one in asked.resume:
+            if one.interrupt_id not in run.approvals:
+                continue
+            try:
+                await approvals.decide(
+                    one.interrupt_id, one.approved, principal.id, principal.makers
+                )
+            except ApprovalRefused as error:
+                raise ProblemDetails(403, "forbidden", f"{error}.") from error
+        return run, after
+
+    async def _events(
+        self, context: Context, asked: _Input, run: Run, after: int
+    ) -> AsyncIterator[ServerSentEvent]:
+        encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
+        for told in encoder.begin():
+            yield _sent(told)
+        if after:
+            run = await self._woken(run)
+        interrupts: list[Json] = []
+        async for event in self._api.follow(run, after):
+            if event.data.get("status") == "waiting_for_approval":
+                interrupts.append(_interrupt(event))
+            for told in encoder.encode(event):
+                yield _sent(told)
+        if not encoder.ended:
+            for told in encoder.interrupted(interrupts):
+                yield _sent(told)
+
+    async def _woken(self, run: Run) -> Run:
+        """The run, once somebody has taken it up after a decision."""
+        for _ in range(int(60 / self._api.settings.poll_s)):
+            found = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
+            if found.state != "waiting":
+                return found
+            await self._runner.take_up()
+            await anyio.sleep(self._api.settings.poll_s)
+        return run
+
+
+class Encoder:
+    """Events of one run in AG-UI. Pure."""
+
+    def __init__(self, thread: str, run: str, shows_reasoning: bool) -> None:
+        self._ids = {"threadId": thread, "runId": run}
+        self._shows = shows_reasoning
+        self._open = ""  # the kind of the message that is open: TEXT or REASONING
+        self._step = 0
+        self._message = 0
+        self.ended = False
+
+    def begin(self) -> Iterator[Json]:
+        yield {"type": "RUN_STARTED", **self._ids, "protocolVersion": VERSION}
+
+    def encode(self, event: RunEvent) -> Iterator[Json]:
+        data = event.data
+        yield from self._stepped(data["iteration"])
+        match event.type:
+            case "ResponseChunk":
+                yield from self._said("TEXT_MESSAGE", data["text"], "assistant")
+            case "ReasoningTrace" if self._shows:
+                yield from self._said("REASONING_MESSAGE", data["text"], "reasoning")
+            case "ToolCallStart":
+                yield from self._close()
+                id_ = data["tool_call_id"]
+                yield {"type": "TOOL_CALL_START", "toolCallId": id_, "toolCallName": data["tool"]}
+                arguments = encode(data["arguments"]).decode()
+                yield {"type": "TOOL_CALL_ARGS", "toolCallId": id_, "delta": arguments}
+                yield {"type": "TOOL_CALL_END", "toolCallId": id_}
+            case "ToolCallResult":
+                yield from self._close()
+                yield {
+                    "type": "TOOL_CALL_RESULT", "messageId": f"result-{data['tool_call_id']}",
+                    "toolCallId": data["tool_call_id"], "content": data["text"], "role": "tool",
+                }  # fmt: skip
+            case "Completed":
+                yield from self._finished({"type": "success"}, data)
+            case "Error":
+                yield from self._close()
+                self.ended = True
+                yield {"type": "RUN_ERROR", "message": data["message"], "code": data["code"]}
+
+    def interrupted(self, interrupts: list[Json]) -> Iterator[Json]:
+        outcome = {"type": "interrupt", "interrupts": interrupts}
+        yield from self._finished(outcome if interrupts else {"type": "success"}, {})
+
+    def _finished(self, outcome: Json, data: Json) -> Iterator[Json]:
+        yield from self._stepped(0)
+        self.ended = True
+        result = {name: data[name] for name in ("state", "stopped", "tokens") if name in data}
+        told = {"result": result} if result else {}
+        yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, **told}
+
+    def _stepped(self, step: int) -> Iterator[Json]:
+        if step == self._step:
+            return
+        yield from self._close()
+        if self._step:
+            yield {"type": "STEP_FINISHED", "stepName": f"iteration {self._step}"}
+        self._step = step
+        if step:
+            yield {"type": "STEP_STARTED", "stepName": f"iteration {step}"}
+
+    def _said(self, kind: str, text: str, role: str) -> Iterator[Json]:
+        if self._open != kind:
+            yield from self._close()
+            self._open = kind
+            self._message += 1
+            if kind == "REASONING_MESSAGE":
+                yield {"type": "REASONING_START", "messageId": self._id}
+            yield {"type": f"{kind}_START", "messageId": self._id, "role": role}
+        if text:
+            yield {"type": f"{kind}_CONTENT", "messageId": self._id, "delta": text}
+
+    def _close(self) -> Iterator[Json]:
+        kind, self._open = self._open, ""
+        if kind:
+            yield {"type": f"{kind}_END", "messageId": self._id}
+        if kind == "REASONING_MESSAGE":
+            yield {"type": "REASONING_END", "messageId": self._id}
+
+    @property
+    def _id(self) -> str:
+        return f"{self._ids['runId']}-{self._message}"
+
+
+def _interrupt(event: RunEvent) -> Json:
+    data = event.data
+    return {
+        "id": data["approval"],
+        "reason": "tool_call",
+        "toolCallId": data["tool_call_id"],
+        "responseSchema": ANSWER,
+        "expiresAt": data["expires"],
+    }
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(str(one.get("text") or "") for one in content if isinstance(one, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _sent(event: Json) -> ServerSentEvent:
+    return ServerSentEvent(encode(event).decode(), sep="\n")

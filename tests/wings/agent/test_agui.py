@@ -1,0 +1,84 @@
+"""AG-UI events, judged by the protocol's own types."""
+
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+from ag_ui.core import Event
+from pydantic import TypeAdapter
+
+from tests.servers.provider import chat, failing
+from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_streams import STREAM
+from tests.wings.agent.test_takeover import DELETE, GET
+
+pytestmark = pytest.mark.anyio
+
+JUDGE: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+async def told(rig: Rig, thread: str, **body: Any) -> list[Any]:
+    """The events of a request, each valid."""
+    asked = {
+        "threadId": thread, "runId": "r1", "state": {}, "tools": [], "context": [],
+        "forwardedProps": {}, "messages": [{"id": "1", "role": "user", "content": "Which pet?"}],
+        **body,
+    }  # fmt: skip
+    url = f"{rig.client.url}/agent/v1/agui"
+    with anyio.fail_after(60):
+        async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
+            assert response.status == 200, await response.text()
+            lines = [line.decode().strip() async for line in response.content]
+    return [
+        JUDGE.validate_json(line.removeprefix("data: "))
+        for line in lines
+        if line.startswith("data: ")
+    ]
+
+
+async def test_a_run_is_told_in_valid_events(rig: Rig) -> None:
+    rig.script(chat("Let me see.", [GET]), chat("A cat."))
+    events = await told(rig, str(uuid4()))
+    assert [one.type.value for one in events] == [
+        "RUN_STARTED", "STEP_STARTED",
+        "TEXT_MESSAGE_START", *["TEXT_MESSAGE_CONTENT"] * 3, "TEXT_MESSAGE_END",
+        "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT",
+        "STEP_FINISHED", "STEP_STARTED",
+        "TEXT_MESSAGE_START", *["TEXT_MESSAGE_CONTENT"] * 2, "TEXT_MESSAGE_END",
+        "STEP_FINISHED", "RUN_FINISHED",
+    ]  # fmt: skip
+    assert events[-1].outcome.type == "success"
+
+
+async def test_a_thread_is_a_conversation(rig: Rig) -> None:
+    thread = str(uuid4())
+    rig.script(chat("One."), chat("Two."))
+    await told(rig, thread)
+    await told(rig, thread)
+    assert "One." in [one["content"] for one in rig.sent(1)]
+
+
+async def test_an_interrupt_is_resumed(rig: Rig) -> None:
+    thread = str(uuid4())
+    rig.script(chat("I remove it.", [DELETE]), chat("Done."))
+    events = await told(rig, thread)
+    outcome = events[-1].outcome
+    assert outcome.type == "interrupt"
+    [interrupt] = outcome.interrupts
+    assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", "d1")
+    denied = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": False}}
+    resumed = await told(rig, thread, resume=[denied])
+    types = [one.type.value for one in resumed]
+    assert types[-1] == "RUN_FINISHED"
+    assert "TOOL_CALL_START" not in types
+    assert "".join(one.delta for one in resumed if hasattr(one, "delta")) == "Done."
+    again = await told(rig, thread, resume=[denied])
+    assert again[-1].outcome.type == "success"
+    assert rig.called == []
+
+
+async def test_a_failure_is_an_error(rig: Rig) -> None:
+    rig.script(failing(401))
+    events = await told(rig, str(uuid4()))
+    assert (events[-1].type.value, events[-1].code) == ("RUN_ERROR", "provider_auth")
