@@ -407,7 +407,15 @@ async def test_workers_that_cannot_start_end_the_command(folder: Path) -> None:
     [
         ("0", {}, 'server.workers: expected "auto" (one for each CPU core) or a whole number'),
         ("many", {}, 'server.workers: expected "auto" (one for each CPU core) or a whole number'),
-        ("64", {"TOOLGATE_DATABASE__URL": "embedded"}, "database.max_connections of at least 390"),
+        (
+            "64",
+            {
+                "TOOLGATE_DATABASE__URL": "embedded",
+                "TOOLGATE_DATABASE__MAX_CONNECTIONS": "50",
+                "TOOLGATE_DATABASE__POOL_MAX": "8",
+            },
+            "database.max_connections of at least 390",
+        ),
         ("2", {"TOOLGATE_STATE__BACKEND": "memory"}, "expected auto, postgres or redis"),
     ],
 )
@@ -563,12 +571,9 @@ async def test_an_idempotency_key_holds_at_all_workers(shared: Shared) -> None:
 async def test_a_stream_is_resumed_at_another_worker(shared: Shared) -> None:
     gateway = shared.gateway
     url = {"TOOLGATE_DATABASE__URL": shared.database.url}
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": RESUMING}
     async with each(gateway, await children(gateway)) as (one, other):
-        async with one.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
-            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
-            session["MCP-Protocol-Version"] = str(RESUMING["protocolVersion"])
-        async with one.get(gateway.url + "/mcp", headers=session) as stream:
+        session, opened = await listening(one, gateway)
+        async with opened as stream:
             events = Events(stream)
             seen = await events.event()
             code, _, err = await command("tools", "disable", "createPet", **url)
@@ -582,6 +587,44 @@ async def test_a_stream_is_resumed_at_another_worker(shared: Shared) -> None:
                 again = await events.event()
     assert again.message == told.message
     assert told.message["method"] == "notifications/tools/list_changed"
+
+
+async def test_streams_of_a_killed_worker_are_resumed_at_the_other(
+    shared: Shared, http: aiohttp.ClientSession
+) -> None:
+    """Half of the streams break off; each of their clients comes back with its last event."""
+    gateway = shared.gateway
+    url = {"TOOLGATE_DATABASE__URL": shared.database.url}
+    pids = sorted(await children(gateway))
+    async with each(gateway, [pid for pid in pids for _ in range(3)]) as clients:
+        streams = [await listening(one, gateway) for one in clients]
+        seen = [await Events(stream).event() for _, stream in streams]
+        os.kill(pids[0], signal.SIGKILL)
+        await gateway.event("worker_died", pid=pids[0])
+        for _, stream in streams[:3]:
+            with pytest.raises((aiohttp.ClientError, EOFError)):
+                await Events(stream).event()
+        code, _, err = await command("tools", "disable", "slow", **url)
+        assert code == 0, err
+        for (session, stream), last in zip(streams, seen, strict=True):
+            if last in seen[:3]:  # by its id
+                after = {**session, "Last-Event-ID": last.id}
+                stream = await http.get(gateway.url + "/mcp", headers=after)
+            told = await Events(stream).message()
+            assert told["method"] == "notifications/tools/list_changed"
+            stream.close()
+    await all_ok(http, gateway)
+
+
+async def listening(
+    http: aiohttp.ClientSession, gateway: Served
+) -> tuple[dict[str, str], aiohttp.ClientResponse]:
+    """The headers of a new session, and its stream."""
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": RESUMING}
+    async with http.post(gateway.url + "/mcp", json=hello, headers=ACCEPT) as response:
+        session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
+    session["MCP-Protocol-Version"] = str(RESUMING["protocolVersion"])
+    return session, await http.get(gateway.url + "/mcp", headers=session)
 
 
 async def test_a_source_that_fails_at_one_worker_is_spared_by_all(

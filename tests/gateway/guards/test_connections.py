@@ -436,6 +436,19 @@ async def test_a_proxy_is_known_by_its_address(address, counted):
     assert protocol._sender() == counted
 
 
+async def test_a_client_that_ends_its_side_after_its_request_has_left():
+    async with server() as served:
+        served.app.release.clear()
+        client = await served.connect()
+        await client.send(request(body=b"12345"))
+        client._writer.write_eof()
+        assert await client.ended()
+        served.app.release.set()
+        again = await served.connect()
+        await again.send(request(body=b"12345"))
+        assert (await again.answer())[0] == 200
+
+
 async def test_who_hangs_up_in_the_middle_leaves_no_bytes_behind():
     async with server(bodies_bytes=60_000, client_bodies_bytes=4000) as served:
         for _ in range(5):
