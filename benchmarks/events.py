@@ -19,6 +19,7 @@ from config.load import load as load_settings
 from config.settings import EventsSettings
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Pause
+from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, Draft, End, Journal
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.wing import WING
@@ -229,6 +230,7 @@ def _dispatch(journal: Journal, execution: _Clocked, settings: EventsSettings) -
         execution,  # type: ignore[arg-type]
         settings,
         worker="bench",
+        hooks=Hooks(""),
         say=lambda _notice: None,
         ended=lambda _ids: None,
     )

@@ -45,6 +45,7 @@ from config.types import (
     Millis,
     NameLimit,
     Network,
+    OptionalEntryPoint,
     OptionalUrl,
     Origin,
     Port,
@@ -413,6 +414,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     webhooks: Mapping[SkillKey, EventWebhook]
     inbound: Mapping[SkillKey, EventInbound]
     schedules: Mapping[SourceName, EventSchedule]
+    hook: OptionalEntryPoint
     redis_url: RedisUrl
     tasks: tuple[str, ...]
     task_wait_s: Seconds

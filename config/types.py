@@ -288,6 +288,13 @@ EntryPoint = Annotated[
         description="a function such as company.tools:count_words",
     ),
 ]
+OptionalEntryPoint = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)?" + END,
+        description="a function such as company.tools:count_words, or nothing",
+    ),
+]
 # `iss` is compared verbatim; the name is for settings and messages.
 IssuerName = SourceName
 RuleName = SourceName

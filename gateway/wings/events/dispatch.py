@@ -13,6 +13,7 @@ from anyio import CancelScope
 
 from config.settings import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed
+from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.notices import AWAY, CANCEL, ENDED, WORK
 from registry.database.group_commit import GroupCommit
@@ -54,6 +55,7 @@ class Dispatch:
         settings: EventsSettings,
         *,
         worker: str,
+        hooks: Hooks,
         say: Callable[[str], None],
         ended: Callable[[Sequence[tuple[str, str]]], None],
     ) -> None:
@@ -63,6 +65,7 @@ class Dispatch:
         self._execution = execution
         self._settings = settings
         self._worker = worker
+        self._hooks = hooks
         self._say = say
         self._ended = ended
         self._ends = GroupCommit(self._store, most=100)
@@ -200,6 +203,8 @@ class Dispatch:
 
     async def _reported(self, delivery: Delivery) -> End | Pause:
         try:
+            if (refused := await self._hooks.before(delivery)) is not None:
+                return failed(delivery, refused, "rejected")
             return await self._execution.outcome(delivery)
         except AWAY:
             return Pause(self._settings.poll_s)
@@ -237,6 +242,7 @@ class Dispatch:
                     self._say(WORK + delivery.host_id)
             elif await self._ends.put(report):
                 self.outcomes[_outcome(report)] += 1
+                await self._hooks.after(delivery, report)
         except (*AWAY, Unavailable):
             return False
         return True

@@ -18,6 +18,7 @@ from gateway.wings.events.accepting import Accepting
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
+from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Inbound
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.notices import ENDED, WORK, Notices, Waits
@@ -88,6 +89,7 @@ class _Wired:
             Execution(parts, settings),
             settings,
             worker=worker,
+            hooks=Hooks(settings.hook),
             say=self.notices.say,
             ended=self.waits.ended,
         )

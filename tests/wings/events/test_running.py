@@ -60,6 +60,36 @@ async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
     assert not service.requests
 
 
+HEARD: list[tuple[str, str]] = []
+
+
+async def hook(step: str, invocation: Any) -> None:
+    HEARD.append((step, invocation["correlationId"]))
+    if step == "before_dispatch" and '"id":9' in invocation["arguments"]:
+        raise ValueError("not nine")
+
+
+async def test_a_hook_hears_of_each_step_and_may_refuse(
+    evented: Settings, service: Recorder
+) -> None:
+    HEARD.clear()
+    settings = replace(evented, events=replace(evented.events, hook=f"{__name__}:hook"))
+    async with running(settings) as client:
+        for number, status in ((7, "ACKED"), (404, "FAILED"), (9, "FAILED")):
+            one = await invoked(client, "getPet", {"id": number}, correlationId=f"c{number}")
+            assert (await ended(client, one["id"]))["status"] == status
+        await until(lambda: heard(8))
+    steps = {number: [s for s, c in HEARD if c == f"c{number}"] for number in (7, 404, 9)}
+    assert steps[7] == ["before_dispatch", "dispatched", "acked"]
+    assert steps[404] == ["before_dispatch", "dispatched", "dead"]
+    assert steps[9] == ["before_dispatch", "dead"]
+    assert len(service.requests) == 2
+
+
+async def heard(count: int) -> bool:
+    return len(HEARD) == count
+
+
 async def test_an_approval_pauses_an_invocation(evented: Settings, service: Recorder) -> None:
     settings = with_rule(evented, "approve", tools=("getPet",))
     async with running(settings) as client:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from config.load import load
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution, Pause
+from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.redis_engine import RedisEngine
@@ -88,6 +89,7 @@ async def main(url: str, step: str, count: int, redis: str) -> None:
             Effects(database, death),
             settings,
             worker=str(os.getpid()),
+            hooks=Hooks(""),
             say=lambda _notice: None,
             ended=lambda _ids: None,
         )
