@@ -50,6 +50,17 @@ async def test_m38_its_tools_are_listed_as_there(client: Client) -> None:
         assert tools[name]["annotations"]["readOnlyHint"] == facts["read_only"]
 
 
+async def test_tools_of_other_names_have_no_routes_beside_those_of_the_memory(
+    client: Client,
+) -> None:
+    async with client.http.get(f"{client.url}/memory/v1/openapi.json") as response:
+        paths = (await response.json())["paths"]
+    assert {"/memories", "/memories/{memory}", "/search", "/context", "/forget"} <= paths.keys()
+    assert not [path for path in paths if "graph" in path or "files" in path]
+    status, _, _ = await client.post("/memory/v1/graph/read_graph", {})
+    assert status == 404
+
+
 async def test_m38_files_are_written_and_read(client: Client) -> None:
     path = "/memories/notes.md"
 
