@@ -38,5 +38,8 @@ WING = Wing(
     open=opened,
     mounts=(ROOT, COMPLETIONS, MODELS),
     migrations=Component("agent", FILES.joinpath("sql")),
-    commands={"chat": ("gateway.cli.agent:chat", "Chat with the agent.")},
+    commands={
+        "chat": ("gateway.cli.agent:chat", "Chat with the agent."),
+        "eval": ("gateway.cli.agent_eval:evaluate", "Measure how well it does."),
+    },
 )

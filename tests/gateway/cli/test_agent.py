@@ -1,5 +1,6 @@
 """`toolgate agent chat`, with a gateway whose model is scripted."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from anyio.from_thread import start_blocking_portal
 
 from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate
-from tests.servers.provider import chat, failing
+from tests.servers.provider import chat, chat_whole, failing
 from tests.wings.agent.rig import Rig, rigged
 from tests.wings.agent.test_takeover import GET
 
@@ -22,7 +23,7 @@ def rig(database_settings: DatabaseSettings, tmp_path: Path) -> Iterator[Rig]:
         yield rig
 
 
-def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate) -> None:
+def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate, tmp_path: Path) -> None:
     url = ("--url", rig.client.url)
     rig.script(chat("Let me see.", [GET]), chat("A fine cat."))
     ran = bare("agent", "chat", "--message", "Which pet?", *url)
@@ -38,5 +39,20 @@ def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate) -> None:
     assert "provider_auth" in ran.err
     ran = bare("agent", "chat", "--message", "x", "--conversation", "none", *url)
     assert "422" in ran.err
+    cases = tmp_path / "cases.jsonl"
+    lines = (
+        {"message": "x", "tools": ["getPet"], "arguments": {"getPet": {"id": 7}}},
+        {"message": "y", "forbidden": ["getPet"], "contains": ["dog"], "max_iterations": 1},
+    )
+    cases.write_text("\n".join(map(json.dumps, lines)))
+    one = (chat_whole("", [GET]), chat_whole("A cat."))
+    rig.script(*one, *one)
+    ran = bare("agent", "eval", str(cases), "--json", "--fail-under", "0.6", *url)
+    assert (ran.code, json.loads(ran.out)["passed"]) == (4, 1)
+    assert json.loads(ran.out)["results"][1]["problems"] == [
+        "getPet was called",
+        "the answer lacks 'dog'",
+        "2 iterations, at most 1 expected",
+    ]
     ran = bare("agent", "health", *url)
     assert ran.json["strategy"] == "scripted"

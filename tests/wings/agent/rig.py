@@ -19,7 +19,10 @@ from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, Provider, Say, providing
 
-RULES = {"ask": Rule(effect="approve", tools=("deletePet",))}
+RULES = {
+    "ask": Rule(effect="approve", tools=("deletePet",)),
+    "no": Rule(effect="deny", tools=("more_0000",)),
+}
 QUICK: Mapping[str, Any] = {
     "enabled": True, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0, "transcripts": True,
 }  # fmt: skip
@@ -96,7 +99,7 @@ def agent_settings(
     database: DatabaseSettings, description: Path, service: Recorder, url: str, **agent: Any
 ) -> Settings:
     defaults = wordless()
-    description.write_text(json.dumps(pets()))
+    description.write_text(json.dumps(pets(1)))
     scripted = Strategy(
         url=url, needs_key=False, model="m", price=Price(input=1.0, output=1.0), max_tokens=2000
     )

@@ -6,7 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
+from gateway.wings.agent.store import Conversations
 from registry.display.budgets import tokens
+from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, chat, chat_whole, failing
 from tests.wings.agent.rig import Rig
 
@@ -243,3 +245,26 @@ async def test_traffic_is_kept_as_a_transcript(rig: Rig) -> None:
     [exchange] = kept["exchanges"]
     assert exchange["path"] == "/chat/completions"
     assert exchange["request"]["messages"][-1] == {"role": "user", "content": "Hello?"}
+
+
+async def test_a_denied_tool_is_one_that_is_not_there(rig: Rig) -> None:
+    calls = [call("a1", "more_0000"), call("a2", "more_9999")]
+    rig.script(chat_whole("", calls), chat_whole("Sorry."))
+    found = await rig.ask("Do it.")
+    denied, absent = (one["result"] for one in found["calls"])
+    assert denied.replace("0000", "9999") == absent
+    _, tools = await rig.get("/tools?query=one%20more")
+    assert "more_0000" not in [one["name"] for one in tools["tools"]]
+
+
+async def test_a_foreign_conversation_is_not_there(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    conversations = Conversations(pool)
+    assert await conversations.get(HOST, "anonymous", id_) is not None
+    assert await conversations.get(HOST, "bob", id_) is None
+    assert await conversations.all(HOST, "bob", None, 10) == []
+    assert not await conversations.delete(HOST, "bob", id_)
+    other = "00000000-0000-4000-8000-00000000beef"
+    assert await conversations.get(other, "anonymous", id_) is None

@@ -1,0 +1,177 @@
+"""`toolgate agent eval`: how well the agent of a running gateway does what cases expect."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import UNWANTED, USAGE, fail
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json
+
+ROOT = "/agent/v1"
+Z = 1.96  # of an interval of 95 %
+ANY_CALL = "call_tool"
+
+
+class EvalCase(Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of a file of cases."""
+
+    message: str
+    tools: tuple[str, ...] = ()  # that have to be called
+    ordered: bool = False  # in this order
+    forbidden: tuple[str, ...] = ()
+    arguments: Mapping[str, Mapping[str, Any]] = {}  # members that a call of a tool has to have
+    contains: tuple[str, ...] = ()  # texts of the answer, in any case
+    max_iterations: int = 0  # 0: any
+    max_tokens: int = 0
+
+
+class CaseResult(Struct, frozen=True):
+    message: str
+    passed: bool
+    problems: tuple[str, ...]
+    called: tuple[str, ...]
+    iterations: int
+    tokens: int
+
+
+@click.command()
+@click.argument("cases", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--strategy", metavar="NAME", default="", help="Model to ask.")
+@click.option(
+    "--fail-under", metavar="RATE", type=click.FloatRange(0, 1), help="Fail below this share."
+)
+@json_option
+@gateway_options(key_required=False)
+@settings_option
+def evaluate(
+    settings: Settings,
+    *,
+    cases: Path,
+    strategy: str,
+    fail_under: float | None,
+    as_json: bool,
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Ask the agent what CASES say, and compare what it did with what they expect.
+
+    CASES has a JSON object on each line: message, and any of tools, ordered, forbidden,
+    arguments, contains, max_iterations, max_tokens.
+
+    \b
+    Example line:
+      {"message": "List the cats", "tools": ["listPets"], "contains": ["Mia"]}
+    """
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    results = run(_results(gateway, _read(cases), strategy))
+    passed = sum(one.passed for one in results)
+    low, high = wilson(passed, len(results))
+    if as_json:
+        print_json({"passed": passed, "cases": len(results), "low": low, "high": high,
+                    "results": [msgspec.to_builtins(one) for one in results]})  # fmt: skip
+    else:
+        rows = [
+            ("ok" if one.passed else "FAILED", str(one.iterations), str(one.tokens), one.message,
+             "; ".join(one.problems))
+            for one in results
+        ]  # fmt: skip
+        print_rows(("result", "iterations", "tokens", "message", "problems"), rows)
+        say(f"{passed} of {len(results)} passed; 95 % interval {low:.2f} to {high:.2f}")
+    if fail_under is not None and passed < fail_under * len(results):
+        fail(f"expected at least {fail_under:.0%} of the cases", UNWANTED)
+
+
+def wilson(passed: int, count: int) -> tuple[float, float]:
+    """The interval of 95 % of a rate (Wilson's score)."""
+    if not count:
+        return 0.0, 1.0
+    rate, square = passed / count, Z * Z / count
+    middle = rate + square / 2
+    spread = Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count))
+    low, high = (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+    return round(max(low, 0.0), 4), round(min(high, 1.0), 4)
+
+
+def judge(case: EvalCase, found: Mapping[str, Any]) -> CaseResult:
+    """Compare a run, as the API shows it, with what a case expects."""
+    calls = [_reached(one) for one in found.get("calls", ())]
+    names = tuple(name for name, _ in calls)
+    return CaseResult(
+        case.message,
+        not (problems := tuple(_problems(case, found, calls))),
+        problems,
+        names,
+        found.get("iterations", 0),
+        found.get("tokens", 0),
+    )
+
+
+def _problems(
+    case: EvalCase, found: Mapping[str, Any], calls: Sequence[tuple[str, Any]]
+) -> Iterator[str]:
+    names = [name for name, _ in calls]
+    if found["state"] != "completed":
+        yield f"the run is {found['state']} {found.get('error', '')}".rstrip()
+    yield from (f"{name} was not called" for name in case.tools if name not in names)
+    if case.ordered and [one for one in names if one in case.tools] != list(case.tools):
+        yield f"expected the order {', '.join(case.tools)}"
+    yield from (f"{name} was called" for name in case.forbidden if name in names)
+    for tool, wanted in case.arguments.items():
+        if not any(name == tool and _has(given, wanted) for name, given in calls):
+            yield f"no call of {tool} has these arguments"
+    answer = found.get("answer", "").casefold()
+    yield from (
+        f"the answer lacks {one!r}" for one in case.contains if one.casefold() not in answer
+    )
+    for limit, key in ((case.max_iterations, "iterations"), (case.max_tokens, "tokens")):
+        if limit and found.get(key, 0) > limit:
+            yield f"{found[key]} {key}, at most {limit} expected"
+
+
+def _reached(call: Mapping[str, Any]) -> tuple[str, Any]:
+    """The tool that a call reaches, through `call_tool`, too, and its arguments."""
+    try:
+        arguments = decode_json(call["arguments"].encode())
+    except ParseError:
+        return call["tool"], None
+    if call["tool"] == ANY_CALL and isinstance(arguments, dict):
+        return str(arguments.get("name", "")), arguments.get("arguments")
+    return call["tool"], arguments
+
+
+def _has(given: Any, wanted: Mapping[str, Any]) -> bool:
+    return isinstance(given, dict) and all(given.get(k) == v for k, v in wanted.items())
+
+
+def _read(path: Path) -> list[EvalCase]:
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if line.strip():
+            try:
+                found.append(msgspec.json.decode(line, type=EvalCase))
+            except msgspec.DecodeError as error:
+                fail(f"{path}:{number}: {error}", USAGE)
+    if not found:
+        fail(f"{path}: expected a case on each line", USAGE)
+    return found
+
+
+async def _results(
+    gateway: RunningGateway, cases: Sequence[EvalCase], strategy: str
+) -> list[CaseResult]:
+    results = []
+    for case in cases:
+        body = {"message": case.message, **({"strategy": strategy} if strategy else {})}
+        results.append(judge(case, (await gateway.call("agent_ask", body)).value))
+    return results
