@@ -1,5 +1,8 @@
 """What goes out, and how often."""
 
+import asyncio
+
+import anyio
 import pytest
 
 from config.sources import SourceSettings
@@ -139,6 +142,26 @@ async def test_an_answer_that_never_comes_is_given_up_and_the_service_told(serve
         text = await failure(client, source(await serve(pets)))
         assert text == "pets did not answer within 0.1 s"
         await pets.left.wait()
+
+
+async def test_an_answer_that_comes_too_slowly_is_given_up(serve, clock):
+    left = asyncio.Event()
+
+    async def drips(_scope, receive, send):
+        await receive()  # the request
+        gone = asyncio.create_task(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            clock.advance(1)
+            await asyncio.sleep(0.01)
+        left.set()
+
+    async with opened() as client:
+        text = await failure(client, source(await serve(drips)))
+        assert text == "pets did not answer within 30 s"
+        with anyio.fail_after(60):
+            await left.wait()
 
 
 async def test_a_source_has_a_patience_of_its_own(serve):
