@@ -42,6 +42,7 @@ CLIENT = {
     "capabilities": {},
     "clientInfo": {"name": "test", "version": "1"},
 }
+KEPT_S = 600  # an idle connection, which would be made anew to any worker
 RESUMING = CLIENT | {"protocolVersion": "2025-11-25"}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
 
@@ -91,7 +92,7 @@ class Shared:
 
 
 SHARED = """
-server: {{workers: {}}}
+server: {{workers: {}, keep_alive_s: 600}}
 sources:
   pets: {{openapi: pets.json, base_url: '{}'}}
   portal: {{python: more.py}}
@@ -497,6 +498,7 @@ async def stopped(pid: int) -> AsyncIterator[None]:
     """A process stands still inside."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        await until(lambda: ") T " in Path(f"/proc/{pid}/stat").read_text())
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -510,8 +512,8 @@ async def each(
     async with AsyncExitStack() as stack:
         clients = []
         for pid in pids:
-            one = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1))
-            http = await stack.enter_async_context(one)
+            connector = aiohttp.TCPConnector(limit=1, keepalive_timeout=KEPT_S)
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
             async with AsyncExitStack() as others:
                 for other in {*pids} - {pid}:
                     await others.enter_async_context(stopped(other))
