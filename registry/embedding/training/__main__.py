@@ -29,6 +29,12 @@ def main() -> None:
 @click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
 @click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
 @click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
+@click.option(
+    "--passages", type=FILE, multiple=True, help="Passages (JSON lines: id, title, text)."
+)
+@click.option("--anchor", type=float, default=0.0, show_default=True, help="Keeps passages near.")
+@click.option("--steps", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--epochs", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--rate", type=float, default=8e-5, show_default=True, help="Learning rate.")
 @click.option("--seed", type=int, default=7, show_default=True)
@@ -39,6 +45,10 @@ def train(
     sets: Path,
     names: tuple[str, ...],
     apis: tuple[Path, ...],
+    passages: tuple[Path, ...],
+    anchor: float,
+    steps: int | None,
+    threads: int,
     epochs: int,
     rate: float,
     seed: int,
@@ -48,14 +58,22 @@ def train(
     from registry.embedding.training import encoder, runs
     from registry.embedding.training.train import Recipe
 
-    recipe = Recipe(epochs=epochs, learning_rate=rate, seed=seed)
-    encoder.save_weights(runs.tune(base, sets, names, apis, recipe=recipe), out)
+    recipe = Recipe(
+        epochs=epochs,
+        steps=steps,
+        learning_rate=rate,
+        anchor=anchor,
+        seed=seed,
+        threads=threads,
+    )
+    tuned = runs.tune(base, sets, names, apis, passages=passages, recipe=recipe)
+    encoder.save_weights(tuned, out)
 
 
 @main.command()
 @click.option("--base", type=FOLDER, required=True, help="The folder of the base model.")
 @click.option("--tuned", type=FILE, multiple=True, help="A checkpoint of `train`; none: the base.")
-@click.option("--share", type=click.FloatRange(0, 1), default=1.0, show_default=True)
+@click.option("--share", type=click.FloatRange(0, 1.5), default=1.0, show_default=True)
 @click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
 def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None:
     """Average tuned weights and base, and write the int8 graph beside its tokenizer."""

@@ -51,6 +51,7 @@ class Pair:
     tool: TrainingTool
     also: frozenset[str]  # ids of further correct tools, which are not negatives of this pair
     group: str  # the set or API; tools of one group are each other's hard negatives
+    anchored: bool = False  # a passage: both texts keep near to the base model's vectors
 
 
 def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:

@@ -12,13 +12,20 @@ from registry.embedding.training import data
 from registry.embedding.training.encoder import load_weights
 from registry.embedding.training.export import export_int8
 from registry.embedding.training.inference import TOOL_TOKENS, embed, load_tokenizer, session
+from registry.embedding.training.passages import passage_pairs
 from registry.embedding.training.sets import load, tool_text
 from registry.embedding.training.train import Recipe, average
 from registry.embedding.training.train import train as trained
 
 
 def tune(
-    base: Path, sets: Path, names: Sequence[str], apis: Sequence[Path], *, recipe: Recipe
+    base: Path,
+    sets: Path,
+    names: Sequence[str],
+    apis: Sequence[Path],
+    *,
+    passages: Sequence[Path] = (),
+    recipe: Recipe,
 ) -> dict[str, Tensor]:
     weights = load_weights(base / "model.safetensors")
     with TemporaryDirectory() as work:
@@ -32,6 +39,8 @@ def tune(
             pairs += data.description_pairs(tools, recipe.seed)
         for path in apis:
             pairs += data.api_pairs(path, recipe.seed)
+        for path in passages:
+            pairs += passage_pairs(path, recipe.seed)
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
     return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
 

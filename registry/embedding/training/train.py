@@ -6,6 +6,7 @@ are frozen: words that no set contains keep their meaning, and a step is cheaper
 
 import logging
 import math
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torch.nn import functional
 from registry.embedding.training.data import Pair, grouped, varied_text
 from registry.embedding.training.encoder import Weights, batch, encode
 from registry.embedding.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
-from registry.embedding.training.sets import seeded
+from registry.embedding.training.sets import seeded, tool_text
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,13 @@ DUPLICATE = 0.88  # cosine of two tools above which they are not each other's ne
 @dataclass(frozen=True)
 class Recipe:
     epochs: int = 1
+    steps: int | None = None  # fewer than those of the epochs
     batch_size: int = 128
     learning_rate: float = 5e-5
     warm_up: float = 0.1  # share of the steps
     scale: float = 20.0  # of the cosines, the inverse of the temperature
     dropout: float = 0.1
+    anchor: float = 0.0  # weight of the distance of passages to the base model's vectors
     weight_decay: float = 0.01
     seed: int = 7
     threads: int = 2
@@ -61,7 +64,7 @@ def train(
     )
     of_queries = load_tokenizer(tokenizer_file, QUERY_TOKENS)
     of_tools = load_tokenizer(tokenizer_file, TOOL_TOKENS)
-    batches = list(_batches(pairs, vectors, recipe))
+    batches = list(_batches(pairs, vectors, recipe))[: recipe.steps]
     started, losses = time.monotonic(), 0.0
     for step, (numbers, texts) in enumerate(batches, 1):
         for group in optimizer.param_groups:
@@ -71,6 +74,10 @@ def train(
         asked = _encode(weights, of_queries, [pair.query for pair in members], recipe.dropout)
         tools = _encode(weights, of_tools, texts, recipe.dropout)
         loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
+        if kept := [at for at, pair in enumerate(members) if recipe.anchor and pair.anchored]:
+            questions = _drift(base, of_queries, [members[at].query for at in kept], asked[kept])
+            passages = _drift(base, of_tools, [texts[at] for at in kept], tools[kept])
+            loss = loss + recipe.anchor * (questions + passages)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(tuned, 1.0)
         optimizer.step()
@@ -101,13 +108,24 @@ def _batches(
         order = [one for group in grouped(pairs, vectors, GROUP, chance) for one in group]
         for start in range(0, len(order) - recipe.batch_size + 1, recipe.batch_size):
             numbers = order[start : start + recipe.batch_size]
-            yield numbers, [varied_text(pairs[one].tool, chance) for one in numbers]
+            yield numbers, [_text(pairs[one], chance) for one in numbers]
+
+
+def _text(pair: Pair, chance: random.Random) -> str:
+    return tool_text(pair.tool) if pair.anchored else varied_text(pair.tool, chance)
 
 
 def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
     scores = (asked @ tools.T * scale).masked_fill(not_negative, -1e4)
     right = torch.arange(len(scores))
     return (functional.cross_entropy(scores, right) + functional.cross_entropy(scores.T, right)) / 2
+
+
+def _drift(base: Weights, tokenizer: Tokenizer, texts: Sequence[str], vectors: Tensor) -> Tensor:
+    """Mean distance (1 - cosine) of `vectors` to the base model's vectors of `texts`."""
+    with torch.no_grad():
+        before = _encode(base, tokenizer, texts, 0.0)
+    return 1 - (before * vectors).sum(1).mean()
 
 
 def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropout: float) -> Tensor:
