@@ -155,7 +155,7 @@ async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
     unreachable = "The vectors are of fake/old, which these settings cannot reach."
     assert told(others) == (None, "fake/old", unreachable)
     assert told(none) == (None, "fake/old", DISABLED)
-    bundled = HashEmbedder("bundled/toolgate-minilm-1")
+    bundled = HashEmbedder("bundled/toolgate-minilm-2")
     await old.execute("UPDATE embedding_model_t SET model = %s", bundled.model)
     await others.refresh()
     assert told(others) == (bundled.model, bundled.model, None), "it is always there"

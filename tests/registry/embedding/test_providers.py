@@ -155,9 +155,9 @@ SERVICE = {"provider": "openai-compatible", "url": "http://127.0.0.1:9", "query_
 @pytest.mark.parametrize(
     ("changes", "label", "reached"),
     [
-        ({}, "bundled/toolgate-minilm-1", True),
-        ({"provider": "disabled"}, "bundled/toolgate-minilm-1", True),
-        ({**SERVICE, "model": "new"}, "bundled/toolgate-minilm-1", True),
+        ({}, "bundled/toolgate-minilm-2", True),
+        ({"provider": "disabled"}, "bundled/toolgate-minilm-2", True),
+        ({**SERVICE, "model": "new"}, "bundled/toolgate-minilm-2", True),
         ({**SERVICE, "model": "new"}, "openai-compatible/new", True),
         ({**SERVICE, "model": "new"}, "openai-compatible/old", True),
         ({**SERVICE, "model": "new"}, "openai-compatible/", False),
