@@ -31,6 +31,9 @@ log = logging.getLogger("toolgate.agent")
 
 TURNS = 200  # of a conversation that the window is chosen from
 AWAY = (psycopg.OperationalError, PoolTimeout)
+BROKEN = Ending(
+    state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
+)
 _principals = msgspec.json.Decoder(Principal)
 
 
@@ -155,11 +158,14 @@ class Runner:
             with anyio.CancelScope(shield=True), suppress(*AWAY):
                 await self.runs.release(run)
             raise
+        except Exception:  # or the run would stop this process, and then each that takes it up
+            log.exception("agent_run_failed", extra={"run": run.id})
+            with suppress(LeaseLost, *AWAY):
+                await self._let_go(run, BROKEN, writer)
         finally:
             writing.cancel()
             self._held.pop(run.id, None)
-            if ending is not None and ending.state != "waiting":
-                self._contexts.pop(run.id, None)
+            self._contexts.pop(run.id, None)  # a token is not held while a run waits
             self._ended.pop(run.id, anyio.Event()).set()
 
     async def _advanced(self, run: Run, writer: EventWriter) -> Ending:

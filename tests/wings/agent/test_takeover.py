@@ -190,6 +190,16 @@ async def test_a_waiting_run_has_no_task_and_can_be_cancelled(rig: Rig) -> None:
     assert rig.called == []
 
 
+async def test_a_defect_fails_its_run_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "add", lambda *_: 1 / 0)
+        run, _ = await begun(rig, chat_whole("Never."))
+        found = await rig.until(run, "failed")
+    assert found["error"] == "internal"
+    rig.script(chat_whole("Fine."))
+    assert (await rig.ask("Hello?"))["answer"] == "Fine."
+
+
 async def test_a_gateway_that_stops_lets_its_runs_go(rig: Rig) -> None:
     run, _ = await begun(rig, Answer(silent=True), chat_whole("Again."))
     with anyio.fail_after(60):
