@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
+from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
 from registry.access.approvals import Approvals
 from registry.access.keys import ApiKeys
@@ -109,6 +110,37 @@ async def test_an_approval_pauses_an_invocation(evented: Settings, service: Reco
 
 async def two_of(approvals: Approvals) -> bool:
     return len(await approvals.waiting()) == 2
+
+
+async def test_new_settings_neither_lose_nor_repeat_what_runs(
+    evented: Settings, service: Recorder
+) -> None:
+    async with running(evented) as client:
+        one = await invoked(client, "slow")
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+        limits = replace(evented.limits, principal_calls=100_000)
+        await client.gateway.reconfigure(replace(evented, limits=limits))
+        later = await invoked(client, "getPet", {"id": 7})
+        service.release.set()
+        for id_ in (one["id"], later["id"]):
+            over = await ended(client, id_)
+            assert (over["status"], over["attempt"]) == ("ACKED", 1)
+    assert [one["path"] for one in service.requests] == ["/slow", "/pets/7"]
+
+
+async def test_the_audit_log_has_the_acceptance_and_the_call(evented: Settings) -> None:
+    audit = replace(evented.audit, mode="always", flush_s=0.05)
+    async with running(replace(evented, audit=audit)) as client:
+        await ended(client, (await invoked(client, "getPet", {"id": 7}))["id"])
+        pool = client.gateway.feed.pool
+        assert pool is not None
+
+        async def both() -> bool:
+            page = await search(pool, HOST, AuditQuery())
+            return {"events_invoke", "getPet"} <= {one.entry.subject for one in page.records}
+
+        await until(both)
 
 
 async def test_policy_is_judged_when_accepted_and_when_run(
