@@ -136,7 +136,9 @@ class FileTool:
                 f"lines of the file: [0, {len(lines)}]"
             )
         lines.insert(at, text.removesuffix("\n"))
-        await self._files.write(path, "\n".join([*lines, ""]), found.id)
+        changed = "\n".join(lines)
+        ended = changed if changed.endswith("\n") else f"{changed}\n"
+        await self._files.write(path, ended, found.id)
         return f"The file {path} has been edited."
 
     async def delete(self, asked: FileCommand) -> str:
