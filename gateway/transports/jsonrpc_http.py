@@ -7,7 +7,7 @@ be served. The portal paths answer according to `portal.compat`.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
@@ -52,6 +52,7 @@ from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
 from schemas.jsonrpc import Reply as Envelope
 from schemas.mcp.revisions import HYBRID, JSON_RPC
 
+CMD = "cmd="
 RESPONSE = "This is a response; nobody asked anything"
 NAME_LENGTH = 100  # characters of an unverified toolset name
 
@@ -202,6 +203,8 @@ def _command(scope: Scope) -> bytes:
     require_same_site(scope)
     try:
         query = scope["query_string"].decode("ascii")
+        if query.startswith(CMD) and "&" not in query:  # the only parameter, as nearly always
+            return unquote_plus(query[len(CMD) :], errors="strict").encode()
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError as error:
         raise InvalidRequest("The query is not percent-encoded UTF-8") from error
