@@ -13,7 +13,7 @@ from config.settings import DatabaseSettings
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 MEMORY = ROOT / "examples/memory"
 SECRET = {"DEVELOPMENT_SECRET": "x" * 32}
@@ -21,7 +21,7 @@ SECRET = {"DEVELOPMENT_SECRET": "x" * 32}
 
 async def said(url: str, *steps: str) -> Sequence[str]:
     command = [sys.executable, str(MEMORY / "agent.py"), url + "/mcp", *steps]
-    with anyio.fail_after(90):
+    with anyio.fail_after(120):
         done = await anyio.run_process(command, check=False, env=os.environ | SECRET, cwd=ROOT)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().splitlines()

@@ -19,7 +19,7 @@ from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
-SEARCHES = int(os.environ.get("TOOLGATE_MEMORY_SEARCHES", "240"))
+SEARCHES = int(os.environ.get("TOOLGATE_MEMORY_SEARCHES", "120"))
 OF_WORLD, MEMORIES = 40, 48
 OTHER = "00000000-0000-4000-8000-00000000beef"
 TENANTS, SUBJECTS, AGENTS = (HOST, OTHER), ("ann", "bo", None), ("clerk", "scout", None)
