@@ -13,7 +13,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+from tests.gateway.cli.processes import DEADLINE_S, Served, command, serving
 from tests.gateway.cli.test_serve_database import Wire
 
 pytestmark = pytest.mark.anyio
@@ -108,9 +108,9 @@ def test_times_that_are_none_are_told(bare: Toolgate, time: str) -> None:
     assert f"'{time}' is not a time: expected 90m, 2d or 2026-11-22T08:00" in ran.err
 
 
-@pytest.mark.parametrize("command", ["audit search", "keys list", "token revoke --sub ada"])
-def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, command: str) -> None:
-    ran = bare(*command.split(), "--tenant", "acme")
+@pytest.mark.parametrize("words", ["audit search", "keys list", "token revoke --sub ada"])
+def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, words: str) -> None:
+    ran = bare(*words.split(), "--tenant", "acme")
     assert (ran.code, "'acme' is not a valid UUID" in ran.err) == (2, True)
 
 
@@ -143,7 +143,7 @@ async def test_a_killed_process_loses_what_was_in_memory_and_nothing_else(
         await gateway.ready()
         await call(gateway)
         assert (await gateway.stop())[0] == 0
-    code, out, err = await ran("audit", "verify", TOOLGATE_DATABASE__URL=wire.url)
+    code, out, err = await command("audit", "verify", TOOLGATE_DATABASE__URL=wire.url)
     assert code == 0, out + err
     assert not (folder / "spool").exists()
     assert 21 <= count(database_settings) <= 56

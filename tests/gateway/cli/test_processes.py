@@ -22,7 +22,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.processes import DEADLINE_S, environment, ran
+from tests.gateway.cli.processes import DEADLINE_S, command, environment
 
 WAITING = (
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -100,7 +100,7 @@ def test_an_import_that_loses_its_database_says_so_and_has_written_nothing(
 
 
 @pytest.mark.parametrize(
-    "command",
+    "words",
     [
         ["tools", "list"],
         ["sources", "list"],
@@ -108,12 +108,12 @@ def test_an_import_that_loses_its_database_says_so_and_has_written_nothing(
         ["tools", "call", "getPet"],
         IMPORT,
     ],
-    ids=lambda command: " ".join(command[:2]),
+    ids=lambda words: " ".join(words[:2]),
 )
 def test_without_a_database_every_command_says_what_to_check(
-    bare: Toolgate, description: Path, command: list[str]
+    bare: Toolgate, description: Path, words: list[str]
 ) -> None:
-    ran = bare(*command, TOOLGATE_DATABASE__URL="postgresql://me:hidden@127.0.0.1:9/x")
+    ran = bare(*words, TOOLGATE_DATABASE__URL="postgresql://me:hidden@127.0.0.1:9/x")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.startswith("toolgate: cannot reach the database: ")
     assert "Check that it runs, and database.url" in ran.err
@@ -125,13 +125,13 @@ async def test_a_call_prints_the_answer_and_reads_values_as_the_tool_wants_them(
     database_settings: DatabaseSettings, description: Path, service: Recorder
 ) -> None:
     settings = {"TOOLGATE_DATABASE__URL": database_settings.url}
-    code, _, err = await ran(*IMPORT, "--base-url", service.url, **settings)
+    code, _, err = await command(*IMPORT, "--base-url", service.url, **settings)
     assert code == 0, err
-    code, out, err = await ran("tools", "call", "createPet", "name=123", "age=4", **settings)
+    code, out, err = await command("tools", "call", "createPet", "name=123", "age=4", **settings)
     assert (code, err) == (0, "")
     assert service.requests[-1]["body"] == '{"name":"123","age":4}'
     assert '"path": "/pets"' in out
-    code, out, _ = await ran(
+    code, out, _ = await command(
         "tools", "call", "getPet", "--args", '{"id": 404}', "--json", **settings
     )
     assert service.requests[-1]["path"] == "/pets/404"
@@ -186,8 +186,10 @@ async def test_at_a_terminal_there_are_colours_unless_somebody_does_not_want_the
 ) -> None:
     url = database_settings.url
     coloured = re.compile(r"\x1b\[(?!0|1m|2m)[0-9;]*m")
-    for args in (["doctor"], ["config", "check", "-c", "nowhere.yaml"]):
-        _, shown = await at_a_terminal(*args, TOOLGATE_DATABASE__URL=url)
-        assert coloured.search(shown)
-        _, shown = await at_a_terminal(*args, TOOLGATE_DATABASE__URL=url, NO_COLOR="1")
-        assert not coloured.search(shown)
+    commands = (["doctor"], ["config", "check", "-c", "nowhere.yaml"])
+    shown = await asyncio.gather(
+        *(at_a_terminal(*args, TOOLGATE_DATABASE__URL=url) for args in commands),
+        *(at_a_terminal(*args, TOOLGATE_DATABASE__URL=url, NO_COLOR="1") for args in commands),
+    )
+    found = [coloured.search(text) is not None for _, text in shown]
+    assert found == [True, True, False, False]

@@ -14,7 +14,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
-from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+from tests.gateway.cli.processes import DEADLINE_S, Served, command, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -145,7 +145,7 @@ async def test_calls_go_on_without_the_database_and_changes_arrive_after_it(
         status, answer = await post(http, gateway.url + "/rpc", CALL)
         assert (status, answer["result"]["heard"]["path"]) == (200, "/pets")
         (settings_file.with_name("more.json")).write_text(json.dumps(pets(count=1)))
-        code, _, err = await ran(
+        code, _, err = await command(
             *("import", "openapi", "more.json", "--name", "more", "--include", "more_*"),
             TOOLGATE_DATABASE__URL=database_settings.url,
         )
@@ -170,7 +170,9 @@ async def test_a_terminated_listener_comes_back_and_hears_of_changes(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         await gateway.event("database_connection_lost")
-        code, _, err = await ran("sources", "remove", "pets", "--yes", TOOLGATE_DATABASE__URL=url)
+        code, _, err = await command(
+            "sources", "remove", "pets", "--yes", TOOLGATE_DATABASE__URL=url
+        )
         assert code == 0, err
         async with asyncio.timeout(DEADLINE_S):
             await stream.content.readuntil(b"notifications/tools/list_changed")
