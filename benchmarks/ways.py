@@ -37,6 +37,8 @@ from rich.console import Console
 from rich.table import Table
 from starlette.types import ASGIApp, Message, Scope
 
+from benchmarks.guarded import COUNTED, MANY, RULES, Identity
+from config.access import Rate, Rule
 from config.load import load
 from config.settings import Settings
 from gateway.app import Gateway
@@ -127,6 +129,10 @@ async def measure() -> dict[str, Way]:
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
                 held = {name: await recorder.held_bytes(walk) for name, walk in walks.items()}
                 ways = {name: replace(way, bytes=held[name]) for name, way in ways.items()}
+            async with _gateway(guarded(settings, identity := Identity(directory))) as app:
+                headers = {**_JSON, **identity.header}
+                walk = posted(app, "/rpc", msgspec.json.encode(_by_name(1)), headers)
+                ways["everything on"] = await recorder.least(walk)
             async with Database.open(settings.database) as database:
                 walk = _imported(settings, database, directory / "one.json")
                 ways["import"] = await recorder.least(walk)
@@ -340,6 +346,26 @@ def petshop_settings(directory: Path, url: str) -> Settings:
     settings = load(str(SETTINGS), {"PETSHOP_URL": url})
     database = msgspec.structs.replace(settings.database, data_dir=str(directory / "data"))
     return msgspec.structs.replace(settings, database=database)
+
+
+def guarded(settings: Settings, identity: Identity) -> Settings:
+    """`settings` with authentication, policy, five rate limits and the audit log on."""
+    rules = {**RULES, "small-ids": {"effect": "deny", "when": "arguments.species == 'dragon'"}}
+    changed = msgspec.structs.replace
+    return changed(
+        settings,
+        auth=changed(settings.auth, mode="jwt", key_file=str(identity.key_file)),
+        policy=changed(
+            settings.policy, default="deny", rules=msgspec.convert(rules, dict[str, Rule])
+        ),
+        limits=changed(
+            settings.limits,
+            **dict.fromkeys(COUNTED, MANY),
+            tools={"*": Rate(MANY)},
+            sources=dict.fromkeys(settings.sources, Rate(MANY)),
+        ),
+        audit=changed(settings.audit, mode="always"),
+    )
 
 
 @asynccontextmanager

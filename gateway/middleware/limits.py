@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -151,9 +151,10 @@ class RateLimits:
         identity = context.identity
         if not identity.verified:
             return self._of_others(_owner(context), _tenant(context))
-        generation, found = identity.principal.prepared.get(PREPARED, (None, None))
+        found: _CallerLimits
+        generation, found = identity.principal.prepared.get(PREPARED, (None, _NOTHING))
         if generation is self._generation:
-            return cast("_CallerLimits", found)
+            return found
         found = self._of_caller(_owner(context), _tenant(context))
         identity.principal.prepared[PREPARED] = (self._generation, found)
         return found
@@ -280,6 +281,7 @@ class RateLimits:
 
 
 _ALL: RateKey = ("all",)
+_NOTHING = _CallerLimits(None, ())
 
 
 def _given(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:

@@ -1,5 +1,6 @@
 """Python function calls and memory of one warm request, against the budget in `costs.yaml`."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def risen(found: Costs, budget: Costs) -> list[str]:
         f"{name}: {found[name][kind]} {kind}, the budget is {row[kind]}"
         for name, row in budget.items()
         for kind in ("calls", "bytes")
-        if found[name][kind] > row[kind]
+        if found[name][kind] > row.get(kind, math.inf)
     ]
 
 
