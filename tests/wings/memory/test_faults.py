@@ -290,3 +290,17 @@ async def test_m10_of_too_many_memories_words_meaning_and_recency_propose(
                 "SELECT sum(docs)::int FROM search_count_t JOIN search_part_t USING (part_id)"
                 " WHERE entity_type = 'memory_org'"
             ) == [(23,)]
+
+
+async def test_m30_an_erasure_while_a_worker_embeds_leaves_no_vector(modelled: Modelled) -> None:
+    ann, model = modelled.rig.caller("ann"), modelled.serving[0]
+    await ann("add", scope="user", content="the car is red", similar=False)
+
+    class Erasing(Words):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            await ann("forget", subject="ann")
+            return await model.embed(texts, query=query)
+
+    await modelled.embed(Erasing())
+    for table in ("entity_embedding_t", "embedding_task_t", "memory_word_t"):
+        assert await modelled.rig.rows(f"SELECT count(*) FROM {table}") == [(0,)]
