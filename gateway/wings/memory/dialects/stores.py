@@ -46,6 +46,9 @@ _RELATE = b"""
     FROM unnest(%(from)s::text[], %(relation)s::text[], %(to)s::text[])
         WITH ORDINALITY AS new (from_name, relation, to_name, nth)
     CROSS JOIN LATERAL (SELECT from_name, relation, to_name) AS one
+    WHERE NOT EXISTS (SELECT FROM memory_tombstone_t AS tombstone
+        WHERE tombstone.host_id = %(host)s AND tombstone.ts > now()
+            AND tombstone.subject_hash = sha256(convert_to(%(key)s, 'UTF8')))
 """
 _UNRELATE = b"""
     DELETE FROM memory_relation_t
