@@ -53,7 +53,7 @@ def tail(
 @gateway_options(key_required=False)
 @settings_option
 def show(settings: Settings, *, invocation: str, key_file: IO[str] | None, url: str | None) -> None:
-    """Show one invocation, by its id or correlation id, with the errors of all attempts."""
+    """Show one invocation, by id or correlation id, with all its errors."""
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     print_json(run(gateway.call("events_get", {"invocation": invocation})).value)
 

@@ -70,7 +70,7 @@ def evaluate(
     """Measure how well memories are found: NDCG@10, and recall at 1 to 50.
 
     Each line of FILE is a question and the ids of the memories that answer it, of the caller's own
-    memories: {"query": TEXT, "evidence": [IDS], "group": NAME, "arguments": {...}}. The last two
+    memories: {"query": TEXT, "evidence": [IDS], "group": NAME, "arguments": OBJECT}. The last two
     are optional: figures are given for each group, and arguments are those of memory_search.
     """
     questions = read_questions(file)
