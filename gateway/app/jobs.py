@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace as replaced
 from functools import partial
 from typing import cast
 
@@ -149,7 +148,7 @@ class JobRules:
             return
         body = b"" if asked.body is None else encode(asked.body)
         arguments = arguments_of(operation, asked, body, {"prefer": RESPOND_ASYNC})
-        context = replaced(asked.context, toolset=accepted.toolset)
+        context = replace(asked.context, toolset=accepted.toolset)
         try:
             decision = self._view.decide(context, tool, arguments)
         except InvalidParams as fault:
