@@ -17,6 +17,8 @@ from config.agent import AgentSettings
 from gateway.abc import Log
 from gateway.context import Context, Identity, Principal, new_request_id
 from gateway.models.abc import ChatModel, ModelFailed
+from gateway.operations.callers import current_caller
+from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import EventWriter, summary
 from gateway.wings.agent.loop import Loop
@@ -175,6 +177,10 @@ class Runner:
             model = self.model(run.strategy)
         except ModelFailed as error:
             return Ending(state="failed", error=f"provider_{error.kind}", stopped=str(error))
+        try:
+            context = await self._context(run)
+        except ProblemDetails as problem:
+            return Ending(state="failed", error=problem.kind, stopped=problem.detail)
         turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
         loop = Loop(
             run=run,
@@ -184,7 +190,7 @@ class Runner:
             tools=self.tools,
             runs=self.runs,
             approvals=Approvals(self.pool, run.tenant),
-            context=self._context(run),
+            context=context,
             events=writer,
             spent=await self.conversations.spent(run.tenant, run.owner, run.conversation),
             taken_over=run.attempt > 1,
@@ -208,12 +214,14 @@ class Runner:
             writer.put("Completed", **summary(now))
         await writer.flush()
 
-    def _context(self, run: Run) -> Context:
-        """The context of the run's calls: its caller's, without the token in another process."""
+    async def _context(self, run: Run) -> Context:
+        """The context of the run's calls: its caller's. Where the run was taken up, that has no
+        token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
         kept = self._contexts.get(run.id)
         if kept is not None:
             return replace(kept, request_id=new_request_id())
-        principal = _principals.decode(msgspec.json.encode(run.principal))
+        stored = _principals.decode(msgspec.json.encode(run.principal))
+        principal = await current_caller(self.pool, stored)
         identity = Identity(principal, verified=run.verified)
         return Context(identity, V2025_11_25, new_request_id())
 

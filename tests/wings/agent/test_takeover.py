@@ -8,9 +8,12 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
+from gateway.context import KEY_MARK
 from gateway.wings.agent.store import Runs
 from registry.access.approvals import Approvals
+from registry.access.keys import ApiKeys
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, chat_whole
@@ -155,6 +158,23 @@ async def test_a_run_waits_for_a_person_and_goes_on_by_itself(rig: Rig, approve:
     assert rig.called == (["DELETE /pets/7"] if approve else [])
     assert ("refused" in found["calls"][0]["result"]) is not approve
     assert found["answer"] == "Done."
+
+
+async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: Rig) -> None:
+    run, approval = await waiting(rig)
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    key, _ = await ApiKeys(pool, HOST).create("bot")
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE agent_run_t SET principal = principal || %s WHERE run_id = %s",
+            [Jsonb({"mark": KEY_MARK + key.id}), run],
+        )
+    assert await ApiKeys(pool, HOST).revoke(key.id)
+    assert await approvals(rig).decide(approval, True, "ops") is not None
+    found = await rig.until(run, "failed")
+    assert found["error"] == "revoked"
+    assert rig.called == []
 
 
 async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
