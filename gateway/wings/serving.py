@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec import UNSET
 
-from gateway.context import CallHeaders, Context, Identify
+from gateway.context import CallHeaders, Context, Identify, Identity
 from gateway.operations.calls import OperationResult, OperationUpstream, arguments_of
 from gateway.operations.http import OperationApi, Received, Routes, again_later, check_scope
 from gateway.operations.jobs import JobView
@@ -223,28 +223,39 @@ class WingApi(OperationApi):
 
     def authorize(self, received: Received) -> None:
         if self._verify_scope and received.identity.verified:
-            check_scope(received.principal, received.operation.scope)
+            scopes = scopes_of(received.identity)
+            check_scope(replace(received.principal, scopes=scopes), received.operation.scope)
 
     async def answer(self, received: Received) -> OperationResponse:
         operation, asked = received.operation, received.parsed()
         headers, body = received.headers, received.body
-        if operation.no_tool:
-            return await self.server.answer(
-                operation, asked, headers=headers, body=body, request_id=received.request_id
-            )
-        arguments = arguments_of(operation, asked, body, headers)
         call_headers = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),
             authorization=headers.get("authorization"),
             client=received.client,
         )
         context = Context(received.identity, JSON_RPC, received.request_id, headers=call_headers)
+        if operation.no_tool:
+            principal = replace(received.principal, scopes=scopes_of(received.identity))
+            asked = replace(asked, principal=principal, context=context)
+            return await self.server.answer(
+                operation, asked, headers=headers, body=body, request_id=received.request_id
+            )
+        arguments = arguments_of(operation, asked, body, headers)
         request = Request("2.0", operation.id, arguments, received.request_id)
         try:
             result = await self._call(context, request)
         except Fault as fault:
             raise problem_of(fault) from fault
         return response_of(cast("ToolResult", result))
+
+
+def scopes_of(identity: Identity) -> frozenset[str]:
+    """The scopes of the caller. Raises ProblemDetails for an invalid X-Scope-Token."""
+    try:
+        return identity.scopes
+    except Fault as fault:
+        raise problem_of(fault) from fault
 
 
 def problem_of(fault: Fault) -> ProblemDetails:

@@ -174,7 +174,7 @@ async def test_a_key_that_was_revoked_meanwhile_runs_nothing(
         one = await until(lambda: taken(client, body, headers))
         await keys.revoke(made[0].id)
     async with running(replace(settings, events=evented.events)) as client:
-        row = await until(lambda: failed_row(client, one["id"]))
+        row = await until(lambda: ended_row(client, one["id"]))
         assert (row.reason, "revoked" in row.error) == ("rejected", True)
     assert not service.requests
 
@@ -185,7 +185,7 @@ async def taken(client: Client, body: Any, headers: dict[str, str]) -> Any:
     return one if status == 202 else None
 
 
-async def failed_row(client: Client, id_: str) -> Any:
+async def ended_row(client: Client, id_: str) -> Any:
     row = await journal_of(client).get(HOST, id_)
     return row if row is not None and row.ended else None
 
@@ -199,9 +199,13 @@ async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path
         status, one, _ = await client.post(ROOT, body, ada)
         assert status == 202
         path = f"{ROOT}/{one['id']}"
-        assert (await got(client, path, **ada))[0] == 200
-        for hidden in (path, f"{ROOT}/c"):
+        await until(lambda: ended_row(client, one["id"]))
+        for shown in (path, f"{path}/result"):
+            assert (await got(client, shown, **ada))[0] == 200
+        for hidden in (path, f"{path}/result", f"{ROOT}/c"):
             assert (await got(client, hidden, **eve))[0] == 404
+        narrowed = {**ada, "X-Scope-Token": bearer("app", "events:invoke")["Authorization"]}
+        assert (await got(client, f"{path}/result", **narrowed))[0] == 403
         assert (await got(client, f"{ROOT}?everyone=true", **eve))[0] == 403
         assert (await got(client, "/events/v1/stats", **eve))[0] == 403
         root = bearer("root", "events:read events:admin")
