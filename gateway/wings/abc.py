@@ -166,5 +166,5 @@ class Wing:
 
 
 def background(principal: Principal) -> Context:
-    """The context of calls that a task makes for a principal."""
-    return Context(Identity(principal), V2025_11_25, new_request_id())
+    """The context of calls that a task makes for a principal, which has no more than its scopes."""
+    return Context(Identity(principal, verified=True), V2025_11_25, new_request_id())

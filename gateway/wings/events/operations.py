@@ -214,7 +214,7 @@ class EventOperations:
         principal = Principal(
             schedule.principal,
             asked.tenant,
-            frozenset(schedule.scopes),
+            frozenset({"events:invoke", *schedule.scopes}),
             roles=frozenset(schedule.roles),
         )
         wanted = {

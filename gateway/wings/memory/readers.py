@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from gateway.context import Context
 from gateway.operations.operation import OperationInput, ProblemDetails, invalid
-from gateway.wings.abc import background
 from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
 
 log = logging.getLogger("toolgate.memory")
@@ -32,7 +31,7 @@ class Reader:
     subject: str | None  # None: anonymous
     agent: str | None = None
     sessions: Sequence[str] = ()  # owners in the scope session
-    scopes: frozenset[str] | None = None  # of the token; None: it has all
+    scopes: frozenset[str] | None = None  # of the token; None: all, without authentication
     behalf: str | None = None  # who acts for the subject, where that is another
 
     def owner(self, scope: Scope) -> str:
@@ -70,17 +69,19 @@ def reader_of(
     """The reader that a call is of. `claim`: of tokens, names the agent. `session`: a name that the
     caller gave to a session of its own; `user`: another user on whose behalf it acts. Raises
     ProblemDetails."""
-    context = asked.context or background(asked.principal)
+    context = asked.context
+    if context is None:
+        raise invalid("Expected a caller.")
     identity, principal = context.identity, context.principal
-    subject: str | None = principal.id
-    if not identity.verified:
-        subject = LOCAL if identity.refusal is None else None
+    is_open = not identity.verified and identity.refusal is None and principal.id == ANONYMOUS
+    subject = principal.id if identity.verified else LOCAL if is_open else None
+    scopes = identity.scopes if identity.verified else frozenset[str]()
     reader = Reader(
         principal.tenant,
         subject,
         _agent(context, claim),
         sessions=_sessions(context, subject, session),
-        scopes=identity.scopes if identity.verified else None,
+        scopes=None if is_open else scopes,
     )
     if user is None or user == subject:
         return reader

@@ -23,5 +23,26 @@ async def test_a_schedule_makes_invocations(settings: Settings, service: Recorde
     assert service.requests[0]["path"] == "/pets/7"
 
 
+async def test_a_scheduled_call_has_the_scopes_of_its_schedule_alone(settings: Settings) -> None:
+    schedule = EventSchedule(
+        cron="* * * * * *", skill="memory_forget", principal="clock",
+        arguments={"subject": "ann"}, scopes=("memory:write",),
+    )  # fmt: skip
+    given = replace(
+        settings,
+        jobs=replace(settings.jobs, poll_s=0.05),
+        memory=replace(settings.memory, enabled=True),
+    )
+    async with running(with_events(given, schedules={"often": schedule})) as client:
+        [failed, *_] = await until(lambda: ended(client))
+        shown = (await got(client, f"{ROOT}/{failed['id']}"))[1]
+        assert (failed["status"], "memory:erase" in str(shown)) == ("FAILED", True)
+
+
+async def ended(client: Client) -> object:
+    items = (await got(client, f"{ROOT}?everyone=true"))[1]["items"]
+    return [one for one in items if one["status"] in ("ACKED", "FAILED", "DEAD")]
+
+
 async def acked(client: Client) -> object:
     return (await got(client, f"{ROOT}?everyone=true&status=ACKED"))[1]["items"]
