@@ -155,11 +155,12 @@ _MENTIONS = f"""
 # that says the same, would be promoted again.
 _FORGET = f"""
     WITH RECURSIVE chain AS (
-        SELECT m.scope, m.memory_id FROM memory_t AS m
+        SELECT m.scope, m.owner, m.memory_id FROM memory_t AS m
         WHERE {OF_PLACES} AND m.memory_id = ANY (%(ids)s::uuid[])
         UNION
-        SELECT m.scope, m.memory_id FROM chain JOIN memory_t AS m
+        SELECT m.scope, m.owner, m.memory_id FROM chain JOIN memory_t AS m
             ON m.host_id = %(host)s AND m.superseded_by = chain.memory_id
+            AND m.scope = chain.scope AND m.owner = chain.owner
     ), copy AS (
         SELECT scope, memory_id FROM chain
         UNION

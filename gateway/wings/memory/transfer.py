@@ -53,13 +53,14 @@ class Transfer:
                 continue
             target = Target.of(reader, scope)
             async with borrowed(self._pool) as connection:
+                await connection.execute(_LOCK_IMPORTS, target.values)
                 await self._store.begin(connection, target, some)
                 values = {
                     **target.values,
                     "rows": Jsonb([_row(one) for one in some]),
                     "hashes": [content_hash(one) for one in some],
                 }
-                found = await connection.execute(_IMPORT, values)
+                found = await connection.execute(_IMPORT.encode(), values)
                 ((written, late),) = await found.fetchall()
             stored, erased = stored + written, erased + late
             present += len(some) - written - late
@@ -72,14 +73,25 @@ def _row(one: Memory) -> dict[str, Any]:
     return row | {"trust": trusted}
 
 
-# An id that another owner has is not told to be taken: the memory gets one made of both.
-_IMPORT = """
+def _elsewhere(id_: str) -> str:
+    """Whether a memory of another place in the tenant has this id."""
+    return f"""EXISTS (SELECT FROM memory_t AS other WHERE other.host_id = %(host)s
+        AND other.scope = ANY ('{{session,user,agent,org}}') AND other.memory_id = {id_}
+        AND (other.scope, other.owner) <> (%(scope)s, %(owner)s))"""
+
+
+def _own(id_: str) -> str:
+    """An id that is taken elsewhere, which is not told, stands for one made of it and the place."""
+    return f"""CASE WHEN {_elsewhere(id_)}
+        THEN md5(%(scope)s || ' ' || %(owner)s || ' ' || {id_})::uuid ELSE {id_} END"""
+
+
+# Vectors and history follow ids: two imports that run at once do not both find one free.
+_LOCK_IMPORTS = b"SELECT pg_advisory_xact_lock(hashtextextended('memory_import ' || %(host)s, 0))"
+_IMPORT = f"""
     WITH given AS MATERIALIZED (
-        SELECT new.*, hash.value, tombstone.ts > new.created AS late, CASE WHEN EXISTS (
-            SELECT FROM memory_t AS other WHERE other.host_id = %(host)s
-                AND other.scope = %(scope)s AND other.memory_id = new.id
-                AND other.owner <> %(owner)s
-        ) THEN md5(%(owner)s || new.id)::uuid ELSE new.id END AS own_id
+        SELECT new.*, hash.value, tombstone.ts > new.created AS late,
+            {_own("new.id")} AS own_id, {_own("new.superseded_by")} AS own_successor
         FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (id uuid, agent text, audience text[],
             kind text, slot text, content text, importance real, confidence real, pinned boolean,
             keep boolean, masked text[], trust text, session text, source jsonb, metadata jsonb,
@@ -98,8 +110,9 @@ _IMPORT = """
         SELECT %(host)s::uuid, own_id, %(scope)s, %(owner)s, %(subject)s, agent, audience, kind,
             slot, content, value, importance, confidence, pinned, keep, masked, trust, session,
             source, metadata, valid_from, valid_to, least(created, now()), retired, retired_by,
-            superseded_by, expires, version, dated, position, ttl_s
+            own_successor, expires, version, dated, position, ttl_s
         FROM given WHERE late IS NOT TRUE AND (expires IS NULL OR expires > now())
+            AND NOT {_elsewhere("own_id")}
         ON CONFLICT DO NOTHING
         RETURNING retired_ts, octet_length(content) AS size
     ), counted AS (

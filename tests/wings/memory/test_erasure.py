@@ -193,3 +193,30 @@ async def test_m29_an_import_is_for_its_caller_alone(rig: Rig) -> None:
     assert (kept.owner, kept.subject, kept.trust) == ("bob", "bob", "agent")
     assert kept.id != theirs["id"]
     assert to_builtins((await ann("export")).items) == (theirs,)
+
+
+async def test_an_import_takes_no_id_of_others_and_forgetting_it_leaves_theirs(rig: Rig) -> None:
+    admin, bob = rig.caller("root", scopes=[WRITE_ORG]), rig.caller("bob")
+    for year in (2024, 2025):
+        shared = await admin.add(f"The fair of {year}", "org", slot="fair")
+    mine = await bob.add("Bob prefers tea")
+    [line] = to_builtins((await bob("export")).items)
+    for id_ in (shared, mine):
+        line |= {"id": id_, "content": f"Bob likes {id_}", "superseded_by": shared}
+        await bob("import", items=[line])
+    held = [one.id for one in (await bob("export")).items]
+    assert (mine in held, shared in held, len(held)) == (True, False, 2)
+    await bob("forget", ids=[*held, shared])
+    assert len((await admin("history", memory=shared)).items) == 2
+
+
+async def test_forgetting_follows_history_within_its_owner_alone(rig: Rig) -> None:
+    ann, bob = rig.caller("ann"), rig.caller("bob")
+    theirs, mine = await ann.add("Ann prefers tea"), await bob.add("Bob prefers tea")
+    await rig.run(
+        "UPDATE memory_t SET superseded_by = %(mine)s WHERE memory_id = %(theirs)s",
+        mine=mine,
+        theirs=theirs,
+    )
+    assert (await bob("forget", ids=[mine])).rows == 1
+    assert await ann.found("tea") == ["Ann prefers tea"]
