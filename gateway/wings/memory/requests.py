@@ -122,6 +122,8 @@ class AddMemories(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         """Raises ProblemDetails."""
         if (self.content is None) == (not self.items):
             raise invalid("Expected either `content` or `items`.")
+        if self.document is not None and not self.items:
+            raise invalid("document: expected its chunks as `items`")
         if self.document is not None:
             return [self._chunk(number, one) for number, one in enumerate(self.items)]
         if len(self.items) > ITEMS:

@@ -44,6 +44,7 @@ REFUSED: list[tuple[int, tuple[str, str, Any], int, str]] = [
     (1, add(content=None), 422, "either `content` or `items`"),
     (1, add(items=[{"content": "a"}]), 422, "either `content` or `items`"),
     (1, add(content=None, items=[{"content": ""}]), 422, "expected words"),
+    (1, add(document={"id": "a"}), 422, "chunks as `items`"),
     (1, add(content=7), 422, "Expected `str"),
     (2, add(content="x" * 65_537), 413, "65537 bytes, expected at most 65536"),
     (2, add(metadata={"a": "x" * 16_384}), 413, "expected at most 16384"),
