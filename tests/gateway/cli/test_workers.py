@@ -167,9 +167,12 @@ def _listening(gateway: Served) -> set[int]:
 
 
 def _descriptors(pid: int) -> set[str]:
+    found: set[str] = set()
     with suppress(OSError):  # it has ended
-        return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
-    return set()
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed meanwhile
+                found.add(str(one.readlink()))
+    return found
 
 
 async def states(http: aiohttp.ClientSession, gateway: Served) -> dict[str, str]:

@@ -171,7 +171,7 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
             [Jsonb({"mark": KEY_MARK + key.id}), run],
         )
     assert await ApiKeys(pool, HOST).revoke(key.id)
-    assert await approvals(rig).decide(approval, True, "ops") is not None
+    assert await approvals(rig).decide(approval, False, "ops") is not None
     found = await rig.until(run, "failed")
     assert found["error"] == "revoked"
     assert rig.called == []
