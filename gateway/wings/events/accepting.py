@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from config.settings import EventsSettings
 from gateway.context import Context
+from gateway.operations.callers import caller_of
 from gateway.wings.abc import WingParts
-from gateway.wings.events.callers import caller_of
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
 from registry.database.group_commit import GroupCommit
 from schemas.errors import InvalidParams, TooManyRequests

@@ -15,10 +15,9 @@ from msgspec import Raw
 
 from config.settings import EventsSettings
 from gateway.context import CallHeaders
-from gateway.operations.callers import current_caller
+from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
-from gateway.wings.events.callers import StoredCaller, later_context, read_caller
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
 from registry.access.approvals import Approvals
 from schemas.errors import (

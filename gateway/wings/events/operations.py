@@ -13,6 +13,7 @@ from msgspec import Raw
 from config.settings import EventSchedule, EventsSettings
 from config.types import TopicName
 from gateway.context import Principal, new_request_id
+from gateway.operations.callers import read_caller
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     ListPage,
@@ -31,7 +32,6 @@ from gateway.operations.operation import (
 from gateway.wings.abc import CallTool, background
 from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
 from gateway.wings.events.asyncapi import document
-from gateway.wings.events.callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import backoff

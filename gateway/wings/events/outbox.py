@@ -15,8 +15,8 @@ from psycopg.rows import class_row
 
 from config.settings import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, WebhookSent
+from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
-from gateway.wings.events.callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import Invocation, Journal
 from gateway.wings.events.notices import AWAY
