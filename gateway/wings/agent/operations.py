@@ -10,8 +10,9 @@ from msgspec.structs import replace as with_
 
 from config.agent import AgentSettings
 from config.types import END
-from gateway.context import Context, Principal
+from gateway.context import Context
 from gateway.models.abc import ModelFailed
+from gateway.operations.callers import caller_of
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -36,7 +37,6 @@ UUID = Annotated[
     Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="an id"),
 ]
 IDS = {"conversation": UUID, "run": UUID, "approval": UUID}
-REVOCABLE = ("jti", "iat")  # claims that a revocation names a token by
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,7 +263,7 @@ class ConversationOperations:
     async def get(self, asked: OperationInput) -> Transcript:
         conversation = await self._conversation(asked, asked.names["conversation"])
         turns = await self._runner.conversations.turns(asked.tenant, conversation.id, 1000)
-        shows = REASONING in asked.principal.scopes
+        shows = REASONING in _context(asked).identity.scopes
         messages = [view for run, turn in turns for view in _messages(run, turn, shows)]
         active = next((run.id for run, _ in turns if not run.ended), "")
         return Transcript(_view(conversation), tuple(messages), active)
@@ -372,8 +372,7 @@ class ConversationOperations:
         context = _context(asked)
         new = NewRun(
             asked.principal.id,
-            _stored(asked.principal),
-            context.identity.verified,
+            caller_of(context),
             message.content,
             name,
             message.stream,
@@ -411,21 +410,6 @@ def _context(asked: OperationInput) -> Context:
     if asked.context is None:
         raise ProblemDetails(503, "unavailable", "The agent needs the context of a call.")
     return asked.context
-
-
-def _stored(principal: Principal) -> bytes:
-    """The facts of a caller, without a token."""
-    claims = {name: principal.claims[name] for name in REVOCABLE if name in principal.claims}
-    facts = {
-        "id": principal.id,
-        "tenant": principal.tenant,
-        "scopes": sorted(principal.scopes),
-        "roles": sorted(principal.roles),
-        "claims": claims,
-        "mark": principal.mark,
-        "makers": sorted(principal.makers),
-    }
-    return msgspec.json.encode(facts)
 
 
 def _view(one: Conversation) -> ConversationView:

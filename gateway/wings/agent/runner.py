@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import anyio
-import msgspec
 import psycopg
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
@@ -15,9 +14,9 @@ from psycopg_pool import PoolTimeout
 
 from config.agent import AgentSettings
 from gateway.abc import Log
-from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.context import NO_CALL_HEADERS, Context, new_request_id
 from gateway.models.abc import ChatModel, ModelFailed
-from gateway.operations.callers import current_caller
+from gateway.operations.callers import current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import EventWriter, summary
@@ -27,7 +26,6 @@ from gateway.wings.agent.tools import Toolbox
 from registry.access.approvals import Approvals
 from registry.database.postgres import Pool
 from schemas.errors import Unavailable
-from schemas.mcp.revisions import V2025_11_25
 
 log = logging.getLogger("toolgate.agent")
 
@@ -36,7 +34,6 @@ AWAY = (psycopg.OperationalError, PoolTimeout)
 BROKEN = Ending(
     state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
 )
-_principals = msgspec.json.Decoder(Principal)
 
 
 @dataclass(eq=False)
@@ -220,10 +217,11 @@ class Runner:
         kept = self._contexts.get(run.id)
         if kept is not None:
             return replace(kept, request_id=new_request_id())
-        stored = _principals.decode(msgspec.json.encode(run.principal))
-        principal = await current_caller(self.pool, stored)
-        identity = Identity(principal, verified=run.verified)
-        return Context(identity, V2025_11_25, new_request_id())
+        stored = read_caller(run.caller)
+        principal = await current_caller(self.pool, stored.principal)
+        return later_context(
+            stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
+        )
 
     async def _renew_regularly(self) -> None:
         while True:

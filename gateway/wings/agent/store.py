@@ -35,8 +35,7 @@ class Run:
     conversation: str
     turn: int
     owner: str
-    principal: dict[str, Any]
-    verified: bool
+    caller: str  # JSON
     content: str
     strategy: str
     streams: bool
@@ -62,8 +61,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class NewRun:
     owner: str
-    principal: bytes  # JSON
-    verified: bool
+    caller: bytes  # JSON
     content: str
     strategy: str
     streams: bool
@@ -115,7 +113,7 @@ _RETURNED = (
 )
 _RUN = (
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
-    " owner, principal, verified, content, strategy, streams, history, state, stopped, error,"
+    " owner, caller::text AS caller, content, strategy, streams, history, state, stopped, error,"
     " answer, approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
     " created_ts AS created, update_ts AS updated"
 )
@@ -227,11 +225,11 @@ class Runs:
                     [" ".join(new.content.split()), host_id, conversation],
                 )
                 await cursor.execute(
-                    "INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, principal,"  # noqa: S608 - constants
-                    " verified, content, strategy, streams, history, state, attempt, node,"
+                    "INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"  # noqa: S608 - constants
+                    " content, strategy, streams, history, state, attempt, node,"
                     " lease_until)"
                     " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
-                    " %(principal)s::jsonb, %(verified)s, %(content)s, %(strategy)s, %(streams)s,"
+                    " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
                     " %(history)s::jsonb,"
                     " 'running', 1, %(node)s, clock_timestamp() + %(lease)s * interval '1 s'"
                     " FROM agent_run_t"
@@ -241,8 +239,7 @@ class Runs:
                         "host": host_id,
                         "conversation": conversation,
                         "owner": new.owner,
-                        "principal": new.principal.decode(),
-                        "verified": new.verified,
+                        "caller": new.caller.decode(),
                         "content": new.content,
                         "strategy": new.strategy,
                         "streams": new.streams,

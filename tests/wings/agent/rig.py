@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.models import Price, Strategy
-from config.settings import DatabaseSettings, Settings
+from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
+from gateway.wings.abc import WingParts
 from registry.database.postgres import borrowed
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving
@@ -89,6 +90,12 @@ class Rig:
         """The messages of a request to the model."""
         return list(self.provider.requests[place].body["messages"])
 
+    async def parts(self) -> WingParts:
+        """The parts of the wing."""
+        assert self.client.gateway.wings is not None
+        [wing] = [one for one in self.client.gateway.wings._served if one.name == "agent"]
+        return await wing.parts()
+
     @property
     def called(self) -> list[str]:
         """Method and path of the calls that reached the service."""
@@ -111,6 +118,7 @@ def agent_settings(
         database=database,
         sources={"pets": SourceSettings(openapi=str(description), base_url=service.url)},
         models=models,
+        toolsets={"some": Toolset(include=("agent_*", "deletePet"))},
         policy=replace(defaults.policy, rules=RULES),
         agent=replace(defaults.agent, **{**QUICK, **agent}),
     )

@@ -167,14 +167,17 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
     key, _ = await ApiKeys(pool, HOST).create("bot")
     async with borrowed(pool) as connection:
         await connection.execute(
-            "UPDATE agent_run_t SET principal = principal || %s WHERE run_id = %s",
-            [Jsonb({"mark": KEY_MARK + key.id}), run],
+            "UPDATE agent_run_t SET caller = jsonb_set(caller, '{principal,mark}', %s)"
+            " WHERE run_id = %s",
+            [Jsonb(KEY_MARK + key.id), run],
         )
     assert await ApiKeys(pool, HOST).revoke(key.id)
     assert await approvals(rig).decide(approval, False, "ops") is not None
     found = await rig.until(run, "failed")
     assert found["error"] == "revoked"
     assert rig.called == []
+    async with borrowed(pool) as connection:  # or it would serve the next call of another test
+        await connection.execute("DELETE FROM approval_t WHERE approval_id = %s", [approval])
 
 
 async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:

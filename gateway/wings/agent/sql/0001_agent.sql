@@ -20,8 +20,7 @@ CREATE TABLE agent_run_t (
     conversation_id    uuid NOT NULL,
     turn               bigint NOT NULL,
     owner              text COLLATE "C" NOT NULL,
-    principal          jsonb NOT NULL,       -- without a token
-    verified           boolean NOT NULL,
+    caller             jsonb NOT NULL,       -- its principal and toolset, without a token
     content            text NOT NULL,        -- the user's message
     strategy           text NOT NULL,
     streams            boolean NOT NULL,     -- PROGRESSIVE; else FINAL_ONLY

@@ -1,0 +1,85 @@
+"""A run has the rights of its caller, and no others."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.context import Context, Identity, Principal
+from gateway.wings.agent.tools import Toolbox
+from registry.access.approvals import Approvals
+from schemas.mcp.revisions import V2025_11_25
+from tests.fixtures_database import HOST
+from tests.servers.provider import chat_whole
+from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_takeover import DELETE
+
+pytestmark = pytest.mark.anyio
+
+BOB = Principal(
+    "bob",
+    HOST,
+    scopes=frozenset({"agent:read", "agent:write", "agent:reasoning", "pets"}),
+    roles=frozenset({"keeper"}),
+    claims={"team": "red", "level": 3},
+)
+
+
+def caller(*scopes: str, toolset: str | None = None) -> Context:
+    """Bob, whose X-Scope-Token has `scopes`."""
+    identity = Identity(BOB, verified=True, scope_token=frozenset(scopes))
+    return Context(identity, V2025_11_25, "1", toolset=toolset)
+
+
+async def called(rig: Rig, context: Context, name: str, **arguments: Any) -> Any:
+    parts = await rig.parts()
+    result = await parts.call(context, name, arguments)
+    assert not result.is_error, result
+    return json.loads(bytes(result.structured_content))  # type: ignore[arg-type]
+
+
+async def until(rig: Rig, context: Context, run: str, state: str) -> Any:
+    with anyio.fail_after(60):
+        while True:
+            found = await called(rig, context, "agent_get_run", run=run)
+            if found["state"] == state:
+                return found
+            await anyio.sleep(0.02)
+
+
+async def test_a_run_that_is_taken_up_has_no_more_rights_than_its_caller_had(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts: list[Context] = []
+    make = Toolbox.make
+
+    async def recorded(tools: Toolbox, context: Context, planned: Any) -> Any:
+        contexts.append(context)
+        return await make(tools, context, planned)
+
+    monkeypatch.setattr(Toolbox, "make", recorded)
+    rig.script(chat_whole("", [DELETE]), chat_whole("Done."))
+    bob = caller("agent:read", "agent:write", toolset="some")
+    run = await called(rig, bob, "agent_ask", message="Do it.")
+    assert run["state"] == "waiting"
+    await Approvals((await rig.parts()).pool, HOST).decide(run["approvals"][0], True, "ops")
+    await until(rig, bob, run["run"], "completed")
+    before, after = contexts
+    for one in (before, after):
+        assert one.toolset == "some"
+        assert one.identity.scopes == {"agent:read", "agent:write"}
+        assert one.identity.verified
+        assert one.principal.claims == BOB.claims
+        assert one.principal.roles == BOB.roles
+
+
+async def test_reasoning_is_shown_by_the_scopes_of_the_call(rig: Rig) -> None:
+    rig.script(chat_whole("Yes.", reasoning="hm"))
+    usual = ("agent:read", "agent:write")
+    run = await called(rig, caller(*usual), "agent_ask", message="Why?")
+    for scopes, shown in ((usual, None), ((*usual, "agent:reasoning"), "hm")):
+        found = await called(
+            rig, caller(*scopes), "agent_get_conversation", conversation=run["conversation"]
+        )
+        assert found["messages"][-1].get("reasoning") == shown
