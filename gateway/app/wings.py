@@ -41,7 +41,17 @@ from gateway.protocol.shapes import tool_result
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from gateway.upstreams.wing import WingUpstream
-from gateway.wings.abc import Answer, CallTool, CheckCall, Notify, Offer, Task, Wing, WingParts
+from gateway.wings.abc import (
+    Answer,
+    CallTool,
+    CheckCall,
+    Notify,
+    Offer,
+    Task,
+    View,
+    Wing,
+    WingParts,
+)
 from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
 from gateway.wings.life import WingLife
@@ -327,6 +337,7 @@ class ServedWing(WingLife):
             database=database,
             call=calling(ground.outcome),
             check=checking(ground.catalogs, ground.access.policy_view),
+            view=viewing(ground.catalogs, ground.access.policy_view, verify_scope=self._verifies),
             catalogs=ground.catalogs,
             events=ground.events,
             embedder=ground.embedder,
@@ -474,6 +485,9 @@ def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingPa
     def check(_context: Context, name: str, _arguments: Mapping[str, Any]) -> Tool:
         raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
 
+    def view(_context: Context) -> Catalog:
+        return Catalog()
+
     async def identify(_scope: Any) -> Identity:
         raise Unavailable("`toolgate worker` serves no requests")
 
@@ -486,6 +500,7 @@ def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingPa
         database=common.database,
         call=call,
         check=check,
+        view=view,
         catalogs=Catalogs(),
         events=Events(),
         embedder=common.embedders.get,
@@ -608,6 +623,17 @@ class _Mounted:
             raise again_later(body.refusal)
         if body.refusal is not None:
             raise too_large(self._limit_bytes, self._setting)
+
+
+def viewing(catalogs: Catalogs, policy_view: PolicyView, *, verify_scope: bool) -> View:
+    def view(context: Context) -> Catalog:
+        tenant = context.principal.tenant
+        endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
+        catalog = catalogs.shown(policy_view.view(context, endpoint, whole))
+        looks = verify_scope and context.identity.verified
+        return catalog.visible_to(context.identity.scopes) if looks else catalog
+
+    return view
 
 
 def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:

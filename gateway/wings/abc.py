@@ -19,6 +19,7 @@ from gateway.context import Context, Identify, Identity, Principal, new_request_
 from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation
+from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.migrate import Component
 from registry.database.postgres import Database, Pool
@@ -36,6 +37,9 @@ and audit hold as for a client. Raises Fault."""
 CheckCall = Callable[[Context, str, Mapping[str, Any]], Tool]
 """Judges a call that is to be made later: the tool, if the caller may call it with these arguments.
 Raises InvalidParams; a tool that is hidden or denied is unknown."""
+
+View = Callable[[Context], Catalog]
+"""The tools that a caller sees at its endpoint. Raises the Fault of an invalid X-Scope-Token."""
 
 Answer = Callable[[Context, Request, Handler], Awaitable[Any]]
 """Answers a request of MCP, or lets the handler of the gateway do it."""
@@ -56,6 +60,7 @@ class WingParts:
     database: Database  # reachable, with the tables of the wing
     call: CallTool
     check: CheckCall
+    view: View
     catalogs: Catalogs  # of all tenants: to be read only
     events: Events
     embedder: Callable[[str], Embedder | None]  # of queries, by purpose; None: not available

@@ -219,7 +219,7 @@ class Loop:
     def _definitions(self) -> list[ToolDefinition]:
         found = self.turn.context.tools if self.turn.context else ()
         before = [name for turn in self.turns for name in turn.names]
-        return self.tools.definitions(self.run.tenant, [*found, *before])
+        return self.tools.definitions(self.context, [*found, *before])
 
     def _budget(self) -> Budget:
         """What is left for this run, of the limits that are set (0: none)."""
@@ -289,7 +289,7 @@ class Loop:
         last = self.turn.rounds[-1]
         cut = last.reply.finish == "length" and call == last.reply.calls[-1]
         try:
-            planned = self.tools.planned(self.run.tenant, call, cut=cut)
+            planned = self.tools.planned(self.context, call, cut=cut)
         except UnusableArguments as error:
             await self._refuse(call, str(error))
             return None

@@ -319,7 +319,7 @@ class ConversationOperations:
                 found = [*await self._runner.tools.found(_context(asked), asked.query.query)]
             except Fault as fault:
                 raise invalid(fault.message) from fault
-        offered = self._runner.tools.definitions(asked.tenant, OWN)
+        offered = self._runner.tools.definitions(_context(asked), OWN)
         own = [OfferedTool(one.name, one.description) for one in offered]
         return OfferedTools((*own, *(OfferedTool(one.name, one.description) for one in found)))
 

@@ -55,7 +55,7 @@ class Runner:
         self._log: Log = parts.log
         self.runs = Runs(parts.pool, uuid4().hex, settings.lease_s)
         self.conversations = Conversations(parts.pool)
-        self.tools = Toolbox(parts.call, parts.catalogs, settings)
+        self.tools = Toolbox(parts.call, parts.view, settings)
         self._held: dict[str, HeldRun] = {}
         self._contexts: dict[str, Context] = {}  # of callers, of runs that were begun here
         self._ended: dict[str, anyio.Event] = {}

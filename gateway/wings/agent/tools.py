@@ -17,17 +17,18 @@ from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.models.abc import ModelCall, ToolDefinition
 from gateway.models.assembly import UnusableArguments, call_arguments
-from gateway.wings.abc import CallTool
+from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import Held, Result
-from registry.catalog.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
-from schemas.binding import Does
+from schemas.binding import Does, GatewayBinding, WingBinding
 from schemas.errors import Fault, ToolgateError
 from schemas.tool import TextContent, Tool, ToolResult
 
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
-ANY_CALL = "call_tool"
+CALLS = GatewayBinding("call_tool")
+WING = "agent"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 APPROVAL = "toolgate/approval"  # in `_meta` of the result of a call that waits for one
 DESCRIPTION_CHARACTERS = 240
@@ -54,9 +55,9 @@ class PlannedCall:
 
 
 class Toolbox:
-    def __init__(self, call: CallTool, catalogs: Catalogs, settings: AgentSettings) -> None:
+    def __init__(self, call: CallTool, view: View, settings: AgentSettings) -> None:
         self._call = call
-        self._catalogs = catalogs
+        self._view = view
         self._settings = settings
 
     async def found(self, context: Context, text: str) -> Sequence[FoundTool]:
@@ -68,19 +69,21 @@ class Toolbox:
         structured = result.structured_content
         body = bytes(structured) if structured is not UNSET else text_of(result).encode()
         try:
-            return msgspec.json.decode(body, type=_Found).tools
+            found = msgspec.json.decode(body, type=_Found).tools
         except msgspec.DecodeError as error:
             raise SearchFailed("the search gave no list of tools") from error
+        catalog = self._view(context)
+        return [one for one in found if not _is_agent(catalog.find(one.name))]
 
-    def definitions(self, tenant: str, names: Iterable[str]) -> list[ToolDefinition]:
-        """The gateway's own tools for finding others, then those of `names` that fit the budget.
-        The order is stable, so that caches of providers hold."""
-        catalog = self._catalogs.of(tenant)
+    def definitions(self, context: Context, names: Iterable[str]) -> list[ToolDefinition]:
+        """The gateway's own tools for finding others, then those of `names` that the caller sees
+        and that fit the budget. The order is stable, so that caches of providers hold."""
+        catalog = self._view(context)
         offered = [_definition(catalog.own[one], one) for one in OWN if one in catalog.own]
         left = self._settings.tool_tokens - sum(map(_size, offered))
         for name in dict.fromkeys(names):
             tool = catalog.find(name)
-            if tool is None or name in OWN:
+            if tool is None or name in OWN or _is_agent(tool):
                 continue
             made = _definition(tool, name)
             if (size := _size(made)) <= left:
@@ -88,7 +91,7 @@ class Toolbox:
                 left -= size
         return offered
 
-    def planned(self, tenant: str, call: ModelCall, *, cut: bool) -> PlannedCall:
+    def planned(self, context: Context, call: ModelCall, *, cut: bool) -> PlannedCall:
         """`cut`: the answer ended at its limit, perhaps within this call. Raises
         UnusableArguments."""
         if not call.name:
@@ -96,7 +99,9 @@ class Toolbox:
         if cut and not call.arguments.strip():
             raise UnusableArguments("The answer ended before the arguments. Nothing was executed.")
         arguments = call_arguments(call, ARGUMENTS_BYTES)
-        tool = self._reached(tenant, call.name, arguments)
+        tool = _reached(self._view(context), call.name, arguments)
+        if _is_agent(tool):
+            raise UnusableArguments("An agent does not call agents. Nothing was executed.")
         hints = tool.annotations if tool is not None else None
         reads = hints is not None and hints.read_only_hint is True
         again = reads or (hints is not None and hints.idempotent_hint is True)
@@ -118,18 +123,25 @@ class Toolbox:
         """The result of a call that was not executed."""
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
 
-    def _reached(self, tenant: str, name: str, arguments: Mapping[str, Any]) -> Tool | None:
-        catalog = self._catalogs.of(tenant)
-        inner = arguments.get("name")
-        if name == ANY_CALL and isinstance(inner, str):
-            return catalog.find(inner)
-        return catalog.find(name)
-
     def _limited(self, text: str) -> str:
         limit = self._settings.result_tokens * CHARACTERS
         if len(text) <= limit:
             return text
         return f"{text[:limit]}\n[cut: {len(text) - limit:,} more characters]"
+
+
+def _reached(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> Tool | None:
+    """The tool that a call reaches, through `call_tool`, too."""
+    tool, inner = catalog.find(name), arguments.get("name")
+    if tool is not None and tool.binding == CALLS and isinstance(inner, str):
+        return catalog.find(inner)
+    return tool
+
+
+def _is_agent(tool: Tool | None) -> bool:
+    """Whether a tool is the agent's own. Its runs may not call it: they would begin runs without
+    end, and what a tool says could read conversations or erase them."""
+    return tool is not None and isinstance(tool.binding, WingBinding) and tool.binding.wing == WING
 
 
 def _held(call: ModelCall, result: ToolResult) -> Held | None:

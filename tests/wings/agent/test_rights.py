@@ -83,3 +83,31 @@ async def test_reasoning_is_shown_by_the_scopes_of_the_call(rig: Rig) -> None:
             rig, caller(*scopes), "agent_get_conversation", conversation=run["conversation"]
         )
         assert found["messages"][-1].get("reasoning") == shown
+
+
+async def test_an_agent_does_not_call_agents(rig: Rig) -> None:
+    kept = await rig.conversation()
+    arguments = {"conversation": kept}
+    through = {"name": "agent_delete_conversation", "arguments": arguments}
+    calls = [
+        ("a1", "agent_ask", json.dumps({"message": "Again."})),
+        ("a2", "agent_delete_conversation", json.dumps(arguments)),
+        ("a3", "call_tool", json.dumps(through)),
+    ]
+    rig.script(chat_whole("", calls), chat_whole("Done."))
+    found = await rig.ask("Ask an agent, and erase a conversation.")
+    assert all("An agent does not call agents" in one["result"] for one in found["calls"])
+    assert (await rig.get(f"/conversations/{kept}"))[0] == 200
+    assert len(rig.provider.requests) == 2
+    for request in rig.provider.requests:
+        names = [one["function"]["name"] for one in request.body["tools"]]
+        assert not [one for one in names if one.startswith("agent_")]
+
+
+async def test_tools_that_a_caller_does_not_see_are_not_offered(rig: Rig) -> None:
+    calls = [("a1", "more_0000", "{}"), ("a2", "getPet", '{"id": 1}')]
+    rig.script(chat_whole("", calls), chat_whole("Done."))
+    await rig.ask("Do it.")
+    offered = [one["function"]["name"] for one in rig.provider.requests[1].body["tools"]]
+    assert "getPet" in offered
+    assert "more_0000" not in offered
