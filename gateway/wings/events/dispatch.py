@@ -9,6 +9,7 @@ from typing import Literal
 
 import anyio
 import msgspec
+import psycopg
 from anyio import CancelScope
 
 from config.settings import EventsSettings
@@ -24,6 +25,7 @@ log = logging.getLogger("toolgate.events")
 
 MOVE_S = 30.0  # from the end of an invocation until it moves to those that have ended
 RETAIN_S = 3600.0  # interval of deleting old ones
+NOT_KEPT = "The call was made, and its result cannot be stored"
 Why = Literal["", "lost", "cancelled", "drained"]
 
 
@@ -221,8 +223,12 @@ class Dispatch:
             report = self._interrupted(delivery)
         with CancelScope(shield=True), anyio.move_on_after(self._settings.lease_s):
             while True:
-                if await self._is_stored(delivery, report):
-                    return
+                try:
+                    if await self._is_stored(delivery, report):
+                        return
+                except psycopg.Error:  # it has what the database refuses, as NUL
+                    log.exception("report_refused", extra={"invocation": delivery.invocation_id})
+                    report = failed(delivery, NOT_KEPT)
                 await anyio.sleep(self._settings.poll_s)
 
     def _interrupted(self, delivery: Delivery) -> End | Pause:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import msgspec
 from msgspec import Raw
 
 from config.settings import EventsSettings
@@ -30,11 +29,12 @@ from schemas.errors import (
     Unreachable,
 )
 from schemas.jsonrpc import decode_json, encode
-from schemas.tool import TextContent, ToolResult
+from schemas.tool import TextContent, Tool, ToolResult
 
 APPROVAL = "toolgate/approval"  # in `_meta` of a result: the call waits for an approval
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may not have
 NOT_DONE = frozenset({425, 429})  # statuses of requests that had no effect
+LONGEST_WAIT_S = 3600  # for a limit
 UNKNOWN = (Unreachable, RelayedFault, InternalError)
 
 
@@ -76,7 +76,7 @@ class Execution:
                 )
             except Fault as fault:
                 return self._of_fault(delivery, fault)
-            return self._of_result(delivery, caller, result)
+            return await self._of_result(delivery, caller, result)
         return End(
             delivery.host_id,
             delivery.invocation_id,
@@ -101,7 +101,7 @@ class Execution:
 
     def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
         if isinstance(fault, ApprovalRequired):
-            return self._paused_for(fault.data)
+            return Pause(self._settings.approval_poll_s, _id_of(fault.data))
         if isinstance(fault, TooManyRequests):
             return Pause(float(fault.retry_after))
         if isinstance(fault, Unavailable):  # the call was not made
@@ -112,15 +112,15 @@ class Execution:
             return failed(delivery, f"The outcome is unknown: {fault.message}", code=fault.code)
         return failed(delivery, fault.message, "rejected", code=fault.code)
 
-    def _of_result(
+    async def _of_result(
         self, delivery: Delivery, caller: StoredCaller, result: ToolResult
     ) -> End | Pause:
-        meta = {} if result.meta is msgspec.UNSET else result.meta
-        if result.is_error and APPROVAL in meta:
-            return self._paused_for(meta[APPROVAL])
+        approval = await self._approval_of(delivery, caller, result)
+        if approval is not None:
+            return Pause(self._settings.approval_poll_s, approval)
         told = _told(result)
-        if result.is_error and set(told) <= {"retryAfter", "limit"} and "retryAfter" in told:
-            return Pause(float(told["retryAfter"]))  # a limit of the gateway
+        if (wait_s := wait_of(told)) is not None:
+            return Pause(wait_s)
         kept = encode(result)
         if len(kept) > self._settings.result_bytes:
             text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
@@ -140,14 +140,28 @@ class Execution:
         status = told.get("status")
         if isinstance(status, int):
             return status in (AGAIN if delivery.repeatable else NOT_DONE)
-        catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
-        tool = catalog.find(delivery.skill_name)
+        tool = self._tool(delivery, caller)
         remote = tool is not None and tool.binding.facts.remote and not tool.binding.facts.relayed
         return delivery.repeatable and remote  # a service that gave no answer
 
-    def _paused_for(self, approval: Any) -> Pause:
-        id_ = approval.get("approval") if isinstance(approval, dict) else None
-        return Pause(self._settings.approval_poll_s, id_)
+    async def _approval_of(
+        self, delivery: Delivery, caller: StoredCaller, result: ToolResult
+    ) -> str | None:
+        """The approval that the call waits for. Other servers say what they like: it counts only if
+        it is one of this caller for this tool."""
+        meta = result.meta if result.is_error and isinstance(result.meta, dict) else {}
+        id_ = _id_of(meta.get(APPROVAL))
+        if id_ is None:
+            return None
+        approval = await Approvals(self._parts.pool, delivery.host_id).get(id_)
+        tool = self._tool(delivery, caller)
+        name = delivery.skill_name if tool is None else tool.name
+        waits_for = None if approval is None else (approval.principal, approval.tool)
+        return id_ if waits_for == (caller.principal.id, name) else None
+
+    def _tool(self, delivery: Delivery, caller: StoredCaller) -> Tool | None:
+        catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
+        return catalog.find(delivery.skill_name)
 
     def _again(
         self, delivery: Delivery, message: str, *, wait_s: float = 0.0, result: bytes | None = None
@@ -189,6 +203,19 @@ def failed(
         error=error,
         reason=reason,
     )
+
+
+def _id_of(approval: Any) -> str | None:
+    id_ = approval.get("approval") if isinstance(approval, dict) else None
+    return id_ if isinstance(id_, str) else None
+
+
+def wait_of(told: Mapping[str, Any]) -> float | None:
+    """The delay that a limit of the gateway demands of the call; None: it was none."""
+    wait_s = told.get("retryAfter")
+    if type(wait_s) is not int or not set(told) <= {"retryAfter", "limit"}:
+        return None
+    return float(min(max(wait_s, 1), LONGEST_WAIT_S))
 
 
 def _told(result: ToolResult) -> Mapping[str, Any]:
