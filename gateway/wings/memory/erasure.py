@@ -169,7 +169,7 @@ _FORGET = f"""
             = (%(host)s, chain.scope, chain.memory_id)
         JOIN memory_t AS twin ON twin.host_id = %(host)s AND twin.scope = 'session'
             AND twin.subject = m.subject AND (twin.content_hash = m.content_hash
-                OR twin.memory_id = (m.source ->> 'promoted')::uuid)
+                OR twin.memory_id::text = m.source ->> 'promoted')
     ), gone AS (
         DELETE FROM memory_t AS m USING copy
         WHERE m.host_id = %(host)s AND m.scope = copy.scope AND m.memory_id = copy.memory_id

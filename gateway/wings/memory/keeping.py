@@ -26,7 +26,15 @@ from gateway.wings.memory.life import MemoryLife, Promoted, Purged
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall, Recaller
 from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId
-from gateway.wings.memory.rows import SCOPES, Memory, Scope, check_content, check_metadata, is_id
+from gateway.wings.memory.rows import (
+    SCOPES,
+    Memory,
+    Scope,
+    check_content,
+    check_metadata,
+    check_source,
+    is_id,
+)
 from gateway.wings.memory.store import MemoryStore
 from gateway.wings.memory.transfer import ImportCounts, Transfer
 
@@ -242,6 +250,7 @@ class KeepingOperations:
     def _taken(self, one: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""
         check_content(one.content, self._settings.content_bytes)
+        check_source(one.source)
         fields = {name: getattr(one, name) for name in ("content", "metadata", "source", "kind")}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
         clean = self._intake.masked(one.scope, fields)

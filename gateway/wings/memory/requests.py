@@ -21,6 +21,7 @@ from gateway.wings.memory.rows import (
     Trust,
     check_content,
     check_metadata,
+    check_source,
     time_of,
 )
 from gateway.wings.memory.scripts import CHINESE, main_script
@@ -305,6 +306,9 @@ class Intake:
         """`notes` gets what the caller should know. Raises ProblemDetails."""
         check_content(item.content, self._settings.content_bytes)
         check_metadata({**item.metadata, "": item.source}, self._settings.metadata_bytes)
+        check_source(item.source)
+        if "promoted" in item.source:
+            raise invalid("source.promoted: only promotion sets it")
         since, until = self._times(item, notes)
         fields = asdict(item) | {
             "valid_from": since,

@@ -26,6 +26,8 @@ StoredKind = Kind | Literal["file", "entity"]
 Trust = Literal["user", "admin", "agent", "tool", "inferred"]
 ORGANISATION = "*"  # the owner of what the organisation knows
 DEPTH = 32  # of metadata
+# Members of sources that have a meaning here.
+SOURCE_TEXTS = ("promoted", "entity", "document", "speaker", "turn", "session")
 
 Place = tuple[Scope, str]
 """A scope and an owner within it."""
@@ -189,6 +191,13 @@ def _depth(value: Any) -> int:
             inner += [it for it in members if isinstance(it, Mapping | list)]
         level = inner
     return deepest + bool(level)
+
+
+def check_source(source: Mapping[str, Any]) -> None:
+    """Raises ProblemDetails."""
+    for name in SOURCE_TEXTS:
+        if name in source and not isinstance(source[name], str):
+            raise invalid(f"source.{name}: expected text")
 
 
 def too_large(what: str, size: int, limit: int, setting: str) -> ProblemDetails:

@@ -220,3 +220,11 @@ async def test_forgetting_follows_history_within_its_owner_alone(rig: Rig) -> No
     )
     assert (await bob("forget", ids=[mine])).rows == 1
     assert await ann.found("tea") == ["Ann prefers tea"]
+
+
+async def test_what_a_source_says_never_hinders_forgetting(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    id_ = await ann.add("Ann prefers tea")
+    await ann.add("It rains", "session", **ONE)
+    await rig.run('UPDATE memory_t SET source = \'{"promoted": "x"}\'')
+    assert (await ann("forget", ids=[id_])).memories == 1
