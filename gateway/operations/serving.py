@@ -304,6 +304,12 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
         return await operation.handle(asked)
     except (psycopg.OperationalError, PoolTimeout) as error:
         raise unavailable("The database does not answer; try again later.") from error
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        log.warning(
+            "operation_not_stored",
+            extra={"operation": operation.id, "reason": type(error).__name__},
+        )
+        raise invalid("A value of the request cannot be stored.") from error
     except NoSuchTool as error:
         raise not_found("tool", error.name) from error
     except ToolChanged as error:

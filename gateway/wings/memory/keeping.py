@@ -33,6 +33,8 @@ from gateway.wings.memory.rows import (
     check_content,
     check_metadata,
     check_source,
+    check_text,
+    check_year,
     is_id,
 )
 from gateway.wings.memory.store import MemoryStore
@@ -249,7 +251,9 @@ class KeepingOperations:
 
     def _taken(self, one: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""
-        check_content(one.content, self._settings.content_bytes)
+        check = check_text if one.kind == "file" else check_content
+        check(one.content, self._settings.content_bytes)
+        _check_times(one)
         check_source(one.source)
         fields = {name: getattr(one, name) for name in ("content", "metadata", "source", "kind")}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
@@ -262,3 +266,16 @@ class KeepingOperations:
 
     async def purge(self, _asked: OperationInput) -> Any:
         return await self._life.purge()
+
+
+def _check_times(one: Memory) -> None:
+    """Raises ProblemDetails."""
+    for name in ("valid_from", "valid_to", "created", "retired", "expires"):
+        if (time := getattr(one, name)) is not None:
+            check_year(name, time)
+    if one.valid_to is not None and one.valid_to < one.valid_from:
+        raise invalid("valid_to: expected a time after valid_from")
+    if (one.retired is None) != (one.retired_by is None):
+        raise invalid("retired and retired_by: expected both or neither")
+    if one.scope == "session" and one.expires is None:
+        raise invalid("expires: expected a time, for a memory of a session")

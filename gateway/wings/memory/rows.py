@@ -11,10 +11,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from gateway.operations.operation import ProblemDetails, invalid
+from msgspec import Meta
+
+from config.types import HostId
+from gateway.operations.operation import ProblemDetails, Time, invalid
 from schemas.jsonrpc import encode
 
 Scope = Literal["session", "user", "agent", "org"]
@@ -68,35 +71,37 @@ class NewMemory:
 class Memory:
     """A memory as it is stored."""
 
-    id: str
+    id: HostId
     scope: Scope
     owner: str
     subject: str | None
-    agent: str | None
-    audience: Sequence[str]
-    kind: str
-    slot: str | None
+    agent: Annotated[str, Meta(max_length=256)] | None
+    audience: Annotated[
+        Sequence[Annotated[str, Meta(min_length=1, max_length=128)]], Meta(max_length=50)
+    ]
+    kind: StoredKind
+    slot: Annotated[str, Meta(min_length=1, max_length=1024)] | None
     content: str
-    importance: float
-    confidence: float
+    importance: Annotated[float, Meta(ge=0, le=1)]
+    confidence: Annotated[float, Meta(ge=0, le=1)]
     pinned: bool
     keep: bool
     masked: Sequence[str]
     trust: Trust
-    session: str | None
+    session: Annotated[str, Meta(max_length=256)] | None
     source: Mapping[str, Any]
     metadata: Mapping[str, Any]
-    valid_from: datetime
-    valid_to: datetime | None
-    created: datetime
-    retired: datetime | None
-    retired_by: str | None
-    superseded_by: str | None
-    expires: datetime | None
-    version: int
-    dated: str = ""  # its date in words
-    position: int | None = None  # of a turn, among those of its owner
-    ttl_s: float | None = None
+    valid_from: Time
+    valid_to: Time | None
+    created: Time
+    retired: Time | None
+    retired_by: Literal["slot", "update", "replaced", "cap", "expired"] | None
+    superseded_by: HostId | None
+    expires: Time | None
+    version: Annotated[int, Meta(ge=1, le=2**53)]
+    dated: Annotated[str, Meta(max_length=256)] = ""  # its date in words
+    position: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # of a turn, among its owner's
+    ttl_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
 
 
 # In the order of the fields of Memory.
@@ -121,11 +126,11 @@ def new_id() -> str:
 
 
 def is_id(text: str) -> bool:
+    """Whether the database would write an id so."""
     try:
-        UUID(text)
+        return str(UUID(text)) == text
     except ValueError:
         return False
-    return True
 
 
 def new_ids(count: int) -> list[str]:
@@ -206,6 +211,12 @@ def too_large(what: str, size: int, limit: int, setting: str) -> ProblemDetails:
     )
 
 
+def check_year(name: str, time: datetime) -> None:
+    """Raises ProblemDetails. In other years, some zones leave the range of times."""
+    if not 2 <= time.year <= 9990:
+        raise invalid(f"{name}: expected a time between the years 2 and 9990")
+
+
 def time_of(name: str, text: str | None) -> tuple[datetime | None, bool]:
     """A time in RFC 3339, and whether it had no zone: then it is in UTC. Raises
     ProblemDetails."""
@@ -215,8 +226,7 @@ def time_of(name: str, text: str | None) -> tuple[datetime | None, bool]:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise invalid(f"{name}: expected a time such as 2026-05-08T12:00:00Z") from error
-    if not 1 <= time.year <= 9990:
-        raise invalid(f"{name}: expected a time before the year 9990")
+    check_year(name, time)
     if time.tzinfo is None:
         return time.replace(tzinfo=UTC), True
     return time.astimezone(UTC), False

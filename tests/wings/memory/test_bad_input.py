@@ -13,7 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.operations.operation import cursor
+from gateway.context import Principal
+from gateway.operations.operation import Operation, OperationInput, ProblemDetails, cursor
+from gateway.operations.serving import answering
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.wings.memory.rig import Rig
 
@@ -93,6 +96,39 @@ REFUSED: list[tuple[int, tuple[str, str, Any], int, str]] = [
 ]  # fmt: skip
 
 
+def importing(**members: Any) -> tuple[str, str, Any]:
+    """An import of a memory that would be stored without these members."""
+    line = {
+        "id": str(uuid4()), "scope": "user", "owner": "x", "subject": "x", "agent": None,
+        "audience": [], "kind": "fact", "slot": None, "content": "a", "importance": 0.5,
+        "confidence": 1.0, "pinned": False, "keep": False, "masked": [], "trust": "user",
+        "session": None, "source": {}, "metadata": {}, "valid_from": LATER, "valid_to": None,
+        "created": LATER, "retired": None, "retired_by": None, "superseded_by": None,
+        "expires": None, "version": 1,
+    }  # fmt: skip
+    return "POST", "/import", {"items": [line | members]}
+
+
+IMPORTS: list[tuple[int, tuple[str, str, Any], int, str]] = [
+    (0, importing(id=f"urn:uuid:{NOBODY}"), 422, "regex"),
+    (0, importing(kind="rumour"), 422, "rumour"),
+    (0, importing(importance=5), 422, "<= 1"),
+    (0, importing(retired=LATER), 422, "retired_by"),
+    (0, importing(retired=LATER, retired_by="me"), 422, "'me'"),
+    (0, importing(superseded_by="x"), 422, "regex"),
+    (0, importing(valid_to="2001-01-01T00:00:00Z"), 422, "after valid_from"),
+    (0, importing(valid_from="2001-01-01T00:00:00"), 422, "timezone"),
+    (0, importing(expires="9999-12-31T23:59:59-14:00"), 422, "years 2 and 9990"),
+    (0, importing(position=10**30), 422, ""),
+    (0, importing(source={"entity": []}), 422, "source.entity"),
+    (0, importing(kind="file", slot="/memories/a", content=""), 200, "stored"),
+    (0, importing(), 200, "stored"),
+    (8, add(valid_from="0001-01-01T00:00:00+09:00"), 422, "expected a time"),
+    (0, ("GET", f"/export?after={cursor('urn:uuid:' + NOBODY)}", None), 422, ""),
+    (0, ("GET", f"/export?after={cursor(NOBODY.upper())}", None), 422, ""),
+]  # fmt: skip
+
+
 @pytest.fixture
 async def client(settings: Settings) -> AsyncIterator[Client]:
     memory = replace(settings.memory, enabled=True, compat=("graph", "files"))
@@ -108,7 +144,7 @@ async def sent(client: Client, method: str, path: str, body: Any) -> tuple[int, 
 
 async def test_requests_that_are_wrong_are_refused_with_the_reason(client: Client) -> None:
     wrong = []
-    for number, (method, path, body), status, said in REFUSED:
+    for number, (method, path, body), status, said in REFUSED + IMPORTS:
         found, text = await sent(client, method, path, body)
         detail = json.loads(text) if text.startswith("{") else {}
         told = json.dumps(detail, ensure_ascii=False)
@@ -116,7 +152,22 @@ async def test_requests_that_are_wrong_are_refused_with_the_reason(client: Clien
             wrong.append((number, method, path, str(body)[:80], found, told[:300]))
     assert wrong == []
     status, text = await sent(client, "GET", "/stats", None)
-    assert (status, sum(json.loads(text)["memories"].values())) == (200, 0)
+    assert (status, sum(json.loads(text)["memories"].values())) == (200, 0)  # valid later
+
+
+@pytest.mark.parametrize("statement", ["SELECT 'x'::uuid", "INSERT INTO host_t DEFAULT VALUES"])
+async def test_what_the_database_does_not_store_is_the_mistake_of_the_caller(
+    rig: Rig, statement: str
+) -> None:
+    async def handle(_asked: OperationInput) -> None:
+        await rig.run(statement)
+
+    operation = Operation("memory_x", "POST", "/x", "Fail.", "", handle, None)
+    with pytest.raises(ProblemDetails, match="cannot be stored") as problem:
+        await answering(
+            operation, OperationInput(Principal("ann", HOST), {}, query=None, body=None)
+        )
+    assert problem.value.status == 422
 
 
 async def test_case_3_lone_surrogates_are_refused(client: Client) -> None:
