@@ -709,7 +709,7 @@ class Journal:
                 done = await connection.execute(
                     sql.SQL(
                         "UPDATE {} SET arguments = 'null', result = NULL, error = NULL,"
-                        """ principal = '{{"id": "", "tenant": ""}}'"""
+                        """ principal = '{{"principal": {{"id": "", "tenant": ""}}}}'"""
                         " WHERE host_id = %s AND principal_id = %s AND finished_ts IS NOT NULL"
                     ).format(sql.Identifier(table)),
                     [host_id, principal_id],

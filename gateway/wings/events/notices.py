@@ -20,6 +20,7 @@ CHANNEL = "toolgate_invocation"
 PAUSE_S = 0.05
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 AWAY = (psycopg.OperationalError, PoolTimeout)
+FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
 
 class Notices:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 import anyio
+import psycopg
 from psycopg.rows import class_row
 
 from config.settings import EventsSettings, EventWebhook
@@ -19,7 +20,7 @@ from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import Invocation, Journal
-from gateway.wings.events.notices import AWAY
+from gateway.wings.events.notices import AWAY, FAILED
 from registry.database.postgres import Pool, borrowed
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
@@ -117,8 +118,9 @@ class CompletionOutbox:
             self._wake = anyio.Event()
             try:
                 busy = await self._send_some()
-            except AWAY:
+            except FAILED:
                 busy = False
+                log.warning("journal_away", exc_info=True)
             if not busy:
                 with anyio.move_on_after(self._settings.sweep_s):
                     await self._wake.wait()
@@ -150,14 +152,32 @@ class CompletionOutbox:
         return len(entries) == BATCH
 
     async def _send(self, entry: Entry) -> None:
+        """Send a completion: no error of one ends the loop of all. Where its outcome cannot be
+        stored, its lease ends, and it is sent again."""
+        try:
+            await self._settle(entry, await self._outcome(entry))
+        except AWAY:
+            log.warning("journal_away")
+        except psycopg.Error:
+            log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
+
+    async def _outcome(self, entry: Entry) -> WebhookSent:
+        if entry.age_s > GIVE_UP_S:
+            return WebhookSent(done=False, gone=True, error="it is too old")
         row = await self._journal.get(entry.host_id, entry.invocation_id)
         if row is None or not row.ended:  # deleted, or redriven
-            sent = WebhookSent(done=False, gone=True, error="the invocation has not ended")
-        else:
-            try:
-                sent = await self._by_kind[entry.kind](entry, row, encode(completion(row)))
-            except Unavailable as error:
-                sent = WebhookSent(done=False, error=error.message)
+            return WebhookSent(done=False, gone=True, error="the invocation has not ended")
+        try:
+            return await self._by_kind[entry.kind](entry, row, encode(completion(row)))
+        except Unavailable as error:
+            return WebhookSent(done=False, error=error.message)
+        except AWAY:
+            raise
+        except Exception:
+            log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
+            return WebhookSent(done=False, error="internal error")
+
+    async def _settle(self, entry: Entry, sent: WebhookSent) -> None:
         wait_s = max(sent.retry_s, _delay(entry.attempt))
         over = sent.gone or entry.age_s + wait_s > GIVE_UP_S
         status = "ACKED" if sent.done else "FAILED" if over else "PENDING"

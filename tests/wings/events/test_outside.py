@@ -12,13 +12,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from config.settings import EventInbound, EventWebhook, Settings
-from gateway.http.webhooks import SignatureRefused, signed, verify
+from config.settings import DatabaseSettings, EventInbound, EventWebhook, Settings
+from gateway.http.webhooks import SignatureRefused, WebhookSender, signed, verify
+from gateway.wings.events.journal import Journal
+from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.wing import check_webhook
+from registry.database.postgres import Database
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.events import listening
+from tests.wings.events.drafts import accepted, claimed, end
 from tests.wings.events.rig import ROOT, ended, got, invoked, until, with_events
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +204,54 @@ async def test_an_open_session_is_told(client: Client) -> None:
             while (message := await events.message()).get("method") != "notifications/message":
                 pass
     assert message["params"]["data"]["data"]["status"] == "ACKED"
+
+
+async def test_completions_of_an_erased_caller_hold_up_no_others(client: Client) -> None:
+    session = await client.session("2025-11-25")
+    arguments = {"skillName": "report", "delayS": 3600, "replyTo": "session"}
+    await session.call("tools/call", {"name": "events_invoke", "arguments": arguments})
+    [one] = (await got(client, ROOT))[1]["items"]
+    body = {"principal": one["principal"]}
+    assert (await client.post("/events/v1/erasures", body))[1] == {"invocations": 1}
+    await until(lambda: all_sent(client))
+    other = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
+    await ended(client, other["id"])
+    await until(lambda: all_sent(client))
+
+
+async def test_completions_wait_while_the_database_is_away(
+    journal: Journal,
+    events_database: DatabaseSettings,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await accepted(journal, reply_to="webhook:none")
+    [taken] = await claimed(journal)
+    assert await journal.end([end(taken)])
+
+    async def notify(*_: Any) -> bool:
+        return False
+
+    async with Database.open(events_database, wait=False, migrate=False) as closed:
+        pass
+    async with (
+        Database.open(events_database, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+        anyio.create_task_group() as group,
+    ):
+        outbox = CompletionOutbox(
+            database.pool,
+            Journal(closed.pool),
+            with_events(settings).events,
+            notify=notify,
+            sender=sender,
+            publish=None,
+        )
+        group.start_soon(outbox.run)
+        with anyio.fail_after(DEADLINE_S):
+            while "journal_away" not in caplog.text:  # noqa: ASYNC110 - a log
+                await anyio.sleep(0.02)
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
