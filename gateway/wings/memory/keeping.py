@@ -1,6 +1,7 @@
 """Operations that keep and end memories: promotion, forgetting, erasure, export, import, and the
 text for a prompt."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from gateway.wings.memory.erasure import Eraser, Forgotten
 from gateway.wings.memory.life import MemoryLife, Promoted, Purged
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall, Recaller
-from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId
+from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId, dated
 from gateway.wings.memory.rows import (
     SCOPES,
     Memory,
@@ -43,6 +44,8 @@ from gateway.wings.memory.transfer import ImportCounts, Transfer
 IMPORTED = 200  # memories of one call
 EXPORTED = 500
 Ids = Annotated[tuple[HostId, ...], Meta(max_length=100)]
+TAKEN = ("content", "metadata", "source", "kind", "slot", "trust")  # of what is imported
+SESSION_OWNER = re.compile(r"[0-9a-f]{40}")
 CONTEXT_KINDS = ("persona", "preference")
 NOTHING_TO_FIND = 100  # memories that a context without a query looks at
 
@@ -255,10 +258,13 @@ class KeepingOperations:
         check(one.content, self._settings.content_bytes)
         _check_times(one)
         check_source(one.source)
-        fields = {name: getattr(one, name) for name in ("content", "metadata", "source", "kind")}
+        fields = {name: getattr(one, name) for name in TAKEN}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
         clean = self._intake.masked(one.scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
+        clean["dated"] = dated(one.content, one.valid_from) if one.dated else ""
+        if not SESSION_OWNER.fullmatch(one.session or ""):
+            self._intake.check_names(one.scope, "session", [one.session or ""])
         return replace(one, **clean)
 
     async def stats(self, asked: OperationInput) -> Stats:

@@ -164,8 +164,7 @@ class MemoryOperations:
 
     def _new(self, target: Target, item: NewItem, notes: list[str]) -> NewMemory:
         sessions = target.reader.sessions
-        own = item.source.get("session")
-        session = own if isinstance(own, str) else (sessions[0] if sessions else None)
+        session = sessions[0] if sessions else None
         more: dict[str, Any] = {"trust": "admin"} if target.scope == "org" else {}
         return self._intake.memory(target.scope, item, session=session, notes=notes, **more)
 

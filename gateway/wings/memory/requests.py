@@ -293,6 +293,11 @@ def view(memory: Memory, **more: Any) -> MemoryView:
     )
 
 
+def dated(content: str, since: datetime) -> str:
+    """The date in words, in the language of the content."""
+    return f"({in_words(since, chinese=main_script(content) in CHINESE)})"
+
+
 class Intake:
     """Checks and masks what is to be stored."""
 
@@ -319,11 +324,16 @@ class Intake:
         }
         fields.pop("speaker")
         if item.valid_from is not None and since is not None:
-            fields["dated"] = f"({in_words(since, chinese=main_script(item.content) in CHINESE)})"
-        return NewMemory(**{**fields, **self.masked(scope, fields), **more})
+            fields["dated"] = dated(item.content, since)
+        clean = self.masked(scope, fields)
+        if "session" in clean["source"]:
+            fields["session"] = clean["source"]["session"]
+        return NewMemory(**{**fields, **clean, **more})
 
     def masked(self, scope: Scope, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Content, metadata and source as the scope stores them. Raises ProblemDetails."""
+        """Content, metadata and source as the scope stores them. Raises ProblemDetails, also where
+        the slot has what would be masked: masked slots would be one."""
+        self.check_names(scope, "slot", [fields.get("slot") or ""])
         mode = getattr(self._settings.masking, scope)
         facts = {"scope": scope, "kind": fields.get("kind"), "trust": fields.get("trust")}
         try:
@@ -335,11 +345,22 @@ class Intake:
         found = tuple(dict.fromkeys((*kinds, *more, *most)))
         return {"content": content, "metadata": metadata, "source": source, "masked": found}
 
+    def check_names(self, scope: Scope, what: str, names: Sequence[str]) -> None:
+        """Raises ProblemDetails for names with what the scope does not store."""
+        if getattr(self._settings.masking, scope) == "off":
+            return
+        for name in names:
+            if kinds := self._mask(name, {"scope": scope})[1]:
+                raise invalid(
+                    f"{what}: contains {' and '.join(kinds)}, which the scope {scope} does not "
+                    "store; leave it out"
+                )
+
     def moved(self, scope: Scope, one: NewMemory) -> NewMemory:
         """A memory of another scope as this one stores it. Raises ProblemDetails."""
         fields = {
             "content": one.content, "metadata": one.metadata, "source": one.source,
-            "kind": one.kind, "trust": one.trust,
+            "kind": one.kind, "trust": one.trust, "slot": one.slot,
         }  # fmt: skip
         clean = self.masked(scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))

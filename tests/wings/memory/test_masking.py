@@ -1,11 +1,16 @@
 """Masking of what a memory must not keep (M37)."""
 
 import string
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
 
+from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.masking import (
     IBAN_LENGTHS,
     ContentRefused,
@@ -14,6 +19,8 @@ from gateway.wings.memory.masking import (
     masked,
     masked_json,
 )
+from registry.database.postgres import Database
+from tests.wings.memory.rig import Rig, memory_settings, rigged
 
 ORG = {"scope": "org"}
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -163,3 +170,51 @@ def test_masking_is_idempotent(text: str) -> None:
 def test_m37_no_text_takes_more_than_linear_time(unit: str) -> None:
     text = unit * (65536 // len(unit))
     mask(text, ORG)  # ends within the timeout of the test; RE2 does not backtrack
+
+
+@pytest.fixture
+async def masking(database: Database) -> AsyncIterator[Rig]:
+    modes = replace(memory_settings().masking, user="mask")
+    settings = memory_settings(masking=modes, compat=("graph", "files"))
+    async with rigged(database, settings) as rig:
+        yield rig
+
+
+MAIL = "ann@example.com"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("add", {"scope": "user", "content": "a", "slot": f"of {MAIL}"}),
+        ("graph_create_entities",
+         {"entities": [{"name": MAIL, "entityType": "a", "observations": []}]}),
+        ("graph_create_relations", {"relations": [{"from": MAIL, "to": "a", "relationType": "b"}]}),
+        ("graph_create_relations", {"relations": [{"from": "a", "to": "a", "relationType": MAIL}]}),
+        ("files", {"command": "create", "path": f"/memories/{MAIL}", "file_text": "a"}),
+    ],
+)  # fmt: skip
+async def test_m37_no_name_has_what_is_masked(
+    masking: Rig, name: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ProblemDetails, match="contains email"):
+        await masking.caller()(name, **given)
+    assert await masking.rows("SELECT FROM memory_t") == []
+
+
+@pytest.mark.anyio
+async def test_m37_imports_are_masked_like_what_is_added(masking: Rig) -> None:
+    ann = masking.caller()
+    source = {"session": f"with {MAIL}"}
+    await ann.add("Likes tea", valid_from="2024-05-08T00:00:00Z", source=source)
+    [line] = to_builtins((await ann("export")).items)
+    assert line["session"] == "with [email]"
+    await ann("forget", subject="ann")
+    later = {"created": "2999-01-01T00:00:00Z", "dated": MAIL}
+    await ann("import", items=[line | later])
+    [again] = (await ann("export")).items
+    assert (again.dated, MAIL in str(again)) == (line["dated"], False)
+    for member in ("slot", "session"):
+        with pytest.raises(ProblemDetails, match=f"{member}: contains email"):
+            await ann("import", items=[line | {member: MAIL}])

@@ -76,12 +76,12 @@ class DialectParts:
         self.eraser = eraser
         self.recaller = recaller
         self.settings = settings
-        self._intake = intake
+        self.intake = intake
 
     def new(self, target: Target, content: str, **fields: Any) -> NewMemory:
         """A memory as its scope stores it. Raises ProblemDetails."""
         fields = {"content": content, "source": {}, "metadata": {}, **fields}
-        return NewMemory(**{**fields, **self._intake.masked(target.scope, fields)})
+        return NewMemory(**{**fields, **self.intake.masked(target.scope, fields)})
 
 
 def target_of(reader: Reader) -> Target:
@@ -210,6 +210,9 @@ class MemoryGraph:
             raise too_many(
                 f"The owner has {relations} relations, expected at most {most} (memory.owner_rows)."
             )
+        for one in change.relations:
+            names = [one.from_, one.relation_type, one.to]
+            self._parts.intake.check_names(self._target.scope, "relation", names)
         await self._relate(connection, _RELATE, change.relations)
         observed = [(one.name, text) for one in change.entities for text in one.observations]
         observed += change.observations
