@@ -243,7 +243,7 @@ class KeepingOperations:
         after = place(query.after)
         if after and not is_id(after):
             raise unknown()
-        found = await self._transfer.export(reader.tenant, subject, after, query.limit)
+        found = await self._transfer.export(reader, subject, after, query.limit)
         shown = tuple(found[: query.limit])
         return Exported(shown, cursor(shown[-1].id) if len(found) > query.limit else "")
 

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from psycopg.types.json import Jsonb
 
-from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.conditions import READABLE
+from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import Pool, borrowed
@@ -30,15 +31,22 @@ class Transfer:
         self._pool = pool
         self._store = store
 
-    async def export(self, tenant: str, subject: str, after: str, limit: int) -> list[Memory]:
+    async def export(self, reader: Reader, subject: str, after: str, limit: int) -> list[Memory]:
         """All rows of a person, history included, in the order of their ids; one more than `limit`
-        if there are more."""
+        if there are more. Who may not erase gets those whose audience it is of."""
+        readable = "true" if reader.may(ERASE) else READABLE
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
-                " AND m.subject = %(subject)s AND m.memory_id > %(after)s::uuid"
+                f" AND m.subject = %(subject)s AND {readable} AND m.memory_id > %(after)s::uuid"
                 " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
-                {"host": tenant, "subject": subject, "after": after or FIRST, "limit": limit + 1},
+                {
+                    "host": reader.tenant,
+                    "subject": subject,
+                    "agent": reader.agent,
+                    "after": after or FIRST,
+                    "limit": limit + 1,
+                },
             )
             return [memory_of(row) for row in await found.fetchall()]
 

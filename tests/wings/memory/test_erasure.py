@@ -162,7 +162,7 @@ async def test_m30_writers_and_erasures_of_one_person_do_not_pass_each_other(rig
 
 
 async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) -> None:
-    ann = rig.caller("ann")
+    ann = rig.caller("ann", scopes=[ERASE])
     await ann.add(
         "Lives in Bern", slot="home.city", metadata={"a": [1, None]}, valid_from="2024-05-08"
     )
@@ -228,3 +228,11 @@ async def test_what_a_source_says_never_hinders_forgetting(rig: Rig) -> None:
     await ann.add("It rains", "session", **ONE)
     await rig.run('UPDATE memory_t SET source = \'{"promoted": "x"}\'')
     assert (await ann("forget", ids=[id_])).memories == 1
+
+
+async def test_an_export_has_what_its_caller_may_read(rig: Rig) -> None:
+    await rig.caller("ann").add("Failed the exam", audience=["tutor"])
+    for agent, count in ((None, 0), ("clerk", 0), ("tutor", 1)):
+        assert len((await rig.caller("ann", agent=agent)("export")).items) == count
+    admin = rig.caller("root", scopes=[ERASE])
+    assert len((await admin("export", subject="ann")).items) == 1
