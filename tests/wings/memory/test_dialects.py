@@ -150,3 +150,20 @@ async def test_an_anonymous_caller_without_session_is_told_so(both: Rig) -> None
     with pytest.raises(ProblemDetails, match="scope session") as problem:
         await both.caller(None)("graph_read_graph")
     assert problem.value.status == 422
+
+
+async def test_graphs_and_files_show_what_is_for_the_agent_of_the_call(database: Database) -> None:
+    settings = memory_settings(compat=("graph", "files"))
+    async with rigged(database, settings) as rig:
+        ann, tutor = rig.caller("ann"), rig.caller("ann", agent="tutor")
+        entity = {"name": "Ann", "entityType": "person", "observations": []}
+        await ann("graph_create_entities", entities=[entity])
+        await ann.add("Failed", audience=["tutor"], source={"entity": "Ann"})
+        await ann("files", command="create", path="/memories/a", file_text="Failed")
+        await rig.run("UPDATE memory_t SET audience = '{tutor}' WHERE kind = 'file'")
+        for who, observed in ((ann, ()), (tutor, ("Failed",))):
+            [shown] = (await who("graph_open_nodes", names=["Ann"])).entities
+            assert shown.observations == observed
+        with pytest.raises(Exception, match="not exist"):
+            await ann("files", command="view", path="/memories/a")
+        await tutor("files", command="view", path="/memories/a")

@@ -26,7 +26,8 @@ RANKED = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query
 
 _LIVE = """host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s AND retired_ts IS NULL
-    AND (expires_ts IS NULL OR expires_ts > now())"""
+    AND (expires_ts IS NULL OR expires_ts > now())
+    AND (audience = '{}' OR %(agent)s::text = ANY (audience))"""
 _FILE = f"{_LIVE} AND kind = 'file' AND slot IS NOT NULL AND valid_to IS NULL"
 _NODES = f"""
     SELECT memory_id::text, kind = 'entity', source ->> 'entity', content, metadata ->> 'type'
