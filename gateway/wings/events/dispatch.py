@@ -16,7 +16,7 @@ from config.settings import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
-from gateway.wings.events.notices import AWAY, CANCEL, ENDED, WORK
+from gateway.wings.events.notices import AWAY, CANCEL, ENDED, FAILED, WORK, is_uuid
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import Unavailable
@@ -95,7 +95,8 @@ class Dispatch:
         if notice is RESYNC:
             self._looked = -math.inf
         elif notice.startswith(WORK):
-            self._due[notice.removeprefix(WORK)] = None
+            if is_uuid(host_id := notice.removeprefix(WORK)):  # anybody may send notices
+                self._due[host_id] = None
         elif notice == CANCEL:
             self._beat.set()
         self._wake.set()
@@ -148,9 +149,9 @@ class Dispatch:
             self._wake = anyio.Event()
             try:
                 busy = await self._claim(work)
-            except AWAY:
+            except FAILED:
                 busy = False
-                log.warning("journal_away")
+                log.warning("journal_away", exc_info=True)
             if not busy:
                 with anyio.move_on_after(self._settings.poll_s):
                     await self._wake.wait()
@@ -281,7 +282,8 @@ class Dispatch:
                 continue
             try:
                 kept = await self._journal.extend(running, self._settings.lease_s)
-            except AWAY:
+            except FAILED:
+                log.warning("journal_away", exc_info=True)
                 continue
             for (_, id_, fence), one in running.items():
                 cancelling = kept.get((id_, fence))
@@ -307,8 +309,8 @@ class Dispatch:
                 if anyio.current_time() - retained >= RETAIN_S:
                     await self._journal.retain(self._settings.keep_s)
                     retained = anyio.current_time()
-            except AWAY:
-                log.warning("journal_away")
+            except FAILED:
+                log.warning("journal_away", exc_info=True)
             await anyio.sleep(self._settings.sweep_s)
 
 

@@ -5,6 +5,7 @@ and at most once in `PAUSE_S` per process. It only wakes: who misses one finds a
 """
 
 import logging
+import uuid
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -21,6 +22,13 @@ PAUSE_S = 0.05
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 AWAY = (psycopg.OperationalError, PoolTimeout)
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
 
 
 class Notices:
@@ -56,8 +64,9 @@ class Notices:
                         "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
                         [CHANNEL, notices],
                     )
-            except AWAY:
-                log.warning("notices_not_sent", extra={"notices": len(notices)})
+            except FAILED:
+                extra = {"notices": len(notices)}
+                log.warning("notices_not_sent", extra=extra, exc_info=True)
             await anyio.sleep(PAUSE_S)
 
 
@@ -110,6 +119,7 @@ class Waits:
             keys = list(self._waiting)
             try:
                 found = await self._journal.ended_among(keys)
-            except AWAY:
+            except FAILED:
+                log.warning("journal_away", exc_info=True)
                 continue
             self.ended([key for key in keys if key[1] in found])

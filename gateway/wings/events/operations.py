@@ -1,6 +1,5 @@
 """The operations of the wing: of callers, of workers elsewhere, and of operators."""
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -36,7 +35,7 @@ from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, WORK, Waits
+from gateway.wings.events.notices import CANCEL, WORK, Waits, is_uuid
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
@@ -466,10 +465,3 @@ def late(row: Invocation, fence: int) -> ProblemDetails:
         f"The delivery {fence} is not the current one: {row.invocation_id} is {row.status}, and "
         f"its last delivery is {row.fence}."
     )
-
-
-def is_uuid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False

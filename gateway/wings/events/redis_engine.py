@@ -13,6 +13,7 @@ import anyio
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.state.redis import connect
+from gateway.wings.events.notices import is_uuid
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.events")
@@ -86,7 +87,8 @@ class RedisEngine:
         if (room := self._room()) <= 0:
             await anyio.sleep(FULL_S)
             return
-        hosts = sorted(one.decode() for one in await self._redis.smembers(TENANTS))
+        names = [one.decode(errors="replace") for one in await self._redis.smembers(TENANTS)]
+        hosts = sorted(filter(is_uuid, names))
         if not hosts:
             await anyio.sleep(RETRY_S / 10)
             return

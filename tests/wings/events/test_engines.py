@@ -2,10 +2,13 @@
 
 import anyio
 import msgspec
+import psycopg
 import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.wings.events.notices import CHANNEL
+from gateway.wings.events.redis_engine import TENANTS
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_redis import RedisServer
 from tests.wings.events.rig import ended, invoked, with_events
@@ -35,6 +38,28 @@ async def test_one_gateway_accepts_and_another_one_runs(engine: Settings) -> Non
         for number in range(5):
             one = await invoked(front, "getPet", {"id": number})
             assert (await ended(front, one["id"]))["status"] == "ACKED"
+
+
+async def test_notices_of_strangers_stop_nothing(
+    engine: Settings, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(engine) as client:
+        await notify(engine, request)
+        one = await invoked(client, "getPet", {"id": 7})
+        assert (await ended(client, one["id"]))["status"] == "ACKED"
+    own = [one for one in caplog.records if one.name.startswith("toolgate")]
+    assert not [one for one in own if one.levelname in ("WARNING", "ERROR")]
+
+
+async def notify(settings: Settings, request: pytest.FixtureRequest) -> None:
+    """Tell all of a tenant that there cannot be."""
+    if settings.events.redis_url:
+        with request.getfixturevalue("redis_server").client() as redis:
+            redis.sadd(TENANTS, b"\xff", "x:y")
+            redis.xadd("tg:x:y:invocations", {"id": "1"})
+    url = settings.database.url
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("SELECT pg_notify(%s, 'work:x')", [CHANNEL])
 
 
 async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> None:

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import Filter, Journal
+from gateway.wings.events.journal import LOCK, Filter, Journal
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused
@@ -230,6 +230,18 @@ async def test_retention_drops_what_is_old(journal: Journal) -> None:
     assert await journal.get(HOST, id_) is not None
     assert await journal.retain(-1) == 2  # with its attempt
     assert await journal.get(HOST, id_) is None
+
+
+async def test_one_process_deletes_at_a_time(
+    journal: Journal, events_database: DatabaseSettings
+) -> None:
+    await accepted(journal)
+    await journal.end([end(one) for one in await claimed(journal)])
+    await journal.move(-1)
+    async with await psycopg.AsyncConnection.connect(events_database.url) as other:
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        assert await journal.retain(-1) == 0
+    assert await journal.retain(-1) == 1
 
 
 SET = "UPDATE invocation_t SET "
