@@ -302,6 +302,9 @@ class ConversationOperations:
 
     async def decide(self, asked: OperationInput) -> None:
         principal, id_ = asked.principal, asked.names["approval"]
+        unknown = conflict("No run waits for this approval, or no longer.")
+        if not await self._runner.runs.waits_for(asked.tenant, id_):
+            raise unknown
         approvals = Approvals(self._runner.pool, asked.tenant)
         try:
             decided = await approvals.decide(
@@ -310,7 +313,7 @@ class ConversationOperations:
         except ApprovalRefused as error:
             raise ProblemDetails(403, "forbidden", f"{error}.") from error
         if decided is None:
-            raise conflict("The call does not wait for an approval, or no longer.")
+            raise unknown
 
     async def tools(self, asked: OperationInput) -> OfferedTools:
         found: list[FoundTool] = []

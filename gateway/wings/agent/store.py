@@ -269,6 +269,16 @@ class Runs:
             )
             return await cursor.fetchall()
 
+    async def waits_for(self, host_id: str, approval: str) -> bool:
+        """Whether a run of the tenant waits for an approval."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT FROM agent_run_t WHERE host_id = %s AND state = 'waiting'"
+                " AND approvals @> ARRAY[%s::uuid] LIMIT 1",
+                [host_id, approval],
+            )
+            return await found.fetchone() is not None
+
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
         async with borrowed(self._pool) as connection:

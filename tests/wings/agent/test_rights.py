@@ -2,13 +2,14 @@
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal
 from gateway.wings.agent.tools import Toolbox
-from registry.access.approvals import Approvals
+from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.servers.provider import chat_whole
@@ -111,3 +112,14 @@ async def test_tools_that_a_caller_does_not_see_are_not_offered(rig: Rig) -> Non
     offered = [one["function"]["name"] for one in rig.provider.requests[1].body["tools"]]
     assert "getPet" in offered
     assert "more_0000" not in offered
+
+
+async def test_only_what_a_run_waits_for_is_decided_here(rig: Rig) -> None:
+    approvals = Approvals((await rig.parts()).pool, HOST)
+    wanted = ApprovalRequest("carol", str(uuid4()), "wire", "bank", "digest", "ask", "because")
+    other, _ = await approvals.request(wanted, "{}", 60.0, 10)
+    status, problem = await rig.post(f"/approvals/{other}", {"approve": True})
+    assert (status, problem["type"]) == (409, "problems/conflict")
+    found = await approvals.get(other)
+    assert found is not None
+    assert found.state == "waiting"
