@@ -70,11 +70,18 @@ class EventWriter:
         while self._waiting:
             events, self._waiting = self._waiting, []
             self._wake.clear()
-            try:
-                await self._log.append(self._stream, msgspec.json.encode(events))
-            except Unavailable as error:
-                log.warning("agent_events_lost", extra={"reason": error.message})
+            await self._append(events)
         self._wake.clear()
+
+    async def stir(self) -> None:
+        """Make followers read the run again."""
+        await self._append([])
+
+    async def _append(self, events: list[RunEvent]) -> None:
+        try:
+            await self._log.append(self._stream, msgspec.json.encode(events))
+        except Unavailable as error:
+            log.warning("agent_events_lost", extra={"reason": error.message})
 
 
 async def followed(
@@ -119,7 +126,8 @@ async def last_number(stream: Log, run: Run) -> int:
     number, place = 0, ""
     while entries := await stream.read(stream_of(run.id), place):
         place = entries[-1].id
-        number = max(event.number for one in entries for event in _events.decode(one.data))
+        numbers = (event.number for one in entries for event in _events.decode(one.data))
+        number = max(numbers, default=number)
     return number
 
 

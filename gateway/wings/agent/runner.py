@@ -201,10 +201,11 @@ class Runner:
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
         await self.runs.end(run, ending)
+        writer = writer or EventWriter(self._log, run)
         if ending.state == "waiting":
+            await writer.stir()
             return
         now = await self.runs.get(run.tenant, run.owner, run.id) or run
-        writer = writer or EventWriter(self._log, run)
         if now.state == "failed":
             writer.put("Error", code=now.error, message=now.stopped)
         else:
