@@ -130,11 +130,12 @@ class AgUi:
         if after:
             run = await self._woken(run)
         interrupts: list[Json] = []
-        async for event in self._api.follow(run, after):
-            if event.data.get("status") == "waiting_for_approval":
-                interrupts.append(_interrupt(event))
-            for told in encoder.encode(event):
-                yield _sent(told)
+        async with self._api.bound(context, run):
+            async for event in self._api.follow(run, after):
+                if event.data.get("status") == "waiting_for_approval":
+                    interrupts.append(_interrupt(event))
+                for told in encoder.encode(event):
+                    yield _sent(told)
         if not encoder.ended:
             for told in encoder.interrupted(interrupts):
                 yield _sent(told)

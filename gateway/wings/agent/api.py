@@ -3,9 +3,12 @@
 A message is sent by a call of the tool, so that policy, limits and audit hold as for any other way.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import UNSET, Struct
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -29,6 +32,7 @@ from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import ToolResult
 
 ROOT = "/agent/v1"
+LEAVING_S = 10.0  # for the cancellation of a run whose client has left
 WITHOUT_BUFFERING = {"X-Accel-Buffering": "no"}  # nginx
 MESSAGE_BYTES = CHARACTERS * 4  # of a character of a message, escaped
 
@@ -107,7 +111,7 @@ class StreamApi:
         body = await json_body(request, self.settings.message_characters * MESSAGE_BYTES)
         view = await self.called(context, name, {**body, **names, "wait": False, "stream": True})
         run = await self.run(context, view.run)
-        return self._stream(context, run, 0, leaving=self.settings.cancel_on_leave)
+        return self._stream(context, run, 0, leaving=True)
 
     async def context(self, request: Request) -> Context:
         """The context of the caller's calls. Raises ProblemDetails."""
@@ -128,18 +132,23 @@ class StreamApi:
         self, context: Context, run: Run, after: int, leaving: bool
     ) -> AsyncIterator[ServerSentEvent]:
         shows = REASONING in context.identity.scopes
-        ended = False
-        try:
+        async with self.bound(context, run) if leaving else nullcontext():
             async for event in self.follow(run, after):
                 if event.type == "ReasoningTrace" and not shows:
                     continue
-                ended = event.terminal
                 data = msgspec.json.encode(event.data).decode()
                 yield ServerSentEvent(data, event=event.type, id=str(event.number), sep="\n")
-            ended = True
-        finally:
-            if leaving and not ended:
-                await self._runner.cancel(context, run.id)
+
+    @asynccontextmanager
+    async def bound(self, context: Context, run: Run) -> AsyncIterator[None]:
+        """Cancels the run where its client leaves the stream within, if the settings want it."""
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            if self.settings.cancel_on_leave:
+                with anyio.move_on_after(LEAVING_S, shield=True):
+                    await self._runner.cancel(context, run.id)
+            raise
 
     async def follow(self, run: Run, after: int = 0) -> AsyncIterator[Any]:
         """The events of a run, up to its end."""

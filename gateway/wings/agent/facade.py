@@ -123,19 +123,20 @@ class Facade:
     ) -> AsyncIterator[ServerSentEvent]:
         shows = REASONING in context.identity.scopes
         yield _chunk(run.id, model, {"role": "assistant", "content": ""})
-        async for event in self._api.follow(run):
-            data = event.data
-            match event.type:
-                case "ResponseChunk":
-                    yield _chunk(run.id, model, {"content": data["text"]})
-                case "ReasoningTrace" if shows:
-                    yield _chunk(run.id, model, {"reasoning_content": data["text"]})
-                case "StatusUpdate" if data["status"] == "waiting_for_approval":
-                    yield _chunk(run.id, model, {"content": _waits([data["approval"]])})
-                case "Error":
-                    error = {"message": data["message"], "type": data["code"]}
-                    yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
-                    return
+        async with self._api.bound(context, run):
+            async for event in self._api.follow(run):
+                data = event.data
+                match event.type:
+                    case "ResponseChunk":
+                        yield _chunk(run.id, model, {"content": data["text"]})
+                    case "ReasoningTrace" if shows:
+                        yield _chunk(run.id, model, {"reasoning_content": data["text"]})
+                    case "StatusUpdate" if data["status"] == "waiting_for_approval":
+                        yield _chunk(run.id, model, {"content": _waits([data["approval"]])})
+                    case "Error":
+                        error = {"message": data["message"], "type": data["code"]}
+                        yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
+                        return
         yield _chunk(run.id, model, {}, "stop")
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
         yield ServerSentEvent(
