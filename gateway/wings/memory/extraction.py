@@ -108,7 +108,11 @@ def _checked(fact: _Fact, turn: Memory) -> list[NewMemory]:
             kind=fact.kind,
             trust="inferred",
             confidence=CONFIDENCE,
-            source={"turns": [turn.source.get("turn") or turn.id], "quote": fact.quote},
+            source={
+                "turns": [turn.source.get("turn") or turn.id],
+                "quote": fact.quote,
+                "promoted": turn.id,
+            },
             valid_from=turn.valid_from,
             session=turn.session,
             created=turn.created,

@@ -20,7 +20,7 @@ from gateway.wings.memory.readers import Reader, session_owner
 from gateway.wings.memory.recall import Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
-from gateway.wings.memory.store import MemoryStore, Target
+from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.postgres import Pool, borrowed
 
 log = logging.getLogger("toolgate.memory")
@@ -133,7 +133,7 @@ class MemoryLife:
 
     async def _extract(self, extractor: Extractor, host: str, owner: str) -> None:
         """Store what a model finds in the turns of the user, outside of any transaction while it
-        thinks: what is erased meanwhile is refused, as it is older."""
+        thinks: what follows from turns that are gone meanwhile is left out."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
             rows = [memory_of(row[:-2]) for row in await found.fetchall()]
@@ -144,7 +144,11 @@ class MemoryLife:
         subject = turns[0].subject or ""
         target = Target(Reader(host, subject, turns[0].agent), "user", subject, subject)
         try:
-            await self._store.add(target, [self._intake.moved("user", one) for one in facts])
+            async with borrowed(self._pool) as connection:
+                held = await _held(connection, host, turns)
+                kept = [one for one in facts if one.source["promoted"] in held]
+                moved = [self._intake.moved("user", one) for one in kept]
+                await self._store.add_in(connection, target, moved)
         except ProblemDetails as problem:
             log.info("memory_not_extracted", extra={"reason": problem.kind})
 
@@ -187,8 +191,10 @@ class MemoryLife:
     async def promote(self, tenant: str, memories: Sequence[Memory]) -> Promoted:
         """Promote these, whatever the rules say, but for those that never are."""
         kept = [one for one in memories if promotable(one)]
-        refused = tuple(one.id for one in memories if one not in kept)
         async with borrowed(self._pool) as connection:
+            held = await _held(connection, tenant, kept)
+            kept = [one for one in kept if one.id in held]
+            refused = tuple(one.id for one in memories if one not in kept)
             return Promoted(tuple(await self._promote(connection, tenant, kept)), refused)
 
     async def _promote(
@@ -211,6 +217,17 @@ class MemoryLife:
         return ids
 
 
+async def _held(
+    connection: AsyncConnection, tenant: str, memories: Sequence[Memory]
+) -> frozenset[str]:
+    """Ids of those that are still held, and are not forgotten before the transaction ends."""
+    for subject in sorted({one.subject or "" for one in memories}):
+        await connection.execute(_SHARE.encode(), {"key": subject_key(tenant, subject)})
+    values = {"host": tenant, "ids": [one.id for one in memories]}
+    found = await connection.execute(_HELD, values)
+    return frozenset(id_ for (id_,) in await found.fetchall())
+
+
 def _of_user(one: Memory) -> NewMemory:
     kind = "fact" if one.kind == "turn" else one.kind
     return NewMemory(
@@ -231,6 +248,12 @@ def _of_user(one: Memory) -> NewMemory:
     )
 
 
+_SHARE = f"SELECT pg_advisory_xact_lock_shared({SUBJECT_LOCK})"
+_HELD = b"""
+    SELECT memory_id::text FROM memory_t
+    WHERE host_id = %(host)s AND scope = 'session' AND memory_id = ANY (%(ids)s::uuid[])
+        AND retired_ts IS NULL AND (expires_ts IS NULL OR expires_ts > now())
+"""
 _USED = b"""
     INSERT INTO memory_use_t AS had (host_id, memory_id, uses, last_ts)
     SELECT host_id, memory_id, uses, now()

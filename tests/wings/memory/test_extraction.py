@@ -18,6 +18,7 @@ from gateway.models.abc import (
     ToolDefinition,
 )
 from gateway.models.usage import TokenUsage
+from gateway.wings.memory.readers import Reader, session_owner
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.memory.rig import Rig, memory_settings, rigged
@@ -101,7 +102,8 @@ async def test_m19_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> 
     assert (await rig.parts.life.purge()).promoted == 0
     [fact] = (await rig.caller("ann")("list", scope="user")).items
     assert (fact.content, fact.trust, fact.confidence) == ("Ann lives in Basel", "inferred", 0.8)
-    assert fact.source == {"turns": ["t1"], "quote": "moved to  BASEL"}
+    told = {name: fact.source[name] for name in ("turns", "quote")}
+    assert told == {"turns": ["t1"], "quote": "moved to  BASEL"}
     [asked] = models.asked
     assert "Noted" not in asked
     await rig.parts.life.purge()
@@ -153,3 +155,36 @@ async def test_m37_what_is_promoted_is_masked_as_its_new_scope_wants(database: D
         await ann("promote", **ONE)
         [kept] = (await ann("list", scope="user")).items
         assert (kept.content, kept.masked) == ("Write to [email]", ("email",))
+
+
+async def test_what_is_forgotten_while_the_model_thinks_is_not_stored(
+    rig: Rig, models: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await talked(rig)
+    models.answer = answer(
+        {"content": "Ann lives in Basel", "turn": 1, "quote": "moved to Basel"},
+        {"content": "Ann has a dog", "turn": 2, "quote": "called Rex"},
+    )
+    complete = models.complete
+
+    async def forgetting(*given: Any) -> ModelReply:
+        turns = (await rig.caller("ann")("list", scope="session", **ONE)).items
+        gone = [one.id for one in turns if "Basel" in one.content]
+        await rig.caller("ann")("forget", ids=gone, **ONE)
+        return await complete(*given)
+
+    monkeypatch.setattr(models, "complete", forgetting)
+    await rig.parts.life.purge()
+    kept = (await rig.caller("ann")("list", scope="user")).items
+    assert [one.content for one in kept] == ["Ann has a dog"]
+
+
+async def test_what_is_forgotten_meanwhile_is_not_promoted(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    id_ = await ann.add("Ann prefers tea", "session", **ONE)
+    sessions = (session_owner(HOST, "named", "ann", ONE["session"]),)
+    read = await rig.parts.store.get(Reader(HOST, "ann", sessions=sessions), [id_])
+    assert len(read) == 1
+    await ann("forget", ids=[id_], **ONE)
+    promoted = await rig.parts.life.promote(HOST, read)
+    assert (promoted.ids, promoted.refused) == ((), (id_,))
