@@ -200,7 +200,8 @@ class OperationServer:
         request_id: str,
     ) -> OperationResponse:
         """The response, problems of its handler included; `headers` by lower-case names, `body`
-        unparsed. Raises ProblemDetails for a key in use."""
+        unparsed. What is read is not recorded for its key. Raises ProblemDetails for a key in
+        use."""
         key = headers.get("idempotency-key")
 
         async def work() -> Done:
@@ -210,7 +211,7 @@ class OperationServer:
                 refused = problem_response(problem, request_id)
                 return refused, refused
 
-        if operation.method != "POST" or key is None:
+        if operation.method != "POST" or operation.effect == "read" or key is None:
             return (await work())[0]
         what = f"{operation.id} {'/'.join(asked.names.values())}"
         return await self._repeats.run(key, asked.principal, what=what, request=body, work=work)

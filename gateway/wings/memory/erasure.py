@@ -72,6 +72,8 @@ class Eraser:
             if dry_run or not ids:
                 return Forgotten(len(ids), dry_run=dry_run)
             counts = await _counted(connection, _FORGET, {**values, "ids": ids})
+            values["principal"] = principal_of(reader.behalf or reader.subject)
+            await connection.execute(_OWN_ANSWERS, values)
         return Forgotten(len(ids), sum(counts.values()), scopes=counts)
 
     async def erase(
@@ -81,7 +83,6 @@ class Eraser:
         have that names the person."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
         principal = ANONYMOUS if subject == LOCAL else subject
-        values["principal"] = principal[:256]
         async with borrowed(self._pool) as connection:
             await connection.execute(_LOCK.encode(), values)
             if dry_run:
@@ -103,6 +104,11 @@ class Eraser:
             answers=answers,
             mentions=tuple(id_ for (id_,) in named),
         )
+
+
+def principal_of(subject: str | None) -> str:
+    """The principal of a subject, as keys of answers have it."""
+    return ANONYMOUS if subject in (None, LOCAL) else subject[:256]
 
 
 async def forget_in(connection: AsyncConnection, reader: Reader, ids: Sequence[str]) -> None:
@@ -141,10 +147,12 @@ _ERASE = """
 """
 _RELATIONS = b"DELETE FROM memory_relation_t WHERE host_id = %(host)s AND subject = %(subject)s"
 _OWNERS = b"DELETE FROM memory_owner_t WHERE host_id = %(host)s AND subject = %(subject)s"
+# Of all callers: others may have been told of the person.
 _ANSWERS = b"""
-    DELETE FROM command_idempotency_t WHERE host_id = %(host)s
-        AND principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')
+    DELETE FROM command_idempotency_t WHERE host_id = %(host)s AND state = 'done'
+        AND starts_with(service_id, 'admin memory_')
 """
+_OWN_ANSWERS = _ANSWERS + b" AND principal_id = %(principal)s"
 _MENTIONS = f"""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope IN ('agent', 'org') AND retired_ts IS NULL

@@ -236,3 +236,20 @@ async def test_an_export_has_what_its_caller_may_read(rig: Rig) -> None:
         assert len((await rig.caller("ann", agent=agent)("export")).items) == count
     admin = rig.caller("root", scopes=[ERASE])
     assert len((await admin("export", subject="ann")).items) == 1
+
+
+KEPT = (
+    "INSERT INTO command_idempotency_t (host_id, principal_id, service_id, idempotency_key,"
+    " request_hash, state, response, expires_ts) SELECT %(host)s::uuid, name,"
+    " 'admin memory_add ', 'k', sha256('x'), 'done', %(told)s, now() + interval '1 day'"
+    " FROM unnest('{ann,bob}'::text[]) AS name"
+)
+
+
+async def test_m28_answers_that_were_kept_go_with_what_they_told(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await rig.run(KEPT, host=HOST, told=CANARY.encode())
+    await ann("forget", ids=[await ann.add("Ann prefers tea")])
+    assert await rig.rows("SELECT principal_id FROM command_idempotency_t") == [("bob",)]
+    erased = await ann("forget", subject="ann")
+    assert (erased.answers, await holding(rig, "bob")) == (1, [])

@@ -59,6 +59,14 @@ async def test_every_front_serves_the_same_memory(client: Client) -> None:
     assert found["items"][0]["parts"]["words"] > 0
 
 
+async def test_answers_to_searches_are_not_kept_for_their_keys(client: Client) -> None:
+    headers = {"Idempotency-Key": "k"}
+    for count in (0, 1):
+        status, found, _ = await client.post("/memory/v1/search", {"query": "tea"}, headers)
+        assert (status, len(found["items"])) == (200, count)
+        await client.post("/memory/v1/memories", TEA)
+
+
 async def test_m01_a_write_names_one_of_four_scopes(client: Client) -> None:
     for scope in ("global", None, ["user"]):
         status, problem, _ = await client.post("/memory/v1/memories", {**TEA, "scope": scope})
