@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from schemas.errors import InvalidParams
+from schemas.errors import InvalidParams, ParseError
+from schemas.jsonrpc import decode_json
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -36,22 +37,27 @@ class CloudEvent(Struct, frozen=True):
 
 def received(content_type: str, headers: Mapping[str, str], body: bytes) -> list[CloudEvent]:
     """The events of an HTTP request, whose headers have lower-case names. Raises InvalidParams."""
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = media_type(content_type)
     try:
         if kind == STRUCTURED:
-            return [msgspec.json.decode(body, type=CloudEvent)]
+            return [msgspec.convert(decode_json(body), CloudEvent)]
         if kind == BATCH:
-            events = msgspec.json.decode(body, type=list[CloudEvent])
+            events = msgspec.convert(decode_json(body), list[CloudEvent])
             if len(events) > BATCH_LIMIT:
                 raise InvalidParams(f"Expected at most {BATCH_LIMIT} events, found {len(events)}")
             return events
         return [_binary(kind, headers, body)]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ParseError) as error:
         raise InvalidParams(f"No CloudEvent of version 1.0: {error}") from error
 
 
+def media_type(content_type: str) -> str:
+    """The media type of a Content-Type, in lower case and without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 def _binary(kind: str, headers: Mapping[str, str], body: bytes) -> CloudEvent:
-    """Raises InvalidParams, and msgspec.MsgspecError."""
+    """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
     found = {
         name.removeprefix(PREFIX): value
         for name, value in headers.items()
@@ -63,4 +69,4 @@ def _binary(kind: str, headers: Mapping[str, str], body: bytes) -> CloudEvent:
         )
     if kind != "application/json":
         raise InvalidParams(f"The data of an event is application/json, found {kind!r}")
-    return msgspec.convert({**found, "data": msgspec.json.decode(body)}, CloudEvent)
+    return msgspec.convert({**found, "data": decode_json(body)}, CloudEvent)

@@ -119,7 +119,7 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
 
 def refuse_nul(value: Any) -> None:
     """Raises ProblemDetails for text with NUL, which the database cannot store."""
-    if _has_nul(value):
+    if has_nul(value):
         raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
 
 
@@ -168,12 +168,12 @@ def tags(header: str) -> tuple[str, ...]:
     return () if _TAG.sub("", header).strip(", \t") else tuple(_TAG.findall(header))
 
 
-def _has_nul(value: Any) -> bool:
+def has_nul(value: Any) -> bool:
     """Whether a text contains NUL, which the database cannot store."""
     if isinstance(value, dict):
-        return any(_has_nul(part) for pair in value.items() for part in pair)
+        return any(has_nul(part) for pair in value.items() for part in pair)
     if isinstance(value, list):
-        return any(map(_has_nul, value))
+        return any(map(has_nul, value))
     return isinstance(value, str) and "\0" in value
 
 

@@ -232,6 +232,7 @@ class WingApi(OperationApi):
         call_headers = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),
             authorization=headers.get("authorization"),
+            correlation_id=headers.get("x-correlation-id"),
             client=received.client,
         )
         context = Context(received.identity, JSON_RPC, received.request_id, headers=call_headers)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from config.settings import EventsSettings
 from gateway.context import Context
 from gateway.operations.callers import caller_of
+from gateway.operations.requests import has_nul
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
 from registry.database.group_commit import GroupCommit
@@ -96,6 +97,8 @@ class Accepting:
         if len(arguments) > most:
             text = f"the arguments have {len(arguments)} bytes, expected at most {most}"
             raise InvalidParams(f"Not accepted: {text} (events.payload_bytes)")
+        if b"\\u0000" in arguments and has_nul(wanted.arguments):
+            raise InvalidParams("Not accepted: no text in the arguments may have a NUL character")
         name, queue, repeatable, attempts = self._target(context, wanted)
         return Draft(
             host_id=context.principal.tenant,

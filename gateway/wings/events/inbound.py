@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from config.settings import EventInbound, EventsSettings
-from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
 from gateway.http.webhooks import ID, SignatureRefused, key_of, verify
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
-from schemas.cloudevents import BATCH, received
+from schemas.cloudevents import BATCH, media_type, received
 from schemas.errors import Fault, InvalidParams, ToolgateError
 from schemas.expressions import (
     Expression,
@@ -35,6 +35,7 @@ from schemas.tool import ToolResult
 log = logging.getLogger("toolgate.events")
 
 HOOKS, CLOUDEVENTS = "/events/hooks", "/events/cloudevents"
+CORRELATION = "x-correlation-id"
 OPERATION = "events_invoke"
 STEPS = 500_000  # of an expression
 VARIABLES = ("body", "headers")
@@ -126,7 +127,9 @@ class Inbound:
             frozenset({"events:invoke", *settings.scopes}),
             roles=frozenset(settings.roles),
         )
-        status, told = await self._call(Identity(principal, verified=True), asked)
+        status, told = await self._call(
+            Identity(principal, verified=True), asked, headers.get(CORRELATION)
+        )
         if status == 409:  # the same webhook-id with another body: it counted already
             log.warning("webhook_repeated", extra={"webhook": hook.name, "id": headers[ID][:200]})
             return Response(status_code=200)
@@ -151,16 +154,19 @@ class Inbound:
             asked = [arguments_of(one) for one in events]
         except InvalidParams as fault:
             return _said(422, fault.message)
-        answers = [await self._call(identity, one) for one in asked]
-        if kind.startswith(BATCH):
+        cause = request.headers.get(CORRELATION)
+        answers = [await self._call(identity, one, cause) for one in asked]
+        if media_type(kind) == BATCH:
             items = [{"status": status, "body": Raw(told)} for status, told in answers]
             return Response(encode({"items": items}), 202, media_type="application/json")
         [(status, told)] = answers
         return Response(told, status, media_type="application/json")
 
-    async def _call(self, identity: Identity, asked: Any) -> tuple[int, bytes]:
-        """Status and body of the answer of the operation."""
-        context = Context(identity, JSON_RPC, new_request_id())
+    async def _call(self, identity: Identity, asked: Any, cause: str | None) -> tuple[int, bytes]:
+        """Status and body of the answer of the operation. `cause`: the invocation that led to this
+        one."""
+        headers = CallHeaders(correlation_id=cause)
+        context = Context(identity, JSON_RPC, new_request_id(), headers=headers)
         try:
             result = await self._parts.call(context, OPERATION, asked)
         except Fault as fault:

@@ -58,6 +58,7 @@ from gateway.wings.events.views import (
     TopicQuery,
     WaitQuery,
     delivery_view,
+    seq_of,
     view_of,
 )
 from schemas.errors import TooManyRequests
@@ -260,12 +261,10 @@ class EventOperations:
             None if query.everyone else asked.principal.id,
             query.reason,
         )
-        limit, before = self._pages.limit(query), place(query.after)
-        if before and not before.isdecimal():
+        limit, before = self._pages.limit(query), seq_of(place(query.after))
+        if query.after is not None and before is None:
             raise unknown()
-        rows = await self._journal.page(
-            asked.tenant, wanted, before=int(before) if before else None, limit=limit + 1
-        )
+        rows = await self._journal.page(asked.tenant, wanted, before=before, limit=limit + 1)
         shown = tuple(view_of(one, 0) for one in rows[:limit])
         return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 

@@ -22,7 +22,7 @@ from gateway.wings.abc import Answer, WingParts
 from gateway.wings.events.accepting import OWN, Accepting, Wanted, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
 from gateway.wings.events.notices import CANCEL, Waits
-from gateway.wings.events.views import stamp
+from gateway.wings.events.views import seq_of, stamp
 from registry.catalog.lists import relays_tasks
 from schemas.binding import GatewayBinding
 from schemas.errors import InvalidParams, RelayedFault
@@ -301,9 +301,9 @@ def _before(sealed: Any) -> int | None:
     if sealed is None:
         return None
     try:
-        before = place(sealed) if isinstance(sealed, str) else ""
+        before = seq_of(place(sealed) if isinstance(sealed, str) else "")
     except ProblemDetails as problem:
         raise InvalidParams("Unknown cursor") from problem
-    if not before.isdecimal():
+    if before is None:
         raise InvalidParams("Unknown cursor")
-    return int(before)
+    return before

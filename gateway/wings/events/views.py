@@ -1,5 +1,6 @@
 """Invocations as clients see them, and the requests about them."""
 
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -20,7 +21,8 @@ CorrelationId = Annotated[
 Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*" + END, min_length=1, max_length=255)]
 Duration = Annotated[float, Meta(ge=0, le=31_536_000, description="seconds, within a year")]
 Priority = Annotated[int, Meta(ge=0, le=9, description="a whole number from 0 to 9")]
-Fence = Annotated[int, Meta(ge=1, description="`fence` of the delivery")]
+Fence = Annotated[int, Meta(ge=1, le=2**63 - 1, description="`fence` of the delivery")]
+SEQ = re.compile(r"[0-9]{1,18}")  # bigint
 ID = {"invocation": CorrelationId}  # of paths
 
 
@@ -98,7 +100,7 @@ class WaitQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 
 class TopicQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    after: Annotated[str, Meta(pattern=r"^[0-9]{1,20}\.[0-9]{1,20}" + END)] | None = None
+    after: Annotated[str, Meta(pattern=r"^[0-9]{1,19}\.[0-9]{1,18}" + END)] | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] | None = None
     wait_s: Duration = 0.0
 
@@ -230,6 +232,11 @@ def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = N
         told["result"] = None
     known = InvocationView.__struct_fields__
     return InvocationView(**{name: told[name] for name in known if told[name] is not None})
+
+
+def seq_of(text: str) -> int | None:
+    """The place of an invocation in the journal; None: it is not one."""
+    return int(text) if SEQ.fullmatch(text) else None
 
 
 def delivery_view(one: Delivery, principal: str) -> DeliveryView:

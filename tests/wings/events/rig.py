@@ -12,6 +12,14 @@ from tests.fixtures_gateway import DEADLINE_S, Client
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 ROOT = "/events/v1/invocations"
+EVENT = {
+    "specversion": "1.0",
+    "id": "e-1",
+    "source": "/shop",
+    "type": "dev.toolgate.skill.invocation.v1",
+    "data": {"skillName": "getPet", "arguments": {"id": 7}},
+}
+STRUCTURED = "application/cloudevents+json"
 
 
 def with_events(settings: Settings, **changes: Any) -> Settings:

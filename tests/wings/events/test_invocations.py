@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
+from gateway.operations.operation import cursor
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
 
@@ -81,5 +82,9 @@ async def test_invocations_are_listed_page_by_page(client: Client) -> None:
     assert (status, [one["id"] for one in page["items"]]) == (200, ids[:0:-1])
     _, rest = await got(client, f"{ROOT}?limit=2&after={page['next']}")
     assert [one["id"] for one in rest["items"]] == ids[:1]
-    assert (await got(client, f"{ROOT}?after=AAAA"))[0] == 422
+    for foreign in ("AAAA", cursor("9" * 19)):
+        assert (await got(client, f"{ROOT}?after={foreign}"))[0] == 422
+    topic = "/events/v1/topics/agent-events"
+    assert (await got(client, f"{topic}?after={'9' * 19}.{'9' * 18}"))[0] == 200
+    assert (await got(client, f"{topic}?after={'9' * 20}.1"))[0] == 400
     assert (await got(client, f"{ROOT}/nowhere"))[0] == 404

@@ -23,19 +23,11 @@ from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.events import listening
 from tests.wings.events.drafts import accepted, claimed, end
-from tests.wings.events.rig import ROOT, ended, got, invoked, until, with_events
+from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, until, with_events
 
 pytestmark = pytest.mark.anyio
 
 OLD, NEW = (f"whsec_{base64.b64encode(bytes([one]) * 32).decode()}" for one in (1, 2))
-EVENT = {
-    "specversion": "1.0",
-    "id": "e-1",
-    "source": "/shop",
-    "type": "dev.toolgate.skill.invocation.v1",
-    "data": {"skillName": "getPet", "arguments": {"id": 7}},
-}
-STRUCTURED = "application/cloudevents+json"
 
 
 class Receiver:
@@ -88,6 +80,12 @@ async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
     kind = {"Content-Type": "application/cloudevents-batch+json"}
     status, batch = await sent(client, path, [EVENT, other], **kind)
     assert (status, [item["status"] for item in batch["items"]]) == (202, [202, 422])
+    kind = {"Content-Type": "Application/CloudEvents-Batch+JSON; charset=utf-8"}
+    status, again = await sent(client, path, [EVENT, EVENT], **kind)
+    assert (status, len(again["items"])) == (202, 2)
+    for wrong in (b"\xff", b'{"data":' + b"[" * 100_000):
+        status, problem = await sent(client, path, wrong, **{"Content-Type": STRUCTURED})
+        assert (status, "No CloudEvent" in problem["detail"]) == (422, True)
     assert (await ended(client, one["id"]))["status"] == "ACKED"
 
 

@@ -18,7 +18,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
-from tests.wings.events.rig import ROOT, ended, got, invoked, until, with_events
+from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, until, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -298,6 +298,13 @@ async def test_invocations_that_lead_to_one_another_are_limited(evented: Setting
             cause = {"causedBy": f"c{number}"}
         body = {"skillName": "report", "causedBy": "c2"}
         status, problem, _ = await client.post(ROOT, body)
+        assert (status, "events.hops" in problem["detail"]) == (422, True)
+        cause = {"X-Correlation-Id": "c2"}
+        status, problem, _ = await client.post(ROOT, {"skillName": "report"}, cause)
+        assert (status, "events.hops" in problem["detail"]) == (422, True)
+        event = {**EVENT, "data": {"skillName": "report"}}
+        cause["Content-Type"] = STRUCTURED
+        status, problem, _ = await client.post("/events/cloudevents", event, cause)
         assert (status, "events.hops" in problem["detail"]) == (422, True)
 
 

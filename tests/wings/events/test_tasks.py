@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.operations.operation import cursor
 from tests.fixtures_gateway import (
     DEADLINE_S,
     META,
@@ -102,6 +103,8 @@ async def test_what_is_no_task(client: Client) -> None:
     session = await client.session(LEGACY)
     wish = {"name": "getPet", "arguments": {"id": "x"}, "task": {}}
     assert "Invalid arguments" in (await session.call("tools/call", wish))["error"]["message"]
+    wish = {"name": "createPet", "arguments": {"name": "\0"}, "task": {}}
+    assert "NUL" in (await session.call("tools/call", wish))["error"]["message"]
     wish = {"name": "search_tools", "arguments": {"query": "pets"}, "task": {}}
     assert "task" not in (await session.call("tools/call", wish))["result"]
     wish = {"name": "getPet", "arguments": {"id": 7}}
@@ -223,7 +226,8 @@ async def test_a_task_is_its_owners_who_has_a_list_of_them(
         for method in ("tasks/get", "tasks/cancel", "tasks/result"):
             error = (await other(method, {"taskId": tasks[0]}))["error"]
             assert (error["code"], error["message"]) == UNKNOWN
-        assert (await made("tasks/list", {"cursor": "!"}))["error"]["code"] == -32602
+        for foreign in ("!", cursor("9" * 19)):
+            assert (await made("tasks/list", {"cursor": foreign}))["error"]["code"] == -32602
 
 
 async def session_of(client: Client, credentials: dict[str, str]) -> Any:

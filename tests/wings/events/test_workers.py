@@ -43,6 +43,7 @@ async def test_a_worker_acks_once(client: Client) -> None:
     )
     assert await claim(client) == []
     assert (await report(client, one["id"], "ack", fence=2, result=1))[0] == 409
+    assert (await report(client, one["id"], "ack", fence=2**63, result=1))[0] == 422
     for _ in range(2):
         assert await report(client, one["id"], "ack", fence=1, result={"pages": 3}) == (
             200,
