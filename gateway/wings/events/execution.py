@@ -63,7 +63,7 @@ class Execution:
             if paused is not None:
                 return paused
         headers = CallHeaders(
-            idempotency_key=delivery.idempotency_key[:128], correlation_id=delivery.correlation_id
+            idempotency_key=delivery.idempotency_key, correlation_id=delivery.correlation_id
         )
         context = later_context(
             caller, principal, request_id=delivery.invocation_id, headers=headers

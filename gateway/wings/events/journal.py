@@ -307,14 +307,16 @@ UPDATE invocation_t i SET blocked = false WHERE (host_id, invocation_id) IN (
             AND e.order_key = first.order_key AND e.seq < first.seq
             AND e.status IN ('PENDING', 'DISPATCHED')))
 """
+# Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
 _END: LiteralString = f"""
 WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED})),
 ended AS (
     UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
         reason = CASE WHEN r.error IS NULL THEN NULL
-            WHEN r.retry_s IS NOT NULL THEN 'cancelled' ELSE r.reason END, result = r.result,
-        error = r.error, lease_ts = NULL, approval_id = NULL, finished_ts = now(),
-        changed_ts = now()
+            WHEN r.retry_s IS NOT NULL THEN 'cancelled' ELSE r.reason END,
+        result = CASE WHEN i.arguments::text <> 'null' THEN r.result END,
+        error = CASE WHEN i.arguments::text <> 'null' THEN r.error END,
+        lease_ts = NULL, approval_id = NULL, finished_ts = now(), changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
         AND i.status = 'DISPATCHED' AND (r.retry_s IS NULL OR i.cancelling)
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
@@ -695,7 +697,7 @@ class Journal:
 
     async def erase(self, host_id: str, principal_id: str) -> int:
         """Blank arguments, results and errors of a caller; state and times stay. Open invocations
-        are cancelled first."""
+        are cancelled first, and of those that still run no result is stored."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
@@ -711,7 +713,8 @@ class Journal:
                     sql.SQL(
                         "UPDATE {} SET arguments = 'null', result = NULL, error = NULL,"
                         """ principal = '{{"principal": {{"id": "", "tenant": ""}}}}'"""
-                        " WHERE host_id = %s AND principal_id = %s AND finished_ts IS NOT NULL"
+                        " WHERE host_id = %s AND principal_id = %s"
+                        " AND (finished_ts IS NOT NULL OR cancelling)"
                     ).format(sql.Identifier(table)),
                     [host_id, principal_id],
                 )

@@ -19,6 +19,9 @@ CorrelationId = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*" + END, min_length=1, max_length=255)]
+Key = Annotated[
+    str, Meta(pattern=r"^[\x21-\x7e]{1,128}" + END, description="1 to 128 visible ASCII characters")
+]
 Duration = Annotated[float, Meta(ge=0, le=31_536_000, description="seconds, within a year")]
 Priority = Annotated[int, Meta(ge=0, le=9, description="a whole number from 0 to 9")]
 Fence = Annotated[int, Meta(ge=1, le=2**63 - 1, description="`fence` of the delivery")]
@@ -44,7 +47,7 @@ class NewInvocation(
     on_failure: Literal["skip", "block"] = "skip"
     attempts: Annotated[int, Meta(ge=1, le=100)] | None = None
     retry: Literal["auto", "always", "never"] = "auto"
-    idempotency_key: Text | None = None
+    idempotency_key: Key | None = None
     caused_by: CorrelationId | None = None
 
 
@@ -241,6 +244,7 @@ def seq_of(text: str) -> int | None:
 
 def delivery_view(one: Delivery, principal: str) -> DeliveryView:
     told = {**asdict(one), "id": one.invocation_id, "principal": principal}
+    told["idempotency_key"] = one.invocation_id  # callers' keys are unique for each of them only
     told["arguments"] = Raw(one.arguments.encode())
     return DeliveryView(**{name: told[name] for name in DeliveryView.__struct_fields__})
 

@@ -222,6 +222,21 @@ async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
     assert await journal.redrive(HOST, None) == []
 
 
+@pytest.mark.parametrize("report", [{"result": b'"late"'}, {"error": b'{"m":"late"}'}])
+async def test_nothing_is_kept_of_what_is_erased_while_it_runs(
+    journal: Journal, report: dict[str, bytes]
+) -> None:
+    id_ = await accepted(journal)
+    [taken] = await claimed(journal)
+    assert await journal.erase(HOST, "ada") == 1
+    assert await journal.end([end(taken, **report)])
+    row = await journal.get(HOST, id_)
+    assert row is not None
+    assert (row.ended, row.arguments, row.result, row.error) == (True, "null", None, None)
+    assert row.principal == '{"principal": {"id": "", "tenant": ""}}'
+    assert await journal.attempts(HOST, id_) == []
+
+
 async def test_retention_drops_what_is_old(journal: Journal) -> None:
     id_ = await accepted(journal)
     await journal.end([end(one, error=b"{}") for one in await claimed(journal)])

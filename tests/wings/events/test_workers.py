@@ -34,7 +34,9 @@ async def report(client: Client, id_: str, what: str, **body: Any) -> tuple[int,
 
 
 async def test_a_worker_acks_once(client: Client) -> None:
-    one = await invoked(client, "report", {"year": 2026})
+    one = await invoked(client, "report", {"year": 2026}, idempotencyKey="k" * 128)
+    wrong = {"skillName": "report", "idempotencyKey": "k" * 129}
+    assert (await client.post(ROOT, wrong))[0] == 422
     [taken] = await claim(client)
     assert (taken["arguments"], taken["attempt"], taken["idempotencyKey"]) == (
         {"year": 2026},
