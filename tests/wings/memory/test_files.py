@@ -293,3 +293,9 @@ def _on(directory: str) -> dict[str, str]:
     root = Path(directory)
     files = [path for path in root.rglob("*") if path.is_file()]
     return {f"/{path.relative_to(root)}": path.read_bytes().decode() for path in files}
+
+
+async def test_of_many_occurrences_the_first_lines_are_named(tool: FileTool) -> None:
+    await run(tool, "create", path=NOTES, file_text="a\n" * 30_000)
+    text = await failed(tool, "str_replace", path=NOTES, old_str="a", new_str="c")
+    assert text.endswith("18, 19, 20 and others. Please ensure it is unique")

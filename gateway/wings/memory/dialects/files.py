@@ -16,6 +16,7 @@ from schemas.errors import ToolgateError
 ROOT = "/memories"
 PATH_BYTES = 512
 LINES = 999_999
+PLACES = 20  # of a text that are named
 DEPTH = 2  # levels of a listed folder
 CONTEXT = 2  # lines around a change
 HIDDEN = "node_modules"
@@ -254,13 +255,16 @@ def _with_numbers(lines: Iterable[str], first: int) -> str:
 def _not_replaced(text: str, old: str, path: str, count: int) -> str:
     if count == 0:
         return f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
-    places, at = [], text.find(old)
-    while at != -1:
-        places.append(str(text.count("\n", 0, at) + 1))
+    lines: list[str] = []
+    at, line, counted = text.find(old), 1, 0
+    while at != -1 and len(lines) < PLACES:
+        line, counted = line + text.count("\n", counted, at), at
+        lines.append(str(line))
         at = text.find(old, at + 1)
+    more = "" if at == -1 else " and others"
     return (
         f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
-        f"{', '.join(places)}. Please ensure it is unique"
+        f"{', '.join(lines)}{more}. Please ensure it is unique"
     )
 
 
