@@ -80,6 +80,7 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Count
     content_bytes: Bytes
     metadata_bytes: Bytes
+    graph_bytes: Bytes
     owner_rows: Count
     owner_bytes: Bytes
     tenant_rows: Count

@@ -167,3 +167,16 @@ async def test_graphs_and_files_show_what_is_for_the_agent_of_the_call(database:
         with pytest.raises(Exception, match="not exist"):
             await ann("files", command="view", path="/memories/a")
         await tutor("files", command="view", path="/memories/a")
+
+
+async def test_a_graph_that_is_too_large_is_read_in_parts(database: Database) -> None:
+    settings = memory_settings(compat=("graph",), graph_bytes=20)
+    async with rigged(database, settings) as rig:
+        ann = rig.caller("ann")
+        entities = [
+            {"name": name, "entityType": "a", "observations": ["x" * 12]} for name in ("A", "B")
+        ]
+        await ann("graph_create_entities", entities=entities)
+        with pytest.raises(ProblemDetails, match="26 bytes, at most 20 "):
+            await ann("graph_open_nodes", names=["A", "B"])
+        assert len((await ann("graph_open_nodes", names=["B"])).entities) == 1

@@ -231,6 +231,13 @@ class GraphTools:
         return _part(graph, [one.name for one in graph.entities if one.name in wanted])
 
 
+def size_of(graph: KnowledgeGraph) -> int:
+    """Bytes of the texts in a graph."""
+    texts = [text for one in graph.entities for text in (one.name, *one.observations)]
+    texts += [text for one in graph.relations for text in (one.from_, one.to, one.relation_type)]
+    return sum(len(text.encode()) for text in texts)
+
+
 def indented(value: Any) -> str:
     """The text of a result: as JSON.stringify(value, null, 2) has it."""
     return json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)

@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.operation import Operation, OperationInput, OperationOutput, ProblemDetails
 from gateway.wings.memory.dialects import graph
 from gateway.wings.memory.dialects.files import FileCommand, FileTool
-from gateway.wings.memory.dialects.graph import GraphTools, text_of
+from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size_of, text_of
 from gateway.wings.memory.dialects.stores import DialectParts, MemoryFiles, MemoryGraph
 from gateway.wings.memory.readers import READ, WRITE, Reader
 
@@ -48,6 +48,10 @@ def _graph_tool(
     async def run(asked: OperationInput) -> OperationOutput:
         tool = getattr(GraphTools(MemoryGraph(parts, reader(asked))), name)
         answer: Any = await (tool() if asked.body is None else tool(asked.body))
+        limit = parts.settings.graph_bytes
+        if isinstance(answer, KnowledgeGraph) and (size := size_of(answer)) > limit:
+            text = f"The answer would have {size} bytes, at most {limit} (memory.graph_bytes)"
+            raise ProblemDetails(413, "too-large", f"{text}: name some entities with open_nodes.")
         return OperationOutput(answer, text=text_of(answer))
 
     return run
