@@ -139,7 +139,7 @@ def _input(call: ModelCall) -> bytes:
 
 class _Block(Struct):
     members: dict[str, Any]
-    json: list[str] = []  # of a tool's input
+    pieces: dict[str, list[str]] = {}  # of texts, by member
 
     def add(self, delta: Mapping[str, Any]) -> tuple[str, str]:
         """Append a delta; returns its type and its text."""
@@ -148,18 +148,29 @@ class _Block(Struct):
         text = delta.get(member)
         if not isinstance(text, str):
             return kind, ""
-        if kind == "input_json_delta":
-            self.json.append(text)
-        else:
-            self.members[member] = f"{self.members.get(member) or ''}{text}"
+        self.pieces.setdefault(member, []).append(text)
         return kind, text
 
+    @property
+    def json(self) -> str:
+        """Of a tool's input."""
+        return "".join(self.pieces.get(INPUT, ()))
 
+    def whole(self) -> dict[str, Any]:
+        texts = {
+            member: "".join([str(self.members.get(member) or ""), *pieces])
+            for member, pieces in self.pieces.items()
+            if member != INPUT
+        }
+        return {**self.members, **texts}
+
+
+INPUT = "partial_json"
 _MEMBERS = {
     "text_delta": "text",
     "thinking_delta": "thinking",
     "signature_delta": "signature",
-    "input_json_delta": "partial_json",
+    "input_json_delta": INPUT,
 }
 
 
@@ -201,7 +212,7 @@ class AnthropicReader:
             raise cut()
         blocks = [self._whole(block) for _, block in sorted(self._blocks.items())]
         texts = {
-            str(block.members.get("id") or ""): "".join(block.json)
+            str(block.members.get("id") or ""): block.json
             for block in self._blocks.values()
             if block.json
         }
@@ -226,13 +237,14 @@ class AnthropicReader:
         return (ReasoningChunk(text),) if kind == "thinking_delta" and text else ()
 
     def _whole(self, block: _Block) -> dict[str, Any]:
-        if block.members.get("type") != "tool_use" or not block.json:
-            return block.members
+        whole = block.whole()
+        if whole.get("type") != "tool_use" or not block.json:
+            return whole
         try:
-            found = decode("".join(block.json).encode())
+            found = decode(block.json.encode())
         except (DecodeError, ValidationError, RecursionError):
             found = {}  # the block must have an object; the call keeps the text
-        return {**block.members, "input": found if isinstance(found, dict) else {}}
+        return {**whole, "input": found if isinstance(found, dict) else {}}
 
 
 def _answer(
