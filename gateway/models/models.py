@@ -396,7 +396,8 @@ class Model:
                 if response.status != 200:
                     raise _refusal(response, body)
             found = decoded(body, dict[str, Any]).get("data")
-            first = found[0].get("id") if found and isinstance(found[0], dict) else None
+            listed = found[0] if isinstance(found, list) and found else None
+            first = listed.get("id") if isinstance(listed, dict) else None
             if not isinstance(first, str):
                 text = f"lists no models; set models.strategies.{self.strategy}.model"
                 raise ProviderError(text, "unconfigured")

@@ -219,9 +219,13 @@ def _parts(output: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         part
         for item in output
         if item.get("type") == "message"
-        for part in item.get("content") or ()
+        for part in _listed(item.get("content"))
         if isinstance(part, dict)
     ]
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _reasoning(output: Sequence[Mapping[str, Any]]) -> str:
@@ -229,7 +233,7 @@ def _reasoning(output: Sequence[Mapping[str, Any]]) -> str:
         str(part.get("text") or "")
         for item in output
         if item.get("type") == "reasoning"
-        for part in item.get("summary") or ()
+        for part in _listed(item.get("summary"))
         if isinstance(part, dict)
     )
 

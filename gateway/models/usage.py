@@ -5,6 +5,7 @@ from msgspec import Struct
 from config.models import Price
 from schemas.errors import ToolgateError
 
+MOST = 10**9  # tokens of one request; a larger count is nonsense
 MILLION = 1_000_000
 
 
@@ -47,7 +48,9 @@ def cost_of(usage: TokenUsage, price: Price | None) -> ModelCost | None:
 
 def count(value: object) -> int:
     """A number of tokens that a provider reports; 0 for anything that is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 < value <= MOST else 0
 
 
 class BudgetExhausted(ToolgateError):

@@ -28,6 +28,12 @@ class Answer:
     silent: bool = False  # not even a head is sent
 
 
+LISTED = Answer(
+    pieces=[b'{"object": "list", "data": [{"id": "listed", "object": "model"}]}'],
+    kind="application/json",
+)
+
+
 @dataclass
 class Asked:
     path: str
@@ -51,6 +57,7 @@ class Provider:
     hung_up: list[asyncio.Event] = field(default_factory=list)  # by request: the client has closed
     issued: Issued = field(default_factory=Issued)
     asked: asyncio.Event = field(default_factory=asyncio.Event)  # a request has come
+    listed: Answer = LISTED  # the models
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -64,8 +71,7 @@ class Provider:
         """Whether the connection can take another request."""
         asked = await _request(reader)
         if asked.path.endswith("/models"):
-            listed = json.dumps({"object": "list", "data": [{"id": "listed", "object": "model"}]})
-            return await _send(writer, Answer(pieces=[listed.encode()], kind="application/json"))
+            return await _send(writer, self.listed)
         place = len(self.requests)
         self.requests.append(asked)
         self.asked.set()

@@ -356,9 +356,9 @@ class Runs:
                 " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
                 [
                     ending.state,
-                    ending.stopped,
+                    ending.stopped.replace("\0", ""),  # which the database takes in no text
                     ending.error,
-                    ending.answer,
+                    ending.answer.replace("\0", ""),
                     list(ending.approvals),
                     run.tenant,
                     run.id,

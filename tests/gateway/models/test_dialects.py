@@ -1,5 +1,6 @@
 """One conversation in each dialect, with a provider as strict as vendors."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from gateway.models.abc import (
     ChatMessage,
     IterationComplete,
+    ModelFailed,
     ReasoningChunk,
     RequestOptions,
     ToolCallDetected,
@@ -189,3 +191,30 @@ async def test_the_first_listed_model_is_asked_where_none_is_named() -> None:
     ):
         await streamed(model, HELLO)
     assert provider.requests[0].body["model"] == "listed"
+
+
+@pytest.mark.parametrize(
+    "item", [{"type": "message", "content": 5}, {"type": "reasoning", "summary": 5}]
+)
+async def test_parts_that_are_no_lists_are_none(item: Any) -> None:
+    body = json.dumps({"status": "completed", "output": [item]}).encode()
+    answer = Answer(pieces=[body], kind="application/json")
+    async with (
+        providing(answer) as provider,
+        asking(provider.url, strategy={"dialect": "openai-responses"}) as model,
+    ):
+        reply = await model.complete(HELLO)
+    assert (reply.text, reply.reasoning) == ("", "")
+
+
+@pytest.mark.parametrize("data", [{"id": "m"}, 5, [], [5], None])
+async def test_a_list_of_models_that_is_none_is_told(data: Any) -> None:
+    listed = Answer(pieces=[json.dumps({"data": data}).encode()], kind="application/json")
+    async with (
+        providing(chat_whole("Hi")) as provider,
+        asking(provider.url, strategy={"model": ""}) as model,
+    ):
+        provider.listed = listed
+        with pytest.raises(ModelFailed) as caught:
+            await model.complete(HELLO)
+    assert caught.value.kind == "unconfigured"

@@ -287,6 +287,7 @@ async def test_a_cut_stream_is_retried_while_nothing_was_shown(
     [
         (None, 0),
         ({"prompt_tokens": -5, "completion_tokens": "many"}, 0),
+        ({"prompt_tokens": 1 << 62, "completion_tokens": 1 << 62}, 0),
         ({"prompt_tokens": 3, "completion_tokens": 2}, 5),
     ],
 )

@@ -268,3 +268,9 @@ async def test_a_foreign_conversation_is_not_there(rig: Rig) -> None:
     assert not await conversations.delete(HOST, "bob", id_)
     other = "00000000-0000-4000-8000-00000000beef"
     assert await conversations.get(other, "anonymous", id_) is None
+
+
+async def test_an_answer_with_nul_is_stored_without_it(rig: Rig) -> None:
+    rig.script(chat_whole("A\0 cat."))
+    found = await rig.ask("Which pet?")
+    assert (found["state"], found["answer"]) == ("completed", "A cat.")
