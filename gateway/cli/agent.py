@@ -67,6 +67,7 @@ class Chat:
         self._approver = approver
         self._strategy = strategy
         self._in_line = False  # words of the answer were printed
+        self._begun: dict[str, str] = {}  # tools and arguments, whole, by the id of the call
 
     async def talk(self, conversation: str | None, message: str | None) -> None:
         if conversation is None:
@@ -134,6 +135,8 @@ class Chat:
                 click.echo(harmless(event["text"]), nl=False)
                 return ""
             case "ToolCallStart":
+                written = f"{event['tool']} {encode(event['arguments']).decode()}"
+                self._begun[event["tool_call_id"]] = written
                 self._note(f"-> {event['tool']} {_short(event['arguments'])}")
             case "ToolCallResult":
                 mark = "!!" if event["is_error"] else "<-"
@@ -153,10 +156,12 @@ class Chat:
 
     async def _ask(self, event: Mapping[str, Any]) -> None:
         approval = event["approval"]
-        if self._approver is None:
+        call = self._begun.get(event["tool_call_id"])
+        if self._approver is None or call is None:
             self._note(f".. waits for an approval: toolgate approvals approve {approval}")
             return
         self._end_line()
+        click.echo(f"Approval {approval}: {harmless(call)}", err=True)
         approve = click.confirm("Approve this call?", default=False, err=True)
         await self._approver.call("agent_decide", {"approve": approve}, {"approval": approval})
 

@@ -324,7 +324,8 @@ class Loop:
 
     async def _outcome(self, planned: PlannedCall) -> Result | Held:
         headers = replace(self.context.headers, idempotency_key=self._key(planned.call))
-        return await self.tools.make(replace(self.context, headers=headers, note=None), planned)
+        context = replace(self.context, headers=headers, note=None)
+        return await self.tools.make(context, planned, self.approvals)
 
     def _key(self, call: ModelCall) -> str:
         """The idempotency key of a call: the same at each attempt, and of no other call."""

@@ -19,6 +19,7 @@ from gateway.models.abc import ModelCall, ToolDefinition
 from gateway.models.assembly import UnusableArguments, call_arguments
 from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import Held, Result
+from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
@@ -50,6 +51,7 @@ class PlannedCall:
 
     call: ModelCall
     arguments: dict[str, Any]
+    reached: str  # name of that tool; "": there is none
     reads_only: bool
     repeatable: bool  # may be made twice
 
@@ -105,17 +107,24 @@ class Toolbox:
         hints = tool.annotations if tool is not None else None
         reads = hints is not None and hints.read_only_hint is True
         again = reads or (hints is not None and hints.idempotent_hint is True)
-        return PlannedCall(call, arguments, reads, again)
+        return PlannedCall(call, arguments, tool.name if tool is not None else "", reads, again)
 
-    async def make(self, context: Context, planned: PlannedCall) -> Result | Held:
-        """Make a call. What fails is a result, too: the model can react to it."""
+    async def make(
+        self, context: Context, planned: PlannedCall, approvals: Approvals
+    ) -> Result | Held:
+        """Make a call. What fails is a result, too: the model can react to it. `approvals`: of the
+        caller's tenant. An approval that a result names is believed only if it is one of this
+        caller and tool: results of other servers say what they like."""
         call = planned.call
         try:
             result = await self._call(context, call.name, planned.arguments)
         except Fault as fault:
             return self.refused(call, fault.message)
         if (held := _held(call, result)) is not None:
-            return held
+            found = await approvals.get(held.approval)
+            asked = (context.principal.id, planned.reached)
+            if found is not None and (found.principal, found.tool) == asked:
+                return held
         text = self._limited(text_of(result))
         return Result(call.id, marked(call.name, text), result.is_error, _digest(planned, text))
 
@@ -150,7 +159,7 @@ def _held(call: ModelCall, result: ToolResult) -> Held | None:
     if not result.is_error or not isinstance(waits_for, dict):
         return None
     approval = str(waits_for.get("approval"))
-    if UUID.fullmatch(approval) is None:  # of another server, which says what it likes
+    if UUID.fullmatch(approval) is None:
         return None
     return Held(call.id, approval, str(waits_for.get("expires", "")))
 

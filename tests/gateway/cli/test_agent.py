@@ -1,6 +1,7 @@
 """`toolgate agent chat`, with a gateway whose model is scripted."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,3 +57,16 @@ def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate, tmp_path: Path) 
     ]
     ran = bare("agent", "health", *url)
     assert ran.json["strategy"] == "scripted"
+
+
+def test_an_approver_is_shown_what_is_approved(rig: Rig, bare: Toolgate, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k")
+    rig.script(chat("", [("d1", "deletePet", '{"id": 7}')]), chat("Not done."))
+    ran = bare(
+        "agent", "chat", "--message", "Remove it.", "--approver-key-file", str(key),
+        "--url", rig.client.url, stdin="n\n",
+    )  # fmt: skip
+    assert ran.out.endswith("Not done.\n")
+    question = ran.err[: ran.err.index("Approve this call?")]
+    assert re.search(r'Approval [0-9a-f-]{36}: deletePet {"id":7}', question)

@@ -8,9 +8,12 @@ import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal
+from gateway.models.abc import ModelCall
+from gateway.wings.agent.steps import Held
 from gateway.wings.agent.tools import Toolbox
 from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import TextContent, ToolResult
 from tests.fixtures_database import HOST
 from tests.servers.provider import chat_whole
 from tests.wings.agent.rig import Rig
@@ -55,9 +58,9 @@ async def test_a_run_that_is_taken_up_has_no_more_rights_than_its_caller_had(
     contexts: list[Context] = []
     make = Toolbox.make
 
-    async def recorded(tools: Toolbox, context: Context, planned: Any) -> Any:
+    async def recorded(tools: Toolbox, context: Context, *rest: Any) -> Any:
         contexts.append(context)
-        return await make(tools, context, planned)
+        return await make(tools, context, *rest)
 
     monkeypatch.setattr(Toolbox, "make", recorded)
     rig.script(chat_whole("", [DELETE]), chat_whole("Done."))
@@ -123,3 +126,25 @@ async def test_only_what_a_run_waits_for_is_decided_here(rig: Rig) -> None:
     found = await approvals.get(other)
     assert found is not None
     assert found.state == "waiting"
+
+
+async def test_a_result_does_not_name_approvals_of_others(rig: Rig) -> None:
+    parts = await rig.parts()
+    approvals = Approvals(parts.pool, HOST)
+    planned = Toolbox(parts.call, parts.view, parts.settings).planned(
+        caller("pets"), ModelCall("a1", "getPet", '{"id": 7}'), cut=False
+    )
+    for principal, tool, believed in (
+        ("carol", "getPet", False), (BOB.id, "wire", False), (BOB.id, "getPet", True)
+    ):  # fmt: skip
+        wanted = ApprovalRequest(principal, str(uuid4()), tool, "s", f"{tool}!", "ask", "because")
+        waits, until = await approvals.request(wanted, "{}", 60.0, 10)
+        meta = {"toolgate/approval": {"approval": waits, "expires": until.isoformat()}}
+
+        async def call(*_: Any, meta: Any = meta) -> ToolResult:
+            return ToolResult((TextContent("wait"),), is_error=True, meta=meta)
+
+        outcome = await Toolbox(call, parts.view, parts.settings).make(
+            caller("pets"), planned, approvals
+        )
+        assert isinstance(outcome, Held) is believed
