@@ -208,12 +208,12 @@ class Filter:
     tasks: bool = False  # MCP tasks alone
 
 
-_COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, skill_name,
+COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, skill_name,
     correlation_id, reply_to, principal_id, task_id, hops, order_key, priority, status, reason,
     attempt, max_attempts, redriven, cancelling, approval_id::text, worker, fence, due_ts AS due,
     deadline_ts AS deadline, created_ts AS created, changed_ts AS changed,
     finished_ts AS finished"""
-_WHOLE = f"{_COLUMNS}, arguments::text, result::text, error::text, principal::text"
+_WHOLE = f"{COLUMNS}, arguments::text, result::text, error::text, principal::text"
 _DELIVERY: LiteralString = """i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
     i.max_attempts, i.skill_name, i.correlation_id, i.arguments::text, i.principal::text,
     i.repeatable, i.hops, i.traceparent, i.order_key,
@@ -490,7 +490,7 @@ class Journal:
             " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
             " AND (NOT %(tasks)s OR task_id IS NOT NULL)"
             " ORDER BY seq DESC LIMIT %(limit)s"
-        ).format(sql.SQL(_COLUMNS))
+        ).format(sql.SQL(COLUMNS))
         values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))

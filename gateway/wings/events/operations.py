@@ -323,13 +323,12 @@ class EventOperations:
         if name not in self._settings.topics:
             raise not_found("topic", name)
         after, limit = query.after or "", self._pages.limit(query)
-        found = await self._outbox.read(asked.tenant, name, after, limit)
+        found, after = await self._outbox.read(asked.tenant, name, after, limit)
         with anyio.move_on_after(min(query.wait_s, self._settings.wait_s)):
             while not found:
                 await anyio.sleep(LOOK_S)
-                found = await self._outbox.read(asked.tenant, name, after, limit)
-        items = tuple(completion(row) for _, row in found)
-        return TopicPage(items, found[-1][0] if found else after)
+                found, after = await self._outbox.read(asked.tenant, name, after, limit)
+        return TopicPage(tuple(map(completion, found)), after)
 
     async def ack(self, asked: OperationInput) -> Settled:
         result = encode(asked.body.result)

@@ -12,14 +12,14 @@ from typing import LiteralString
 
 import anyio
 import psycopg
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
 from config.settings import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, WebhookSent
 from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
 from gateway.wings.events.cloudevents import completion
-from gateway.wings.events.journal import Invocation, Journal
+from gateway.wings.events.journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.notices import AWAY, FAILED
 from registry.database.postgres import Pool, borrowed
 from schemas.cloudevents import STRUCTURED
@@ -59,13 +59,22 @@ WHERE host_id = %(host)s AND outbox_id = %(id)s AND fence = %(fence)s AND status
 """
 # Rows of transactions that may still commit before others are left for later: their place is not
 # settled, and a reader must not pass it.
-_READ: LiteralString = """
-SELECT xid::text || '.' || seq AS place, invocation_id::text FROM outbox_t
-WHERE host_id = %(host)s AND kind = 'topic' AND target = %(topic)s
-    AND (xid, seq) > (%(xid)s::text::xid8, %(seq)s)
-    AND xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY xid, seq LIMIT %(limit)s
-"""
+# Rows follow until what they hold is more than `bytes`: at least one.
+_READ: LiteralString = f"""
+WITH page AS (
+    SELECT xid, seq, invocation_id FROM outbox_t
+    WHERE host_id = %(host)s AND kind = 'topic' AND target = %(topic)s
+        AND (xid, seq) > (%(xid)s::text::xid8, %(seq)s)
+        AND xid < pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY xid, seq LIMIT %(limit)s),
+sized AS (
+    SELECT p.xid AS at_xid, p.seq AS at_seq, v.*, coalesce(sum(octet_length(v.result::text)) OVER (
+        ORDER BY p.xid, p.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    FROM page p LEFT JOIN invocation_v v
+        ON v.host_id = %(host)s AND v.invocation_id = p.invocation_id)
+SELECT at_xid::text || '.' || at_seq AS place, {COLUMNS}, result::text, error::text FROM sized
+WHERE before < %(bytes)s ORDER BY at_xid, at_seq
+"""  # noqa: S608 - of constants; values are bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +136,18 @@ class CompletionOutbox:
 
     async def read(
         self, host_id: str, topic: str, after: str, limit: int
-    ) -> Sequence[tuple[str, Invocation]]:
-        """Completions of a topic, each with its place, after the place `after`."""
+    ) -> tuple[Sequence[Invocation], str]:
+        """Completions of a topic after the place `after`, and where to go on. They are fewer than
+        `limit` where they are large, or where invocations were deleted or redriven."""
         xid, _, seq = (after or "0.0").partition(".")
         values = {"host": host_id, "topic": topic, "xid": xid, "seq": int(seq), "limit": limit}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_READ, values)
-            rows = await found.fetchall()
-        read = [(place, await self._journal.get(host_id, id_)) for place, id_ in rows]
-        return [(place, row) for place, row in read if row is not None and row.ended]
+            cursor = connection.cursor(row_factory=dict_row)
+            await cursor.execute(_READ, {**values, "bytes": self._settings.result_bytes})
+            rows = await cursor.fetchall()
+        places = [row.pop("place") for row in rows]
+        found = [Invocation(**row) for row in rows if row["status"] is not None]
+        return [row for row in found if row.ended], places[-1] if places else after
 
     async def _send_some(self) -> bool:
         """Whether there may be more."""

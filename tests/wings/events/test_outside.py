@@ -19,6 +19,7 @@ from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.wing import check_webhook
 from registry.database.postgres import Database
 from schemas.errors import ToolgateError
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.events import listening
@@ -227,9 +228,6 @@ async def test_completions_wait_while_the_database_is_away(
     [taken] = await claimed(journal)
     assert await journal.end([end(taken)])
 
-    async def notify(*_: Any) -> bool:
-        return False
-
     async with Database.open(events_database, wait=False, migrate=False) as closed:
         pass
     async with (
@@ -237,19 +235,46 @@ async def test_completions_wait_while_the_database_is_away(
         WebhookSender() as sender,
         anyio.create_task_group() as group,
     ):
-        outbox = CompletionOutbox(
-            database.pool,
-            Journal(closed.pool),
-            with_events(settings).events,
-            notify=notify,
-            sender=sender,
-            publish=None,
-        )
+        outbox = outbox_of(database, Journal(closed.pool), settings, sender)
         group.start_soon(outbox.run)
         with anyio.fail_after(DEADLINE_S):
             while "journal_away" not in caplog.text:  # noqa: ASYNC110 - a log
                 await anyio.sleep(0.02)
         group.cancel_scope.cancel()
+
+
+def outbox_of(
+    database: Database, journal: Journal, settings: Settings, sender: WebhookSender
+) -> CompletionOutbox:
+    async def notify(*_: Any) -> bool:
+        return False
+
+    events = with_events(settings, result_bytes=250).events
+    return CompletionOutbox(
+        database.pool, journal, events, notify=notify, sender=sender, publish=None
+    )
+
+
+async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
+    journal: Journal, events_database: DatabaseSettings, settings: Settings
+) -> None:
+    ids = [await accepted(journal, number=n, reply_to="topic:t") for n in range(5)]
+    for taken in await claimed(journal, 5):
+        await journal.end([end(taken, result=b'"' + b"x" * 98 + b'"')])
+    other = await accepted(journal, number=9, reply_to="topic:t")
+    for taken in await claimed(journal):
+        await journal.end([end(taken, error=b"{}")])
+    assert await journal.redrive(HOST, [other]) == [other]
+    async with (
+        Database.open(events_database, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+    ):
+        outbox = outbox_of(database, journal, settings, sender)
+        first, place = await outbox.read(HOST, "t", "", 10)
+        rest, at_end = await outbox.read(HOST, "t", place, 2)
+        none, after = await outbox.read(HOST, "t", at_end, 10)
+    assert [row.invocation_id for row in (*first, *rest)] == ids
+    assert (len(first), none, after != at_end) == (3, [], True)
 
 
 @pytest.mark.parametrize(
