@@ -1,8 +1,8 @@
 """AG-UI 1.0: the events of a run in the words of that protocol, and requests of its clients.
 
 A thread is a conversation of ours, kept here; of the messages that a client sends, the last one
-counts. Calls that wait for an approval end a run with an interrupt; `resume` decides on them, and
-the same run goes on. Calls are not told again.
+counts. Calls that wait for an approval end a run with an interrupt; `resume` may deny them, and the
+same run goes on; only another person can approve them. Calls are not told again.
 
 Source: docs.ag-ui.com, concepts/events and concepts/interrupts.
 """

@@ -61,7 +61,7 @@ class StreamApi:
                 ),
                 Route(f"{ROOT}/runs/{{run}}/events", self.events, methods=["GET"]),
             ],
-            exception_handlers={ProblemDetails: _problem},
+            exception_handlers={ProblemDetails: _problem, Fault: _problem},
         )
 
     async def ask(self, request: Request) -> Response:
@@ -84,8 +84,7 @@ class StreamApi:
         try:
             result = await self._parts.call(context, name, arguments)
         except Fault as fault:
-            status = fault.status if fault.status >= 400 else 422
-            raise ProblemDetails(status, "refused", fault.message) from fault
+            raise problem_of(fault) from fault
         return _run_of(result)
 
     async def create(self, context: Context, conversation: str) -> None:
@@ -114,13 +113,15 @@ class StreamApi:
         return self._stream(context, run, 0, leaving=True)
 
     async def context(self, request: Request) -> Context:
-        """The context of the caller's calls. Raises ProblemDetails."""
+        """The context of the caller's calls. Raises ProblemDetails, and the Fault of an invalid
+        X-Scope-Token."""
         identity = await self._parts.identify(request.scope)
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         context = Context(identity, V2025_11_25, new_request_id(), headers=headers)
         if (fault := identity.refusal) is not None:
             raise ProblemDetails(401, "unauthorized", fault.message)
+        _ = identity.scopes  # judged before a stream begins
         return context
 
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
@@ -164,6 +165,17 @@ class StreamApi:
                 yield event
 
 
+def problem_of(error: Exception) -> ProblemDetails:
+    """The problem that a client is told. Raises `error` if it is none."""
+    if isinstance(error, Fault):
+        return ProblemDetails(
+            error.status if error.status >= 400 else 422, "refused", error.message
+        )
+    if not isinstance(error, ProblemDetails):
+        raise error
+    return error
+
+
 async def json_body(request: Request, limit_bytes: int) -> dict[str, Any]:
     """The members of the body. Raises ProblemDetails."""
     body = bytearray()
@@ -191,7 +203,6 @@ def _run_of(result: ToolResult) -> RunView:
 
 
 async def _problem(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, ProblemDetails):
-        raise error
-    body = error.encode(new_request_id())
-    return Response(body, error.status, error.headers, MEDIA_TYPE)
+    problem = problem_of(error)
+    body = problem.encode(new_request_id())
+    return Response(body, problem.status, problem.headers, MEDIA_TYPE)

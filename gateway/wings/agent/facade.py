@@ -19,10 +19,17 @@ from starlette.routing import Route
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.agent.api import MESSAGE_BYTES, WITHOUT_BUFFERING, StreamApi, json_body
+from gateway.wings.agent.api import (
+    MESSAGE_BYTES,
+    WITHOUT_BUFFERING,
+    StreamApi,
+    json_body,
+    problem_of,
+)
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
+from schemas.errors import Fault
 from schemas.jsonrpc import encode
 
 COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
@@ -63,7 +70,7 @@ class Facade:
                 Route(COMPLETIONS, self.complete, methods=["POST"]),
                 Route(MODELS, self.models, methods=["GET"]),
             ],
-            exception_handlers={ProblemDetails: _problem},
+            exception_handlers={ProblemDetails: _problem, Fault: _problem},
         )
 
     async def models(self, request: Request) -> Response:
@@ -190,6 +197,5 @@ def _bad(detail: str) -> ProblemDetails:
 
 async def _problem(_request: Request, error: Exception) -> Response:
     """An error as OpenAI writes it."""
-    if not isinstance(error, ProblemDetails):
-        raise error
-    return _json({"error": {"message": error.detail, "type": error.kind}}, error.status)
+    problem = problem_of(error)
+    return _json({"error": {"message": problem.detail, "type": problem.kind}}, problem.status)

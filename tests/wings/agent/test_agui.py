@@ -8,6 +8,8 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
+from gateway.wings.agent import agui
+from schemas.errors import Unavailable
 from tests.servers.provider import chat, failing
 from tests.wings.agent.rig import Rig
 from tests.wings.agent.test_streams import STREAM
@@ -82,3 +84,39 @@ async def test_a_failure_is_an_error(rig: Rig) -> None:
     rig.script(failing(401))
     events = await told(rig, str(uuid4()))
     assert (events[-1].type.value, events[-1].code) == ("RUN_ERROR", "provider_auth")
+
+
+async def test_callers_do_not_approve_their_own_calls(rig: Rig) -> None:
+    thread = str(uuid4())
+    rig.script(chat("", [DELETE]), chat("Done."))
+    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    resume = [
+        {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": approved}}
+        for approved in (True, False)
+    ]
+    asked = {"threadId": thread, "runId": "r1", "messages": []}
+    url = f"{rig.client.url}/agent/v1/agui"
+    body = {**asked, "resume": resume[:1]}
+    async with rig.client.http.post(url, json=body, headers=STREAM) as response:
+        assert response.status == 403
+        assert "another principal" in await response.text()
+    assert rig.called == []
+    await told(rig, thread, resume=resume[1:])
+
+
+async def test_a_log_that_is_away_is_a_problem(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = str(uuid4())
+    rig.script(chat("", [DELETE]), chat("Done."))
+    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    denied = {"interruptId": interrupt.id, "status": "cancelled"}
+
+    async def away(*_: Any) -> int:
+        raise Unavailable("The log is away")
+
+    asked = {"threadId": thread, "runId": "r1", "messages": [], "resume": [denied]}
+    url = f"{rig.client.url}/agent/v1/agui"
+    with monkeypatch.context() as patch:
+        patch.setattr(agui, "last_number", away)
+        async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
+            assert (response.status, response.content_type) == (503, "application/problem+json")
+    await told(rig, thread, resume=[denied])
