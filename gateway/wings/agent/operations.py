@@ -36,6 +36,7 @@ UUID = Annotated[
     str,
     Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="an id"),
 ]
+LARGEST = 2**63 - 1
 IDS = {"conversation": UUID, "run": UUID, "approval": UUID}
 
 
@@ -77,6 +78,17 @@ class ApprovalDecision(Struct, frozen=True, forbid_unknown_fields=True):
 class ConversationQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     before: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class TurnQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    before: Annotated[int, Meta(ge=1, le=LARGEST)] | None = None
+    """A turn: those before it are shown."""
+
+
+class ExchangeQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    after: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
 
 
 class RunFilter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +153,8 @@ class Transcript(Struct, frozen=True, omit_defaults=True):
     messages: tuple[MessageView, ...]
     run: str = ""
     """The run that has not ended."""
+    before: int = 0
+    """`before` of the messages that precede; 0: there are none."""
 
 
 class OfferedTool(Struct, frozen=True):
@@ -152,8 +166,10 @@ class OfferedTools(Struct, frozen=True):
     tools: tuple[OfferedTool, ...]
 
 
-class TranscriptView(Struct, frozen=True):
+class TranscriptView(Struct, frozen=True, omit_defaults=True):
     exchanges: tuple[Any, ...]
+    after: int = 0
+    """`after` of those that follow; 0: there are none."""
 
 
 class HealthView(Struct, frozen=True, omit_defaults=True):
@@ -194,7 +210,7 @@ class ConversationOperations:
             ),
             Operation(
                 "agent_get_conversation", "GET", one, "Show a conversation with its messages.",
-                read, self.get, Transcript, types=IDS,
+                read, self.get, Transcript, query=TurnQuery, types=IDS,
             ),
             Operation(
                 "agent_delete_conversation", "DELETE", one,
@@ -218,7 +234,7 @@ class ConversationOperations:
             Operation(
                 "agent_get_transcript", "GET", f"{run}/transcript",
                 "Show the stored traffic of a run with its model.", REASONING, self.transcript,
-                TranscriptView, types=IDS, no_tool="it holds reasoning",
+                TranscriptView, query=ExchangeQuery, types=IDS, no_tool="it holds reasoning",
             ),
             Operation(
                 "agent_decide", "POST", "/approvals/{approval}",
@@ -262,11 +278,16 @@ class ConversationOperations:
 
     async def get(self, asked: OperationInput) -> Transcript:
         conversation = await self._conversation(asked, asked.names["conversation"])
-        turns = await self._runner.conversations.turns(asked.tenant, conversation.id, 1000)
+        query: TurnQuery = asked.query
+        turns = await self._runner.conversations.turns(
+            asked.tenant, conversation.id, query.limit, query.before
+        )
         shows = REASONING in _context(asked).identity.scopes
         messages = [view for run, turn in turns for view in _messages(run, turn, shows)]
         active = next((run.id for run, _ in turns if not run.ended), "")
-        return Transcript(_view(conversation), tuple(messages), active)
+        first = turns[0][0].turn if len(turns) == query.limit else 0
+        before = first if first > 1 else 0  # turns count from 1, without gaps
+        return Transcript(_view(conversation), tuple(messages), active, before)
 
     async def delete(self, asked: OperationInput) -> None:
         id_ = asked.names["conversation"]
@@ -297,8 +318,10 @@ class ConversationOperations:
 
     async def transcript(self, asked: OperationInput) -> TranscriptView:
         run = await self._run(asked)
-        found = await self._runner.runs.transcript(run)
-        return TranscriptView(tuple(Raw(msgspec.json.encode(one)) for one in found))
+        query: ExchangeQuery = asked.query
+        found = await self._runner.runs.transcript(run, query.after, query.limit)
+        last = found[-1][0] if len(found) == query.limit else 0
+        return TranscriptView(tuple(Raw(msgspec.json.encode(one)) for _, one in found), last)
 
     async def decide(self, asked: OperationInput) -> None:
         principal, id_ = asked.principal, asked.names["approval"]

@@ -179,14 +179,17 @@ class Conversations:
             )
             return done.rowcount > 0
 
-    async def turns(self, host_id: str, id_: str, limit: int) -> list[tuple[Run, AgentTurn]]:
-        """The newest turns with their steps, oldest first."""
+    async def turns(
+        self, host_id: str, id_: str, limit: int, before: int | None = None
+    ) -> list[tuple[Run, AgentTurn]]:
+        """The newest turns with their steps, oldest first; those before the turn `before`."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Run))
             await cursor.execute(
                 f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
-                " WHERE host_id = %s AND conversation_id = %s ORDER BY turn DESC LIMIT %s",
-                [host_id, id_, limit],
+                " WHERE host_id = %s AND conversation_id = %s"
+                " AND (%s::bigint IS NULL OR turn < %s) ORDER BY turn DESC LIMIT %s",
+                [host_id, id_, before, before, limit],
             )
             runs = (await cursor.fetchall())[::-1]
             return [(run, await _turn(connection, run)) for run in runs]
@@ -198,8 +201,9 @@ class Conversations:
                 "SELECT coalesce(sum(tokens) FILTER (WHERE conversation_id = %s), 0)::bigint,"
                 " coalesce(sum(tokens) FILTER"
                 " (WHERE created_ts > clock_timestamp() - interval '1 day'), 0)::bigint"
-                " FROM agent_run_t WHERE host_id = %s AND owner = %s",
-                [id_, host_id, owner],
+                " FROM agent_run_t WHERE host_id = %s AND owner = %s AND (conversation_id = %s"
+                " OR created_ts > clock_timestamp() - interval '1 day')",
+                [id_, host_id, owner, id_],
             )
             [(own, day)] = await found.fetchall()
         return own, day
@@ -376,15 +380,19 @@ class Runs:
                 [run.tenant, run.id, msgspec.json.encode(exchange)],
             )
 
-    async def transcript(self, run: Run) -> list[ModelExchange]:
-        """All traffic of a run with its provider, if it was kept."""
+    async def transcript(self, run: Run, after: int, limit: int) -> list[tuple[int, ModelExchange]]:
+        """The traffic of a run with its provider, if it was kept, with its numbers: the oldest
+        behind the number `after`."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
-                "SELECT data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
-                " ORDER BY number",
-                [run.tenant, run.id],
+                "SELECT number, data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
+                " AND number > %s ORDER BY number LIMIT %s",
+                [run.tenant, run.id, after, limit],
             )
-            return [msgspec.json.decode(bytes(one), type=ModelExchange) async for (one,) in rows]
+            return [
+                (number, msgspec.json.decode(bytes(one), type=ModelExchange))
+                async for number, one in rows
+            ]
 
     async def release(self, run: Run) -> None:
         """Let another process take up the run at once."""

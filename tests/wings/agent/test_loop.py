@@ -274,3 +274,24 @@ async def test_an_answer_with_nul_is_stored_without_it(rig: Rig) -> None:
     rig.script(chat_whole("A\0 cat."))
     found = await rig.ask("Which pet?")
     assert (found["state"], found["answer"]) == ("completed", "A cat.")
+
+
+async def test_long_conversations_and_transcripts_are_paged(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    for number in range(3):
+        rig.script(
+            chat_whole("", [call("a1", "getPet", id=number)]), chat_whole(f"Answer {number}.")
+        )
+        run = await rig.ask(f"Question {number}?", conversation=id_)
+    found, place = [], ""
+    while True:
+        _, page = await rig.get(f"/conversations/{id_}?limit=1{place}")
+        found.append([one["text"] for one in page["messages"] if one["text"]])
+        if not page.get("before"):
+            break
+        place = f"&before={page['before']}"
+    assert found == [[f"Question {n}?", f"Answer {n}."] for n in (2, 1, 0)]
+    _, first = await rig.get(f"/runs/{run['run']}/transcript?limit=1")
+    _, rest = await rig.get(f"/runs/{run['run']}/transcript?after={first['after']}")
+    assert (len(first["exchanges"]), len(rest["exchanges"])) == (1, 1)
+    assert first["exchanges"] != rest["exchanges"]
