@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from config.settings import EventsSettings
@@ -22,6 +22,7 @@ from schemas.tool import Tool
 OWN = "events"  # source of the wing's own tools
 COUNT_S = 1.0  # age of the number of open invocations of a tenant
 BATCH = 100
+LONGEST_DELAY = timedelta(days=365)
 Retry = Literal["auto", "always", "never"]
 SESSION, TOPIC, WEBHOOK = "session:", "topic:", "webhook:"
 
@@ -118,7 +119,7 @@ class Accepting:
             on_failure=wanted.on_failure,
             idempotency_key=wanted.idempotency_key,
             priority=wanted.priority,
-            due_ts=wanted.due,
+            due_ts=_due(wanted.due),
             delay_s=wanted.delay_s,
             deadline_s=wanted.deadline_s,
         )
@@ -189,6 +190,13 @@ class Accepting:
 
     async def _store(self, drafts: Sequence[Draft]) -> Sequence[Accepted | Conflict]:
         return await self._journal.accept(drafts)
+
+
+def _due(time: datetime | None) -> datetime | None:
+    """Raises InvalidParams for one that is too far off."""
+    if time is not None and time - datetime.now(UTC) > LONGEST_DELAY:
+        raise InvalidParams("Not accepted: notBefore: expected a time within a year")
+    return time
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

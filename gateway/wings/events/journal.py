@@ -234,7 +234,8 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
     decode(request_hash, 'hex'), arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts,
     order_key IS NOT NULL AND EXISTS (
-        SELECT FROM invocation_t e WHERE e.host_id = r.host_id AND e.topic = r.topic
+        SELECT FROM invocation_t e WHERE e.host_id = r.host_id
+            AND e.principal_id = r.principal_id AND e.topic = r.topic
             AND e.order_key = r.order_key AND e.status IN ('PENDING', 'DISPATCHED')),
     coalesce(due_ts, now() + make_interval(secs => delay_s)),
     now() + make_interval(secs => deadline_s)
@@ -255,8 +256,9 @@ WITH picked AS MATERIALIZED (
                 AND (i.deadline_ts IS NULL OR i.deadline_ts > now())
                 AND (i.order_key IS NULL OR NOT EXISTS (
                     SELECT FROM invocation_t e
-                    WHERE e.host_id = i.host_id AND e.topic = i.topic
-                        AND e.order_key = i.order_key AND e.invocation_id <> i.invocation_id
+                    WHERE e.host_id = i.host_id AND e.principal_id = i.principal_id
+                        AND e.topic = i.topic AND e.order_key = i.order_key
+                        AND e.invocation_id <> i.invocation_id
                         AND (e.status = 'DISPATCHED' OR (e.seq < i.seq AND (e.status = 'PENDING'
                             OR (e.status = 'FAILED' AND e.on_failure = 'block'))))))
                 AND (%(ids)s::uuid[] IS NULL OR i.invocation_id = ANY (%(ids)s::uuid[]))
@@ -293,17 +295,19 @@ FROM ended WHERE reply_to IS NOT NULL
 _NEXT: LiteralString = """
 UPDATE invocation_t i SET blocked = false FROM ended e
 WHERE e.order_key IS NOT NULL AND i.host_id = e.host_id AND i.seq = (
-    SELECT n.seq FROM invocation_t n WHERE n.host_id = e.host_id AND n.topic = e.topic
-        AND n.order_key = e.order_key AND n.blocked ORDER BY n.seq LIMIT 1)
+    SELECT n.seq FROM invocation_t n WHERE n.host_id = e.host_id AND n.principal_id = e.principal_id
+        AND n.topic = e.topic AND n.order_key = e.order_key AND n.blocked ORDER BY n.seq LIMIT 1)
 """
 _UNBLOCK: LiteralString = """
 UPDATE invocation_t i SET blocked = false WHERE (host_id, invocation_id) IN (
     SELECT host_id, invocation_id FROM (
-        SELECT DISTINCT ON (host_id, topic, order_key) host_id, topic, order_key, seq,
-            invocation_id
-        FROM invocation_t WHERE blocked ORDER BY host_id, topic, order_key, seq) AS first
+        SELECT DISTINCT ON (host_id, principal_id, topic, order_key) host_id, principal_id, topic,
+            order_key, seq, invocation_id
+        FROM invocation_t WHERE blocked
+        ORDER BY host_id, principal_id, topic, order_key, seq) AS first
     WHERE NOT EXISTS (
-        SELECT FROM invocation_t e WHERE e.host_id = first.host_id AND e.topic = first.topic
+        SELECT FROM invocation_t e WHERE e.host_id = first.host_id
+            AND e.principal_id = first.principal_id AND e.topic = first.topic
             AND e.order_key = first.order_key AND e.seq < first.seq
             AND e.status IN ('PENDING', 'DISPATCHED')))
 """
@@ -320,7 +324,7 @@ ended AS (
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
         AND i.status = 'DISPATCHED' AND (r.retry_s IS NULL OR i.cancelling)
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
-        i.topic, i.order_key),
+        i.principal_id, i.topic, i.order_key),
 again AS (
     UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, worker = NULL,
         due_ts = now() + make_interval(secs => r.retry_s), changed_ts = now()
@@ -358,7 +362,7 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
-        i.topic, i.order_key),
+        i.principal_id, i.topic, i.order_key),
 sent AS ({_OUTBOX}),
 next AS ({_NEXT}),
 attempts AS (
@@ -376,7 +380,7 @@ ended AS (
     UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
         finished_ts = now(), changed_ts = now()
     FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
-    RETURNING i.host_id, i.invocation_id, i.reply_to, i.topic, i.order_key),
+    RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key),
 sent AS ({_OUTBOX}),
 next AS ({_NEXT})
 SELECT count(*) FROM ended
@@ -396,7 +400,7 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'PENDING'
-    RETURNING i.host_id, i.invocation_id, i.reply_to, i.topic, i.order_key),
+    RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key),
 running AS (
     UPDATE invocation_t i SET cancelling = true, changed_ts = now()
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
@@ -764,6 +768,7 @@ class Journal:
 
 _AGED = (
     ("invocation_done_t", "finished_ts"),
+    ("invocation_t", "finished_ts"),  # those that hold others of their key
     ("invocation_attempt_t", "ended_ts"),
     ("outbox_t", "finished_ts"),
 )

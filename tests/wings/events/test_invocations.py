@@ -47,6 +47,7 @@ async def test_the_same_request_is_the_same_invocation(client: Client) -> None:
         ({"skillName": "listPets", "replyTo": "http://10.0.0.1/"}, "replyTo"),
         ({"skillName": "listPets", "replyTo": "session"}, "replyTo"),
         ({"skillName": "listPets", "topic": "else"}, "agent-commands"),
+        ({"skillName": "listPets", "notBefore": "9999-12-31T23:59:59Z"}, "within a year"),
         ({"skillName": "report", "arguments": {"text": "x" * 262_144}}, "events.payload_bytes"),
     ],
 )

@@ -79,6 +79,29 @@ async def test_keys_are_taken_in_order_and_one_at_a_time(journal: Journal) -> No
     assert (second.invocation_id, second.attempt) == (ids[2], 2)
 
 
+async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
+    for principal in ("ada", "bob"):
+        for number in range(2):
+            await accepted(
+                journal,
+                number=number,
+                principal_id=principal,
+                order_key="a",
+                on_failure="block" if principal == "ada" else "skip",
+            )
+    taken = await claimed(journal, 10)
+    assert [one.arguments for one in taken] == ['{"number":0}'] * 2
+    await journal.end([end(one, error=b"{}") for one in taken])
+    [next_] = await claimed(journal, 10)
+    assert next_.arguments == '{"number":1}'
+    await journal.end([end(next_)])
+    await journal.move(-1)
+    assert await claimed(journal) == []
+    await journal.retain(-1)
+    [last] = await claimed(journal)
+    assert last.order_key == "a"
+
+
 async def test_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) -> None:
     first = await accepted(journal, order_key="a", on_failure="block")
     second = await accepted(journal, order_key="a")

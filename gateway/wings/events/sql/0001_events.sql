@@ -53,12 +53,13 @@ CREATE UNIQUE INDEX invocation_correlation_ix ON invocation_t (host_id, correlat
 CREATE UNIQUE INDEX invocation_idempotency_ix
     ON invocation_t (host_id, principal_id, skill_name, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
-CREATE UNIQUE INDEX invocation_order_ix ON invocation_t (host_id, topic, order_key)
+CREATE UNIQUE INDEX invocation_order_ix ON invocation_t (host_id, principal_id, topic, order_key)
     WHERE status = 'DISPATCHED' AND order_key IS NOT NULL;
 CREATE INDEX invocation_claim_ix ON invocation_t (queue, host_id, priority, due_ts, seq)
     WHERE status = 'PENDING' AND NOT blocked;
-CREATE INDEX invocation_blocked_ix ON invocation_t (host_id, topic, order_key, seq) WHERE blocked;
-CREATE INDEX invocation_key_ix ON invocation_t (host_id, topic, order_key, seq)
+CREATE INDEX invocation_blocked_ix ON invocation_t (host_id, principal_id, topic, order_key, seq)
+    WHERE blocked;
+CREATE INDEX invocation_key_ix ON invocation_t (host_id, principal_id, topic, order_key, seq)
     WHERE order_key IS NOT NULL;
 CREATE INDEX invocation_lease_ix ON invocation_t (lease_ts) WHERE status = 'DISPATCHED';
 CREATE INDEX invocation_deadline_ix ON invocation_t (deadline_ts)
@@ -73,7 +74,8 @@ COMMENT ON COLUMN invocation_t.request_hash IS 'SHA-256 of what was asked for.';
 COMMENT ON COLUMN invocation_t.principal IS 'Facts about the caller. It has no token.';
 COMMENT ON COLUMN invocation_t.task_id IS 'Sealed id of the MCP task, if it is one.';
 COMMENT ON COLUMN invocation_t.hops IS 'Invocations that led to this one.';
-COMMENT ON COLUMN invocation_t.order_key IS 'Of one key at most one is DISPATCHED, in order of seq.';
+COMMENT ON COLUMN invocation_t.order_key IS 'Of one key of a caller at most one is '
+    'DISPATCHED, in order of seq.';
 COMMENT ON COLUMN invocation_t.blocked IS 'An earlier one of its key was open when it was accepted, '
     'and none has ended since: it need not be looked at.';
 COMMENT ON COLUMN invocation_t.repeatable IS 'Whether a second attempt may follow one with an '
