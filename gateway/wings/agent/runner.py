@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
@@ -78,8 +79,11 @@ class Runner:
         return self._parts.models.of(strategy)
 
     async def begin(self, context: Context, conversation: str, new: NewRun) -> Run:
-        """Begin a run. Raises Busy."""
-        run = await self.runs.create(context.principal.tenant, conversation, new)
+        """Begin a run; without room for it here it waits until a process has some. Raises Busy."""
+        held = self._tasks is not None and len(self._held) < self._settings.runs
+        run = await self.runs.create(context.principal.tenant, conversation, new, held=held)
+        if not held:
+            return run
         # without session: the run may outlive it
         self._contexts[run.id] = replace(context, session=None, peer=None, note=None)
         self._start(run)
@@ -227,16 +231,12 @@ class Runner:
     async def _renew_regularly(self) -> None:
         while True:
             await anyio.sleep(self._settings.renew_s)
-            for held in list(self._held.values()):
-                await self._renew(held)
+            with suppress(*AWAY):
+                await self._renew(list(self._held.values()))
 
-    async def _renew(self, held: HeldRun) -> None:
-        try:
-            held.cancelled = held.cancelled or await self.runs.renew(held.run)
-        except LeaseLost:
-            held.scope.cancel()
-            return
-        except AWAY:
-            return
-        if held.cancelled:
-            held.scope.cancel()
+    async def _renew(self, held: Sequence[HeldRun]) -> None:
+        ours = await self.runs.renew([one.run for one in held]) if held else {}
+        for one in held:
+            one.cancelled = one.cancelled or ours.get(one.run.id, False)
+            if one.cancelled or one.run.id not in ours:
+                one.scope.cancel()

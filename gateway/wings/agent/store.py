@@ -217,8 +217,8 @@ class Runs:
         self._node = node
         self._lease_s = lease_s
 
-    async def create(self, host_id: str, conversation: str, new: NewRun) -> Run:
-        """A new run, which this process holds. Raises Busy."""
+    async def create(self, host_id: str, conversation: str, new: NewRun, *, held: bool) -> Run:
+        """A new run. `held`: by this process; else any may take it up. Raises Busy."""
         try:
             async with borrowed(self._pool) as connection, connection.transaction():
                 cursor = connection.cursor(row_factory=class_row(Run))
@@ -235,7 +235,9 @@ class Runs:
                     " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
                     " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
                     " %(history)s::jsonb,"
-                    " 'running', 1, %(node)s, clock_timestamp() + %(lease)s * interval '1 s'"
+                    " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
+                    " CASE WHEN %(held)s THEN %(node)s END,"
+                    " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
                     " FROM agent_run_t"
                     " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
                     f" RETURNING {_RUN}",
@@ -250,6 +252,7 @@ class Runs:
                         "history": new.history.decode(),
                         "node": self._node,
                         "lease": self._lease_s,
+                        "held": held,
                     },
                 )
                 [made] = await cursor.fetchall()
@@ -317,19 +320,25 @@ class Runs:
             )
             return await cursor.fetchone()
 
-    async def renew(self, run: Run) -> bool:
-        """Renew the lease; whether the run is to be cancelled. Raises LeaseLost."""
+    async def renew(self, runs: Sequence[Run]) -> dict[str, bool]:
+        """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
+        cancelled."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "UPDATE agent_run_t SET lease_until = clock_timestamp() + %s * interval '1 s'"
-                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'"
-                " RETURNING cancel",
-                [self._lease_s, run.tenant, run.id, run.attempt],
+                "UPDATE agent_run_t r SET lease_until = clock_timestamp() + %s * interval '1 s'"
+                " FROM unnest(%s::uuid[], %s::uuid[], %s::integer[])"
+                " AS held (host_id, run_id, attempt)"
+                " WHERE r.host_id = held.host_id AND r.run_id = held.run_id"
+                " AND r.attempt = held.attempt AND r.state = 'running'"
+                " RETURNING r.run_id::text, r.cancel",
+                [
+                    self._lease_s,
+                    [one.tenant for one in runs],
+                    [one.id for one in runs],
+                    [one.attempt for one in runs],
+                ],
             )
-            row = await found.fetchone()
-        if row is None:
-            raise LeaseLost(run.id)
-        return bool(row[0])
+            return {id_: cancel async for id_, cancel in found}
 
     async def add(self, run: Run, number: int, steps: Sequence[Step], used: Used) -> None:
         """Append steps from `number` on, and count what they used. Raises LeaseLost."""

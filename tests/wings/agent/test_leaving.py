@@ -1,4 +1,4 @@
-"""Clients that leave the stream of a run that they began."""
+"""Runs whose clients leave, and runs that find no room."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings
-from tests.servers.provider import Answer, delta, sse
+from tests.servers.provider import Answer, chat_whole, delta, sse
 from tests.wings.agent.rig import Rig, rigged
 from tests.wings.agent.test_streams import STREAM
 
@@ -48,3 +48,20 @@ async def test_a_run_is_cancelled_when_its_client_leaves(
                 run = await leave(rig, path, body)
                 await rig.provider.hung_up[0].wait()
                 await rig.until(run, "cancelled")
+
+
+async def test_runs_beyond_the_limit_wait(
+    module_database: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with rigged(module_database, tmp_path, runs=1) as rig:
+        rig.script(Answer(silent=True), chat_whole("Second."))
+        with anyio.fail_after(60):
+            _, first = await rig.post("/ask", {"message": "1", "wait": False})
+            await rig.provider.asked.wait()
+            _, second = await rig.post("/ask", {"message": "2", "wait": False})
+            assert (first["state"], second["state"]) == ("running", "queued")
+            _, health = await rig.get("/health")
+            assert health["runs"] == 1
+            await rig.post(f"/runs/{first['run']}/cancel")
+            found = await rig.until(second["run"], "completed")
+    assert found["answer"] == "Second."
