@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import anyio
+from anyio import CancelScope
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Identify, Identity, Principal, new_request_id
@@ -16,6 +18,7 @@ from gateway.operations.operation import (
     OperationInput,
     ProblemDetails,
     allows,
+    bad_request,
     lacks_scope,
     not_found,
 )
@@ -147,11 +150,29 @@ class OperationApi(ABC):
             self.authorize(received)
             check_accept(received.headers)
             received = replace(received, body=await self._body(received, receive))
-            response = await self.answer(received)
+            if received.operation.waits:
+                response = await self._while_connected(received, receive)
+            else:
+                response = await self.answer(received)
         except ProblemDetails as problem:
             response = problem_response(problem, received.request_id)
         finally:
             self.record(received, response.status if response is not None else 500)
+        return response
+
+    async def _while_connected(self, received: Received, receive: Receive) -> OperationResponse:
+        """The response to a client that waits for it. Raises ProblemDetails for one that went
+        away."""
+        response = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
+            try:
+                response = await self.answer(received)
+            except ProblemDetails as problem:
+                response = problem_response(problem, received.request_id)
+            group.cancel_scope.cancel()
+        if response is None:
+            raise bad_request("The client went away.")
         return response
 
     def _admit(self, identity: Identity, client: str) -> None:
@@ -180,6 +201,12 @@ class OperationApi(ABC):
             if all(part == one or (part[0] == "{" and one) for part, one in pairs):
                 return methods, {part[1:-1]: one for part, one in pairs if part[0] == "{"}
         raise not_found("resource", "/".join(found or ["?"]))
+
+
+async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
 
 
 async def send_response(

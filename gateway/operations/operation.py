@@ -260,6 +260,7 @@ class Operation:
     of: str = ""  # the GET operation whose ETag If-Match names; "": of the same path
     secret: bool = False  # its requests must not be stored, not even as a digest
     creates: bool = False  # a PUT that creates with If-None-Match: *
+    waits: bool = False  # it may take long, and is cancelled when its HTTP client goes away
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
     tool: str = ""  # its name where it is not the id; then it has no route

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import anyio
+from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from config.settings import EventSchedule, EventsSettings
@@ -143,7 +144,7 @@ class EventOperations:
             Operation(
                 "events_claim", "POST", "/claims",
                 "Take invocations of skills, to run them elsewhere.", WORK_SCOPE,
-                self.claim, DeliveryList, body=Claims,
+                self.claim, DeliveryList, body=Claims, waits=True,
                 details="waitS waits for one. A delivery may come again, so do it once for each "
                 "idempotencyKey.",
             ),
@@ -297,13 +298,19 @@ class EventOperations:
     async def claim(self, asked: OperationInput) -> DeliveryList:
         body: Claims = asked.body
         wait_s = min(body.wait_s, self._settings.wait_s)
-        taken = await self._taken(asked.tenant, body)
+        with anyio.CancelScope(shield=True):  # what was taken is not lost
+            taken = await self._taken(asked.tenant, body)
         with anyio.move_on_after(wait_s):
             while not taken and not self._dispatch.draining:
                 with anyio.move_on_after(LOOK_S):
                     await self._work.wait()
-                with anyio.CancelScope(shield=True):  # what was taken is not lost
+                with anyio.CancelScope(shield=True):
                     taken = await self._taken(asked.tenant, body)
+        try:
+            await checkpoint()
+        except anyio.get_cancelled_exc_class():  # the worker went away
+            await self._given_back(asked.tenant, taken)
+            raise
         callers = [read_caller(one.principal).principal.id for one in taken]
         return DeliveryList(
             tuple(delivery_view(one, id_) for one, id_ in zip(taken, callers, strict=True))
@@ -317,6 +324,12 @@ class EventOperations:
             lease_s=body.lease_s or self._settings.lease_s,
             queues=[one for one in body.skills if one],
         )
+
+    async def _given_back(self, tenant: str, taken: Sequence[Delivery]) -> None:
+        keys = [(tenant, one.invocation_id, one.fence) for one in taken]
+        with anyio.CancelScope(shield=True):
+            if keys and await self._journal.release(keys):
+                self._say(WORK + tenant)
 
     async def topic(self, asked: OperationInput) -> TopicPage:
         name, query = asked.names["topic"], asked.query

@@ -1,5 +1,6 @@
 """Workers elsewhere: they claim skills over HTTP, and report with the fence of their delivery."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,7 +18,7 @@ CLAIMS = "/events/v1/claims"
 
 @pytest.fixture
 async def client(settings: Settings) -> AsyncIterator[Client]:
-    async with running(with_events(settings)) as client:
+    async with running(with_events(settings, wait_s=3600.0)) as client:
         yield client
 
 
@@ -66,6 +67,51 @@ async def test_a_worker_waits_for_work(client: Client) -> None:
             group.start_soon(wait)
             one = await invoked(client, "report")
     assert [each["id"] for each in taken] == [one["id"]]
+
+
+async def test_a_worker_that_has_gone_takes_nothing(client: Client) -> None:
+    """The server hears of it, and its request ends."""
+    body, left = json.dumps({"skills": ["report"], "waitS": 3600}).encode(), anyio.Event()
+    messages = [{"type": "http.request", "body": body}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        pass
+
+    scope = posted(CLAIMS, body)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.gateway.app(), scope, receive, send)
+            left.set()
+    one = await invoked(client, "report")
+    [taken] = await claim(client, waitS=30)
+    assert (taken["id"], taken["fence"]) == (one["id"], 1)
+
+
+def posted(path: str, body: bytes) -> dict[str, Any]:
+    """The ASGI scope of a POST of JSON."""
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [
+            (b"host", b"127.0.0.1"),
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
 
 
 async def test_failures_are_tried_again_with_the_same_key(client: Client) -> None:
