@@ -27,6 +27,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     day_tokens: Amount
     cancel_on_leave: bool
     runs: Count
+    open_runs: Count
     lease_s: Seconds
     renew_s: Seconds
     poll_s: Seconds

@@ -395,7 +395,10 @@ class ConversationOperations:
             self._check(one.text)
         strategy = message.strategy or conversation.strategy or self._settings.strategy
         name = self._known(strategy)
-        context = _context(asked)
+        context, limit = _context(asked), self._settings.open_runs
+        if await self._runner.runs.open(asked.tenant, asked.principal.id) >= limit:
+            text = f"You have {limit} runs that have not ended, as many as can (agent.open_runs)."
+            raise ProblemDetails(429, "too-many-requests", text)
         new = NewRun(
             asked.principal.id,
             caller_of(context),

@@ -286,6 +286,17 @@ class Runs:
             )
             return await found.fetchone() is not None
 
+    async def open(self, host_id: str, owner: str) -> int:
+        """Number of an owner's runs that have not ended."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT count(*) FROM agent_run_t WHERE host_id = %s AND owner = %s"
+                " AND state IN ('queued', 'running', 'waiting')",
+                [host_id, owner],
+            )
+            [(count,)] = await found.fetchall()
+        return int(count)
+
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
         async with borrowed(self._pool) as connection:

@@ -53,7 +53,7 @@ async def test_a_run_is_cancelled_when_its_client_leaves(
 async def test_runs_beyond_the_limit_wait(
     module_database: DatabaseSettings, tmp_path: Path
 ) -> None:
-    async with rigged(module_database, tmp_path, runs=1) as rig:
+    async with rigged(module_database, tmp_path, runs=1, open_runs=2) as rig:
         rig.script(Answer(silent=True), chat_whole("Second."))
         with anyio.fail_after(60):
             _, first = await rig.post("/ask", {"message": "1", "wait": False})
@@ -62,6 +62,8 @@ async def test_runs_beyond_the_limit_wait(
             assert (first["state"], second["state"]) == ("running", "queued")
             _, health = await rig.get("/health")
             assert health["runs"] == 1
+            status, problem = await rig.post("/ask", {"message": "3", "wait": False})
+            assert (status, problem["type"]) == (429, "problems/too-many-requests")
             await rig.post(f"/runs/{first['run']}/cancel")
             found = await rig.until(second["run"], "completed")
     assert found["answer"] == "Second."

@@ -47,6 +47,8 @@ CREATE TABLE agent_run_t (
 -- one run of a conversation at a time
 CREATE UNIQUE INDEX agent_run_active_idx ON agent_run_t (host_id, conversation_id)
     WHERE state IN ('queued', 'running', 'waiting');
+CREATE INDEX agent_run_open_idx ON agent_run_t (host_id, owner)
+    WHERE state IN ('queued', 'running', 'waiting');
 CREATE INDEX agent_run_due_idx ON agent_run_t (state, lease_until)
     WHERE state IN ('queued', 'running', 'waiting');
 CREATE INDEX agent_run_owner_idx ON agent_run_t (host_id, owner, created_ts);
