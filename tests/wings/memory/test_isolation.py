@@ -6,7 +6,7 @@ TOOLGATE_MEMORY_SEARCHES sets the number of searches; `make test` makes fewer.
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -97,7 +97,9 @@ class World:
         audience = draw.choice(([], [], ["clerk"], ["scout", "clerk"]))
         kind = draw.choice(("fact", "preference"))
         more = {"audience": audience, "kind": kind, **who.given}
-        id_ = await who.on(self.rig).add(content, scope, **more)
+        anonymous = scope == "org" and who.subject is None  # they do not write there
+        writer = replace(who, subject="ann") if anonymous else who
+        id_ = await writer.on(self.rig).add(content, scope, **more)
         is_over = draw.random() < 0.1
         if is_over:
             await self.rig.run(
