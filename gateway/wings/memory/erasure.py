@@ -130,7 +130,8 @@ async def _counted(connection: AsyncConnection, statement: str, values: Any) -> 
 _LOCK = f"SELECT pg_advisory_xact_lock({SUBJECT_LOCK})"
 _LOCK_OWNERS = b"""
     SELECT FROM memory_owner_t WHERE host_id = %(host)s AND (scope, owner) IN
-        (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[])) FOR UPDATE
+        (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[]))
+        ORDER BY scope = 'user', scope, owner FOR UPDATE
 """
 _COUNT = "SELECT count(*) FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s"
 _TOMBSTONE = b"""

@@ -322,8 +322,8 @@ _PURGE = b"""
 """
 _EMPTY = b"""
     DELETE FROM memory_owner_t AS had
-    WHERE had.host_id = %(host)s AND had.scope = 'session'
+    WHERE had.host_id = %(host)s AND had.scope IN ('session', 'user') AND had.rows = 0
         AND had.written_ts < now() - make_interval(secs => %(ttl)s)
         AND NOT EXISTS (SELECT FROM memory_t AS m WHERE m.host_id = %(host)s
-            AND m.scope = 'session' AND m.owner = had.owner)
+            AND m.scope = had.scope AND m.owner = had.owner)
 """

@@ -59,7 +59,7 @@ class MemoryParts:
             store=self.store,
             recaller=self.recaller,
             eraser=eraser,
-            transfer=Transfer(pool, self.store),
+            transfer=Transfer(pool, self.store, settings.session),
             life=self.life,
             intake=self.intake,
             reader=self.memories.reader,

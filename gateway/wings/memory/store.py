@@ -34,6 +34,7 @@ from registry.database.postgres import Pool, borrowed
 
 SUBJECT_LOCK = "hashtextextended(%(key)s, 0)"
 MINUTE = "date_trunc('minute', now())"
+ROW_BYTES = 256  # of a row of history, besides its content
 TENANT_COUNTED_S = 30.0  # the rows of a tenant are counted anew after that
 
 
@@ -123,14 +124,20 @@ class MemoryStore:
             await self._insert(connection, target, [(id_, closed)])
             added.append(StoredMemory(id_, created=True, superseded=old))
         await self._insert(connection, target, new)
-        await self._keep_within(connection, target)
+        await self.cap(connection, target)
+        await self._renew(connection, target)
         return added
 
     async def begin(
-        self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory | Memory]
+        self,
+        connection: AsyncConnection,
+        target: Target,
+        memories: Sequence[NewMemory | Memory],
+        replaced: Sequence[Memory] = (),
     ) -> None:
-        """Lock owner and subject, and check quotas. Raises ProblemDetails."""
-        count, size = len(memories), sum(len(one.content.encode()) for one in memories)
+        """Lock owner and subject, and check quotas. `replaced`: by the memories, which become
+        history. Raises ProblemDetails."""
+        count, size = len(memories), _size(memories) - _size(replaced)
         found = await connection.execute(
             f"""
             WITH locked AS MATERIALIZED (
@@ -142,17 +149,19 @@ class MemoryStore:
             ON CONFLICT (host_id, scope, owner) DO UPDATE SET minute = {MINUTE},
                 written_ts = now(), subject = coalesce(had.subject, excluded.subject),
                 writes = CASE had.minute WHEN {MINUTE} THEN had.writes ELSE 0 END + %(count)s
-            RETURNING rows, bytes, writes
+            RETURNING rows, bytes, writes, history
             """.encode(),
             {**target.values, "count": count},
         )
-        ((rows, held, writes),) = await found.fetchall()
+        ((rows, held, writes, history),) = await found.fetchall()
         settings = self._settings
+        writes = max(writes, await _written(connection, target, count))
         if writes > settings.writes_per_minute:
             text = (
                 f"more than {settings.writes_per_minute} writes a minute (memory.writes_per_minute)"
             )
-            raise too_many(f"The owner has {text}.", 60)
+            raise too_many(f"The owner, or the user, has {text}.", 60)
+        count -= len(replaced)
         if rows + count > settings.owner_rows and target.scope != "session":
             raise too_many(
                 f"The owner has {rows} memories, expected at most {settings.owner_rows}"
@@ -165,6 +174,8 @@ class MemoryStore:
             )
         if await self._of_tenant(connection, target.reader.tenant) + count > settings.tenant_rows:
             raise too_many(f"The tenant has {settings.tenant_rows} memories (memory.tenant_rows).")
+        if history > settings.owner_bytes:
+            await connection.execute(_TRIM, {**target.values, "most": settings.owner_bytes // 2})
 
     async def _of_tenant(self, connection: AsyncConnection, tenant: str) -> int:
         """Rows of a tenant, as counted a moment ago."""
@@ -232,14 +243,17 @@ class MemoryStore:
         if count != len(new):
             raise conflict("The memories of this user were erased: nothing older is stored again.")
 
-    async def _keep_within(self, connection: AsyncConnection, target: Target) -> None:
-        """Retire the least of a session that is full, and renew the others."""
-        if target.scope != "session":
-            return
-        session = self._settings.session
-        values = {**target.values, "max": session.max, "ttl": session.ttl_s}
-        await connection.execute(_CAP, values)
-        await connection.execute(_RENEW, values)
+    async def cap(self, connection: AsyncConnection, target: Target) -> None:
+        """Retire the least of a session that is full."""
+        if target.scope == "session":
+            values = {**target.values, "max": self._settings.session.max}
+            await connection.execute(_CAP, values)
+
+    async def _renew(self, connection: AsyncConnection, target: Target) -> None:
+        """Renew what a session has."""
+        if target.scope == "session":
+            values = {**target.values, "ttl": self._settings.session.ttl_s}
+            await connection.execute(_RENEW, values)
 
     async def get(
         self, reader: Reader, ids: Sequence[str], times: Times | None = None
@@ -354,11 +368,29 @@ class MemoryStore:
                     f"The memory has the version {present.version}, not {version}: read it again."
                 )
             changed = replace(present, **changes, version=version + 1)
+            subject = present.subject if present.scope in ("session", "user") else None
+            target = Target(reader, present.scope, present.owner, subject)
+            await self.begin(connection, target, [changed], [present])
             try:
                 await _rewrite(connection, reader.tenant, present, changed)
             except psycopg.errors.UniqueViolation as error:
                 raise conflict("Another memory says exactly this: forget one of them.") from error
             return changed
+
+
+def _size(memories: Sequence[NewMemory | Memory]) -> int:
+    return sum(len(one.content.encode()) for one in memories)
+
+
+async def _written(connection: AsyncConnection, target: Target, count: int) -> int:
+    """Memories that the user has written in this minute, wherever, with these."""
+    subject = target.reader.subject
+    if subject is None or (target.scope, target.owner) == ("user", subject):
+        return 0
+    values = {"host": target.reader.tenant, "subject": subject, "count": count}
+    found = await connection.execute(_WRITTEN.encode(), values)
+    ((writes,),) = await found.fetchall()
+    return int(writes)
 
 
 async def _rewrite(
@@ -381,7 +413,8 @@ async def _rewrite(
             "pinned": changed.pinned,
             "metadata": Jsonb(dict(changed.metadata)),
             "masked": list(changed.masked),
-            "size": len(changed.content.encode()) - len(present.content.encode()),
+            "size": _size([changed]) - _size([present]),
+            "past": _size([present]) + ROW_BYTES,
         },
     )
 
@@ -468,6 +501,27 @@ _INSERT = """
     SELECT count FROM total
 """
 _OWN = "host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s"
+_WRITTEN = f"""
+    INSERT INTO memory_owner_t AS had (host_id, scope, owner, subject, writes)
+    VALUES (%(host)s, 'user', %(subject)s, %(subject)s, %(count)s)
+    ON CONFLICT (host_id, scope, owner) DO UPDATE SET minute = {MINUTE}, written_ts = now(),
+        writes = CASE had.minute WHEN {MINUTE} THEN had.writes ELSE 0 END + %(count)s
+    RETURNING writes
+"""
+# The oldest history, of which half as much may stay.
+_TRIM = f"""
+    WITH aged AS MATERIALIZED (
+        SELECT memory_id, octet_length(content) + {ROW_BYTES} AS size,
+            sum(octet_length(content) + {ROW_BYTES})
+                OVER (ORDER BY retired_ts DESC, memory_id DESC) AS held
+        FROM memory_t WHERE {_OWN} AND retired_ts IS NOT NULL
+    ), gone AS (
+        DELETE FROM memory_t WHERE {_OWN}
+            AND memory_id IN (SELECT memory_id FROM aged WHERE held > %(most)s)
+    )
+    UPDATE memory_owner_t SET history = (
+        SELECT coalesce(sum(size), 0) FROM aged WHERE held <= %(most)s) WHERE {_OWN}
+"""
 _PRESENT = f"""
     SELECT CASE WHEN audience = '{{}}' OR %(agent)s::text = ANY (audience)
         THEN memory_id::text END, valid_from FROM memory_t
@@ -475,7 +529,9 @@ _PRESENT = f"""
 """
 _COUNT_ONE_LESS = f"""
     UPDATE memory_owner_t SET rows = rows - (SELECT count(*) FROM retired),
-        bytes = bytes - (SELECT coalesce(sum(octet_length(content)), 0) FROM retired)
+        bytes = bytes - (SELECT coalesce(sum(octet_length(content)), 0) FROM retired),
+        history = history + (SELECT coalesce(sum(octet_length(content) + {ROW_BYTES}), 0)
+            FROM retired)
     WHERE {_OWN} AND EXISTS (SELECT FROM retired)
     RETURNING 1
 """
@@ -550,7 +606,8 @@ _REWRITE = f"""
     WITH gone AS (
         DELETE FROM memory_t WHERE {_OWN} AND memory_id = %(id)s::uuid RETURNING *
     ), counted AS (
-        UPDATE memory_owner_t SET bytes = bytes + %(size)s, written_ts = now() WHERE {_OWN}
+        UPDATE memory_owner_t SET bytes = bytes + %(size)s,
+            history = history + %(past)s, written_ts = now() WHERE {_OWN}
     )
     INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, content,
         content_hash, importance, pinned, masked, metadata, created_ts, retired_ts, retired_by,

@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from psycopg.types.json import Jsonb
 
+from config.wings import MemorySession
 from gateway.wings.memory.conditions import READABLE
 from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
-from gateway.wings.memory.store import MemoryStore, Target
+from gateway.wings.memory.store import ROW_BYTES, MemoryStore, Target
 from registry.database.postgres import Pool, borrowed
 
 FIRST = "00000000-0000-0000-0000-000000000000"
@@ -27,8 +28,9 @@ class ImportCounts(Struct, frozen=True):
 
 
 class Transfer:
-    def __init__(self, pool: Pool, store: MemoryStore) -> None:
+    def __init__(self, pool: Pool, store: MemoryStore, session: MemorySession) -> None:
         self._pool = pool
+        self._session = session
         self._store = store
 
     async def export(self, reader: Reader, subject: str, after: str, limit: int) -> list[Memory]:
@@ -67,9 +69,11 @@ class Transfer:
                     **target.values,
                     "rows": Jsonb([_row(one) for one in some]),
                     "hashes": [content_hash(one) for one in some],
+                    "lifetime": self._session.ttl_max_s if scope == "session" else None,
                 }
                 found = await connection.execute(_IMPORT.encode(), values)
                 ((written, late),) = await found.fetchall()
+                await self._store.cap(connection, target)
             stored, erased = stored + written, erased + late
             present += len(some) - written - late
         return ImportCounts(stored, present, len(memories) - stored - erased - present, erased)
@@ -117,16 +121,21 @@ _IMPORT = f"""
             superseded_by, expires_ts, aggregate_version, dated, position, ttl_s)
         SELECT %(host)s::uuid, own_id, %(scope)s, %(owner)s, %(subject)s, agent, audience, kind,
             slot, content, value, importance, confidence, pinned, keep, masked, trust, session,
-            source, metadata, valid_from, valid_to, least(created, now()), retired, retired_by,
-            own_successor, expires, version, dated, position, ttl_s
+            source, metadata, valid_from, valid_to, least(created, now()),
+            CASE WHEN retired IS NOT NULL THEN least(retired, now()) END, retired_by,
+            own_successor, least(expires, now() + make_interval(secs => %(lifetime)s)), version,
+            dated, position, CASE WHEN ttl_s IS NOT NULL THEN least(ttl_s, %(lifetime)s) END
         FROM given WHERE late IS NOT TRUE AND (expires IS NULL OR expires > now())
             AND NOT {_elsewhere("own_id")}
         ON CONFLICT DO NOTHING
         RETURNING retired_ts, octet_length(content) AS size
     ), counted AS (
-        UPDATE memory_owner_t SET rows = rows + live.count, bytes = bytes + live.size
-        FROM (SELECT count(*), coalesce(sum(size), 0) AS size FROM stored
-            WHERE retired_ts IS NULL) AS live
+        UPDATE memory_owner_t SET rows = rows + live.count, bytes = bytes + live.size,
+            history = history + past
+        FROM (SELECT count(*) FILTER (WHERE retired_ts IS NULL),
+            coalesce(sum(size) FILTER (WHERE retired_ts IS NULL), 0) AS size,
+            coalesce(sum(size + {ROW_BYTES}) FILTER (WHERE retired_ts IS NOT NULL), 0) AS past
+            FROM stored) AS live
         WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
     )
     SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM given WHERE late)

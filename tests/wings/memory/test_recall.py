@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from msgspec import to_builtins
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
@@ -221,7 +223,7 @@ async def test_m22_a_value_of_before_the_present_one_is_history(ann: Caller) -> 
     [
         ({"valid_from": "2024-05-08", "valid_to": "2024-05-07"}, "after valid_from"),
         ({"valid_from": "99999-01-01"}, "expected a time"),
-        ({"valid_from": "9999-01-01"}, "before the year 9990"),
+        ({"valid_from": "9999-01-01"}, "between the years 2 and 9990"),
         ({"valid_from": "soon"}, "expected a time"),
     ],
 )
@@ -376,3 +378,52 @@ async def test_a_page_follows_the_other_until_the_last(ann: Caller) -> None:
     assert rest.next == ""
     with pytest.raises(ProblemDetails, match="cursor"):
         await ann("list", after="x")
+
+
+async def test_m31_updates_and_all_sessions_of_a_user_count_as_its_writes(
+    database: Database,
+) -> None:
+    async with rigged(database, memory_settings(writes_per_minute=3)) as rig:
+        ann, bob = rig.caller("ann"), rig.caller("bob")
+        for number in range(3):
+            await ann.add("Ann prefers tea", "session", session=f"talk-{number}")
+        with pytest.raises(ProblemDetails, match="writes a minute"):
+            await ann.add("Ann prefers tea", "session", session="talk-4")
+        id_ = await bob.add("Bob prefers tea")
+        for version in (1, 2):
+            await bob("update", memory=id_, version=version, content=f"prefers milk {version}")
+        with pytest.raises(ProblemDetails, match="writes a minute"):
+            await bob("update", memory=id_, version=3, content="prefers water")
+
+
+async def test_m31_the_oldest_history_makes_room(database: Database) -> None:
+    async with rigged(database, memory_settings(owner_bytes=4000)) as rig:
+        ann = rig.caller("ann")
+        id_ = await ann.add("x")
+        for version in range(1, 20):
+            await ann("update", memory=id_, version=version, content=f"{version} " + "x" * 700)
+        texts = [one.content[:3].strip() for one in (await ann("history", memory=id_)).items]
+        assert (texts[-1], texts[-2], len(texts) < 7) == ("19", "18", True)
+        [(bytes_, history)] = await rig.rows("SELECT bytes, history FROM memory_owner_t")
+        assert (bytes_, history <= 5000) == (703, True)
+
+
+async def test_m31_imports_are_held_to_the_limits_of_sessions_and_history(
+    database: Database,
+) -> None:
+    async with rigged(database, memory_settings(session={"max": 2, "ttl_max_s": 7200.0})) as rig:
+        ann, one = rig.caller("ann"), {"session": "talk-1"}
+        await ann.add("Ann prefers tea", "session", **one)
+        [line] = to_builtins((await ann("export")).items)
+        late = "9900-01-01T00:00:00Z"
+        lines = [
+            line | {"id": str(uuid4()), "content": f"number {number}", "expires": late}
+            for number in range(3)
+        ]
+        lines[0] |= {"retired": late, "retired_by": "update"}
+        assert (await ann("import", items=lines, **one)).stored == 3
+        held = await rig.rows(
+            "SELECT count(*) FILTER (WHERE retired_ts IS NULL), bool_and(expires_ts <= now() +"
+            " interval '2 hours'), coalesce(max(retired_ts), now()) <= now() FROM memory_t"
+        )
+        assert held == [(2, True, True)]

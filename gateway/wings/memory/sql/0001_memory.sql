@@ -93,6 +93,7 @@ CREATE TABLE memory_owner_t (
     subject            text COLLATE "C",
     rows               bigint NOT NULL DEFAULT 0,
     bytes              bigint NOT NULL DEFAULT 0,
+    history            bigint NOT NULL DEFAULT 0,
     turns              bigint NOT NULL DEFAULT 0,
     minute             timestamptz NOT NULL DEFAULT date_trunc('minute', now()),
     writes             bigint NOT NULL DEFAULT 0,
@@ -102,6 +103,7 @@ CREATE TABLE memory_owner_t (
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE memory_owner_t IS
     'What each owner has, for quotas. Writers of an owner lock its row, and so take turns.';
+COMMENT ON COLUMN memory_owner_t.history IS 'Bytes of what was retired, at most.';
 
 CREATE TABLE memory_relation_t (
     host_id            uuid NOT NULL,
