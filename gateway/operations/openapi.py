@@ -107,7 +107,7 @@ def _parameters(one: Operation) -> Iterator[Json]:
         yield {"name": name, "in": "path", "required": True, "schema": _plain(one.type_of(name))}
     for field in msgspec.structs.fields(one.query):
         yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
-    if one.method == "POST":
+    if one.keeps_answers:
         schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
         text = "Requests with the same key are executed once."
         yield {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": text}

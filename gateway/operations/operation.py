@@ -292,6 +292,13 @@ class Operation:
         return "read" if self.scope.endswith(":read") else EFFECTS[self.method]
 
     @property
+    def keeps_answers(self) -> bool:
+        """Whether requests with the same Idempotency-Key are executed once. What is read is not
+        recorded; the jobs that read are."""
+        always_job = self.job is not None and self.job.always
+        return self.method == "POST" and (self.effect != "read" or always_job)
+
+    @property
     def tool_name(self) -> str:
         return self.tool or self.id
 

@@ -211,7 +211,7 @@ class OperationServer:
                 refused = problem_response(problem, request_id)
                 return refused, refused
 
-        if operation.method != "POST" or operation.effect == "read" or key is None:
+        if key is None or not operation.keeps_answers:
             return (await work())[0]
         what = f"{operation.id} {'/'.join(asked.names.values())}"
         return await self._repeats.run(key, asked.principal, what=what, request=body, work=work)
