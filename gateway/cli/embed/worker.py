@@ -65,9 +65,9 @@ def worker(settings: Settings, workers: int | None, *, events: bool) -> None:
         return
     if not with_tasks(settings):
         fail("invocations are switched off: set events.enabled", USAGE)
-    from gateway.cli.serve.unheard import run_unheard
+    from gateway.cli.serve.events_worker import run_events_worker
 
-    if (reason := run(run_unheard(settings, workers))) is not None:
+    if (reason := run(run_events_worker(settings, workers))) is not None:
         fail(reason)
 
 

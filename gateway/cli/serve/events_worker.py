@@ -17,7 +17,7 @@ from gateway.cli.common.output import out
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-async def run_unheard(settings: Settings, workers: int | None) -> str | None:
+async def run_events_worker(settings: Settings, workers: int | None) -> str | None:
     """Run until a signal; the reason if it never became ready. A second signal ends the process."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
