@@ -23,7 +23,7 @@ from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
-from schemas.binding import Does, GatewayBinding, WingBinding
+from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, ToolgateError
 from schemas.tool import TextContent, Tool, ToolResult
 
@@ -150,7 +150,7 @@ def _reached(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> Tool 
 def _is_agent(tool: Tool | None) -> bool:
     """Whether a tool is the agent's own. Its runs may not call it: they would begin runs without
     end, and what a tool says could read conversations or erase them."""
-    return tool is not None and isinstance(tool.binding, WingBinding) and tool.binding.wing == WING
+    return tool is not None and tool.source == WING
 
 
 def _held(call: ModelCall, result: ToolResult) -> Held | None:
