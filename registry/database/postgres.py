@@ -15,6 +15,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
 
 import anyio
 import psycopg
@@ -59,6 +60,14 @@ _FAILED = {
     "57": "the database server stopped or cut the work off: {message}. Try again",
     "08": "the connection to the database was lost: {message}. Try again",
 }
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text is a UUID as the database writes it."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def refusal(text: str) -> str | None:

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace as with_
 
 from config.agent import AgentSettings
-from config.types import END
+from config.types import HostId
 from gateway.context import Context
 from gateway.models.abc import ModelFailed
 from gateway.operations.callers import caller_of
@@ -32,18 +32,14 @@ from schemas.errors import Fault
 
 REASONING = "agent:reasoning"  # the scope to see reasoning
 APPROVE = "agent:approve"
-UUID = Annotated[
-    str,
-    Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END, description="an id"),
-]
 LARGEST = 2**63 - 1
-IDS = {"conversation": UUID, "run": UUID, "approval": UUID}
+IDS = {"conversation": HostId, "run": HostId, "approval": HostId}
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     title: Line = ""
     strategy: Line = ""
-    id: UUID | None = None
+    id: HostId | None = None
     """Chosen by the client; a conversation of theirs that has it is given."""
 
 
@@ -65,7 +61,7 @@ class AgentQuestion(Struct, frozen=True, forbid_unknown_fields=True):
     message: str
     history: tuple[FormerMessage, ...] = ()
     """What was said before, for a new conversation."""
-    conversation: UUID | None = None
+    conversation: HostId | None = None
     strategy: Line = ""
     wait: bool = True
     stream: bool = False

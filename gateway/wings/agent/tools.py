@@ -5,7 +5,6 @@ hold. What a tool says is data: it is marked with its source.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import Held, Result
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
+from registry.database.postgres import is_uuid
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
 from schemas.binding import Does, GatewayBinding
@@ -30,7 +30,6 @@ from schemas.tool import TextContent, Tool, ToolResult
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
 CALLS = GatewayBinding("call_tool")
 WING = "agent"
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 APPROVAL = "toolgate/approval"  # in `_meta` of the result of a call that waits for one
 DESCRIPTION_CHARACTERS = 240
 ARGUMENTS_BYTES = 1 << 20
@@ -159,7 +158,7 @@ def _held(call: ModelCall, result: ToolResult) -> Held | None:
     if not result.is_error or not isinstance(waits_for, dict):
         return None
     approval = str(waits_for.get("approval"))
-    if UUID.fullmatch(approval) is None:
+    if not is_uuid(approval):
         return None
     return Held(call.id, approval, str(waits_for.get("expires", "")))
 

@@ -5,7 +5,6 @@ and at most once in `PAUSE_S` per process. It only wakes: who misses one finds a
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -22,13 +21,6 @@ PAUSE_S = 0.05
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 AWAY = (psycopg.OperationalError, PoolTimeout)
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
-
-
-def is_uuid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
 
 
 class Notices:

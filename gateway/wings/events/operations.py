@@ -36,7 +36,7 @@ from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, WORK, Waits, is_uuid
+from gateway.wings.events.notices import CANCEL, WORK, Waits
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
@@ -62,6 +62,7 @@ from gateway.wings.events.views import (
     seq_of,
     view_of,
 )
+from registry.database.postgres import is_uuid
 from schemas.errors import TooManyRequests
 from schemas.jsonrpc import decode_json, encode
 from schemas.tool import TextContent

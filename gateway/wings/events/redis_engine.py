@@ -13,7 +13,7 @@ import anyio
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.state.redis import connect
-from gateway.wings.events.notices import is_uuid
+from registry.database.postgres import is_uuid
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.events")

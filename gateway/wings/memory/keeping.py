@@ -36,10 +36,10 @@ from gateway.wings.memory.rows import (
     check_source,
     check_text,
     check_year,
-    is_id,
 )
 from gateway.wings.memory.store import MemoryStore
 from gateway.wings.memory.transfer import ImportCounts, Transfer
+from registry.database.postgres import is_uuid
 
 IMPORTED = 200  # memories of one call
 EXPORTED = 500
@@ -241,7 +241,7 @@ class KeepingOperations:
         if subject != reader.subject:
             reader.require(ERASE, "Exporting another user")
         after = place(query.after)
-        if after and not is_id(after):
+        if after and not is_uuid(after):
             raise unknown()
         found = await self._transfer.export(reader, subject, after, query.limit)
         shown = tuple(found[: query.limit])

@@ -125,14 +125,6 @@ def new_id() -> str:
     return str(UUID(int=value & ~(0x3 << 62) | 2 << 62))
 
 
-def is_id(text: str) -> bool:
-    """Whether the database would write an id so."""
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
-
-
 def new_ids(count: int) -> list[str]:
     """Ids that sort in this order."""
     return sorted(new_id() for _ in range(count))
