@@ -10,10 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import anyio
-import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from psycopg_pool import PoolTimeout
 from starlette.middleware import Middleware as HttpMiddleware
 from starlette.routing import Route
 
@@ -47,7 +45,7 @@ from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
 from registry.database.embedded import directory_of
-from registry.database.postgres import DatabaseHandle, Pool
+from registry.database.postgres import AWAY, DatabaseHandle, Pool
 
 log = logging.getLogger("toolgate.access")
 
@@ -125,7 +123,7 @@ class Identities:
     async def settle(self, pool: Pool | None) -> None:
         """Flush pending writes to the registry, if it is available."""
         if pool is not None and self._identifies:
-            with suppress(psycopg.OperationalError, PoolTimeout):
+            with suppress(*AWAY):
                 await self.authenticator.tidy(pool)
 
     async def _load_keys(self, pool: Pool) -> None:

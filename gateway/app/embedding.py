@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 import anyio
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from psycopg import OperationalError
-from psycopg_pool import PoolTimeout
 
 from config.settings import EmbeddingSettings
 from gateway.events import Events
-from registry.database.postgres import Database, DatabaseHandle
+from registry.database.postgres import AWAY, Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
@@ -157,7 +155,7 @@ class PurposeEmbeddings:
         while True:
             try:
                 await register(database.pool, None, self._purpose)
-            except (OperationalError, PoolTimeout):
+            except AWAY:
                 await asyncio.sleep(self._settings.poll_s)
             else:
                 return

@@ -3,10 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import psycopg
 from msgspec import Raw
 from msgspec.structs import replace
-from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
 from gateway.abc import Middleware, Relay, Upstream
@@ -36,7 +34,7 @@ from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.sessions import Sessions
 from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
 from registry.search.feedback import Feedback
 from registry.skills.rows import file_content
 from registry.skills.snapshot import Skill
@@ -99,7 +97,7 @@ def file_reader(pool: Callable[[], Pool | None]) -> ReadFile:
             raise Unavailable(REGISTRY_UNAVAILABLE)
         try:
             return await file_content(opened, tenant, skill, path)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except AWAY as error:
             raise Unavailable(REGISTRY_UNAVAILABLE) from error
 
     return read

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import anyio
-import psycopg
-from psycopg_pool import PoolTimeout
 
 from config.access import LimitsSettings
 from config.settings import AnswersSettings, Settings
@@ -24,7 +22,7 @@ from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 from gateway.state.stores import Retention, make_stores
 from gateway.state.streams import Streams
 from registry.catalog.catalogs import Catalogs
-from registry.database.postgres import Database
+from registry.database.postgres import AWAY, Database
 from schemas.errors import Unavailable
 from schemas.mcp.messages import ListKind
 
@@ -147,5 +145,5 @@ async def reap(shared: Shared, idempotency: Idempotency) -> None:
         with suppress(Unavailable):
             await shared.sessions.renew()
         await shared.stores.purge()
-        with suppress(psycopg.OperationalError, PoolTimeout):
+        with suppress(*AWAY):
             await idempotency.purge()

@@ -14,10 +14,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
-import psycopg
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
-from psycopg_pool import PoolTimeout
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -62,7 +60,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
-from registry.database.postgres import Database, DatabaseHandle, Pool
+from registry.database.postgres import AWAY, Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
 from registry.search import Search
 from registry.search.query import SearchQuery, SearchResult
@@ -303,7 +301,7 @@ class ServedWing(WingLife):
             await self._store(tenant)
             if loads and self.name not in self._ground.catalogs.of(tenant).sources:
                 await self._ground.catalogs.reload(ToolStore(self._database.pool), tenant)
-        except (ToolgateError, psycopg.OperationalError, PoolTimeout) as error:
+        except (ToolgateError, *AWAY) as error:
             extra = {"wing": self.name, "tenant": tenant, "reason": str(error)}
             log.error("wing_tools_not_stored", extra=extra)
             return isinstance(error, ToolgateError)

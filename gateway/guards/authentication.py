@@ -13,10 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 import anyio
-import psycopg
 from cryptography.exceptions import UnsupportedAlgorithm
 from jwt.exceptions import ExpiredSignatureError, InvalidTokenError, PyJWTError
-from psycopg_pool import PoolTimeout
 from starlette.types import Scope
 
 from config.access import Auth
@@ -26,7 +24,7 @@ from gateway.guards.keys import LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Token, Tokens
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import purge, revoked
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_EXPIRED,
@@ -84,7 +82,7 @@ class KeyTable:
             return
         try:
             await note_uses(pool, used)
-        except (psycopg.OperationalError, PoolTimeout):
+        except AWAY:
             self._used = {**used, **self._used}
 
     def _identity(self, known: KnownKey) -> Identity:

@@ -12,8 +12,6 @@ from functools import partial
 from typing import Any
 
 from anyio import to_thread
-from psycopg import OperationalError
-from psycopg_pool import PoolTimeout
 
 from config.settings import Toolset
 from gateway.context import Context
@@ -25,6 +23,7 @@ from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import searchable_text
 from registry.catalog.lookup import by_words
+from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
 from registry.display.shapes import Ceiling, ListedTool, length
@@ -93,7 +92,7 @@ class Usage:
                 vector=search.vector,
                 principal=principal.id,
             )
-        except (OperationalError, PoolTimeout) as error:
+        except AWAY as error:
             log.warning("usage_not_recorded", extra={"reason": str(error).split("\n", 1)[0][:200]})
 
 
@@ -110,7 +109,7 @@ def _failed(result: ToolResult | Members) -> bool:
 
 NOTE = 300  # characters of the note on the search itself
 AROUND = 40  # characters of an answer besides its parts
-AWAY = (Unavailable, OperationalError, PoolTimeout)  # raised by `Find` when the registry is down
+UNSEARCHABLE = (Unavailable, *AWAY)  # raised by `Find` when the registry is down
 BY_WORDS = "The registry cannot be searched now: these were found by plain words."
 ANY_DOMAIN = "They may be of any domain."
 NOTHING = "Nothing was found: say in other words what the tool should do."
@@ -221,7 +220,7 @@ class SearchTools:
         """The tools with their scores, and a note if the search was degraded."""
         try:
             found = await self._find(query)
-        except AWAY:
+        except UNSEARCHABLE:
             wanted = None if query.filters.ids is None else set(query.filters.ids)
             tools = [one for one in catalog.tools if wanted is None or one.id in wanted]
             seen = await to_thread.run_sync(_worded, tools, query.text, query.limit)

@@ -12,9 +12,7 @@ from time import monotonic
 from typing import TypeVar
 
 import anyio
-import psycopg
 from anyio import CancelScope
-from psycopg_pool import PoolTimeout
 
 from config.settings import JobsSettings
 from gateway.context import Principal
@@ -29,6 +27,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
+from registry.database.postgres import AWAY
 from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
 
 log = logging.getLogger("toolgate.jobs")
@@ -37,7 +36,6 @@ CallerOf = Callable[[Principal], Awaitable[Principal]]
 """The caller of a job with what it may do now. Raises ProblemDetails if it is revoked."""
 Judge = Callable[[Operation, OperationInput, Acceptance], Awaitable[None]]
 """Judges the call that became a job again. Raises ProblemDetails if rules deny it now."""
-AWAY = (psycopg.OperationalError, PoolTimeout)
 DIED = "The process that ran it ended each time."
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ import anyio
 import msgspec
 import psycopg
 from msgspec import Struct
-from psycopg_pool import PoolTimeout
 
 from gateway.context import Principal
 from gateway.operations.jobs import RESPOND_ASYNC, JobView, prefers_async
@@ -39,6 +38,7 @@ from gateway.state.idempotency import (
     OtherRequest,
     StillRunning,
 )
+from registry.database.postgres import AWAY
 from registry.skills.rows import NoSuchEntry
 from registry.tools.edits import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError
@@ -116,7 +116,7 @@ class Repeats:
         except StillRunning as error:
             text = "A request with this Idempotency-Key still runs, or its outcome is not known."
             raise ProblemDetails(409, "idempotency-key-in-use", text) from error
-        except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
+        except (*AWAY, NoDatabase) as error:
             raise unavailable("The database does not answer; nothing was done.") from error
         if earlier is not None:
             return _restored(earlier)
@@ -142,7 +142,7 @@ class Repeats:
                 await self._once.release(owner)
             else:
                 await self._once.record(owner, _encoded(again))
-        except (psycopg.OperationalError, PoolTimeout, NoDatabase):
+        except (*AWAY, NoDatabase):
             log.exception("admin_key_not_kept")
 
 
@@ -303,7 +303,7 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
     """The result of the operation; its errors become ProblemDetails."""
     try:
         return await operation.handle(asked)
-    except (psycopg.OperationalError, PoolTimeout) as error:
+    except AWAY as error:
         raise unavailable("The database does not answer; try again later.") from error
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         log.warning(

@@ -6,14 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
-import psycopg
-from psycopg_pool import PoolTimeout
 
 from config.access import Policy
 from gateway.abc import ToolCall
 from gateway.policy.engine import Decision
 from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
 RETRY_S = 60.0  # retry delay while requests are pending
@@ -83,5 +81,5 @@ def _digest(call: ToolCall) -> str:
 async def _translated_errors() -> AsyncIterator[None]:
     try:
         yield
-    except (psycopg.OperationalError, PoolTimeout) as error:
+    except AWAY as error:
         raise Unavailable("The database of approvals is unavailable; try again later") from error

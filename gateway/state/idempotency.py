@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
-import psycopg
-from psycopg_pool import PoolTimeout
 
 from gateway.abc import RepeatableCommand
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrowed
 from schemas.errors import ToolgateError
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
 from schemas.jsonrpc import encode
@@ -148,7 +146,7 @@ class Idempotency:
         owner = _owner(command)
         try:
             earlier = await self._keys.claim(owner, command.body)
-        except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
+        except (*AWAY, NoDatabase) as error:
             raise StatusFault(UNAVAILABLE, _NO_DATABASE) from error
         except OtherRequest as error:
             text = "was used for a different request"
@@ -160,7 +158,7 @@ class Idempotency:
         result = await run()
         try:
             await self._keys.record(owner, encode(result))
-        except (psycopg.OperationalError, PoolTimeout, NoDatabase):
+        except (*AWAY, NoDatabase):
             log.exception("command_not_recorded", extra={"action": command.service})
         return result
 

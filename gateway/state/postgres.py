@@ -19,13 +19,12 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
-from psycopg_pool import PoolTimeout
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
 from gateway.state.rates import SLOTS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
-from registry.database.postgres import RESYNC, Database, Notice, borrowed
+from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrowed
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
@@ -49,7 +48,7 @@ async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
     try:
         async with borrowed(database.pool) as connection:
             yield connection
-    except (psycopg.OperationalError, PoolTimeout) as error:
+    except AWAY as error:
         raise Unavailable(UNAVAILABLE) from error
 
 

@@ -9,10 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import anyio
-import psycopg
-from psycopg_pool import PoolTimeout
 
 from gateway.wings.abc import Offer, Task, Wing, WingParts
+from registry.database.postgres import AWAY
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.wings")
@@ -78,7 +77,7 @@ class WingLife(ABC):
                 log.info("wing_open", extra={"wing": self.name})
                 self.attempted.set()
                 await self._work(offer)
-        except (ToolgateError, psycopg.OperationalError, PoolTimeout) as error:
+        except (ToolgateError, *AWAY) as error:
             self.state = "failed"
             log.error("wing_failed", extra={"wing": self.name, "reason": str(error)})
         except Exception:

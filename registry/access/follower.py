@@ -9,10 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
-import psycopg
-from psycopg_pool import PoolTimeout
 
-from registry.database.postgres import RESYNC, Database, Notice, Pool
+from registry.database.postgres import AWAY, RESYNC, Database, Notice, Pool
 
 log = logging.getLogger("toolgate.access")
 
@@ -54,7 +52,7 @@ class AccessFeed:
             for name in self._loads:
                 try:
                     await self._load(name, pool)
-                except (psycopg.OperationalError, PoolTimeout):
+                except AWAY:
                     break  # the listener detects the loss, and reloads all after reconnecting
 
     async def _load(self, name: str, pool: Pool) -> None:
@@ -65,7 +63,7 @@ class AccessFeed:
         try:
             async with self._turn:
                 await load(pool)
-        except (psycopg.OperationalError, PoolTimeout):
+        except AWAY:
             raise
         except Exception:
             log.exception("access_not_read", extra={"what": name})

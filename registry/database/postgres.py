@@ -23,7 +23,7 @@ from anyio import CancelScope, to_thread
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded
@@ -90,6 +90,7 @@ log = logging.getLogger("toolgate.database")
 
 Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
+AWAY = (psycopg.OperationalError, PoolTimeout)  # no connection, or one that broke
 EMBEDDED = "embedded"
 SERVER_NEEDED = 160000
 # 0.8.2 fixes CVE-2026-3172 (parallel builds of HNSW indexes write beyond their buffer), 0.8.3 and

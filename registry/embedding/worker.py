@@ -11,14 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
-import psycopg
 from anyio import CancelScope
 from psycopg import AsyncConnection
-from psycopg_pool import PoolTimeout
 
 from config.settings import EmbeddingSettings
 from config.types import VECTOR_DIMENSION
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.kinds import KINDS, Key, Kinds, SourceText, columns
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
@@ -33,7 +31,6 @@ QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what 
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
 FINAL_RETRY_S = 3600.0  # retry of transient failures that count as failed after too many attempts
 RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does not delay shutdown
-UNAVAILABLE = (psycopg.OperationalError, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Worker:
             self._wake = anyio.Event()
             try:
                 count = await self.step()
-            except UNAVAILABLE as error:
+            except AWAY as error:
                 log.warning("embedding_queue_unavailable", extra={"reason": type(error).__name__})
                 count = 0
             except Exception:
@@ -118,7 +115,7 @@ class Worker:
                 await self._see_through(some)
                 for task in some:
                     del open_tasks[task]
-        except (*UNAVAILABLE, anyio.get_cancelled_exc_class()):
+        except (*AWAY, anyio.get_cancelled_exc_class()):
             # After any other error the lease has to expire: then they are tried one by one.
             with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
                 await self._release(list(open_tasks))
@@ -138,7 +135,7 @@ class Worker:
     async def _release(self, tasks: Sequence[Task]) -> None:
         try:
             await self._queue.release(tasks)
-        except UNAVAILABLE:  # their lease will expire
+        except AWAY:  # their lease will expire
             log.warning("embedding_tasks_not_released", extra={"count": len(tasks)})
 
     async def _see_through(self, tasks: Sequence[Task]) -> None:

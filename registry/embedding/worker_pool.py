@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio import CancelScope
-from psycopg import OperationalError
-from psycopg_pool import PoolTimeout
 
 from config.settings import EmbeddingSettings
-from registry.database.postgres import Database, Notice, borrowed
+from registry.database.postgres import AWAY, Database, Notice, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, Kinds, of_purpose
 from registry.embedding.models import CHANNEL, check_kinds, purge, register, settle
@@ -127,7 +125,7 @@ class WorkerPool:
             self._noticed = anyio.Event()
             try:
                 await self._look()
-            except (OperationalError, PoolTimeout) as error:
+            except AWAY as error:
                 log.warning("embedding_queue_unavailable", extra={"reason": type(error).__name__})
             except Exception:
                 log.exception("embedding_maintenance_crashed")

@@ -18,11 +18,10 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job as Entry
 from procrastinate.manager import JobManager
 from procrastinate.worker import Worker
-from psycopg import AsyncConnection, OperationalError
-from psycopg_pool import PoolTimeout
+from psycopg import AsyncConnection
 
 from config.settings import JobsSettings
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrowed
 from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over, turn
 from schemas.errors import ToolgateError
 
@@ -226,7 +225,7 @@ class JobWorker:
                 install_signal_handlers=False,
             )
             await self._worker.run()
-        except (ConnectorException, OperationalError, PoolTimeout) as error:
+        except (ConnectorException, *AWAY) as error:
             log.warning("jobs_interrupted", extra={"reason": type(error).__name__})
         except Exception:
             log.exception("job_worker_crashed")
@@ -243,7 +242,7 @@ class JobWorker:
                 ):
                     await self._app.job_manager.retry_job(entry)
                 self.health = await self._queue.health(after_s)
-            except (ConnectorException, OperationalError, PoolTimeout):
+            except (ConnectorException, *AWAY):
                 pass  # `_work_once` has logged it
             await self._pause(min(TAKE_OVER_S, after_s))
 

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import anyio
 import psycopg
 from anyio import to_thread
-from psycopg import AsyncConnection, OperationalError
-from psycopg_pool import PoolTimeout
+from psycopg import AsyncConnection
 from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, Settings, StateSettings
@@ -20,7 +19,7 @@ from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
 from gateway.wings.table import enabled, load_wing, section
 from registry.database.embedded import DatabaseError, has_cluster
-from registry.database.postgres import Pool, borrowed, make_pool
+from registry.database.postgres import AWAY, Pool, borrowed, make_pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
 from registry.sources.specs import configured, removed_from_settings
@@ -132,7 +131,7 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
             own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
             found = await connection.execute(_REPLICA, [position])
             known, behind = await found.fetchone() or ("", None)
-    except (OperationalError, PoolTimeout) as error:
+    except AWAY as error:
         reason = f"database.read_url does not answer ({type(error).__name__})"
         return Check("replica", "warning", f"{reason}; searches read from database.url")
     if behind is None or own != known:

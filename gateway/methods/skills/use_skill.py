@@ -15,7 +15,7 @@ from gateway.abc import SessionChange
 from gateway.context import Context, Session
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
-from gateway.methods.search_tools import AWAY, BY_WORDS, Find, unsearched
+from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearched
 from gateway.methods.skills.agents import Agents, GrantedTools, Handles, given
 from gateway.state.hub import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
@@ -76,7 +76,7 @@ class ListSkills:
             found = await self._find(
                 SearchQuery(query, self._limit, "hybrid", filters, SKILL, details=False)
             )
-        except AWAY:
+        except UNSEARCHABLE:
             return by_words(skills.values(), query, self._limit), BY_WORDS
         return [by_id[hit.id] for hit in found.hits if hit.id in by_id], found.note
 

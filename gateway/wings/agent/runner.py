@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import anyio
-import psycopg
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
-from psycopg_pool import PoolTimeout
 
 from config.agent import AgentSettings
 from gateway.abc import Log
@@ -25,13 +23,12 @@ from gateway.wings.agent.loop import Loop
 from gateway.wings.agent.store import Conversations, Ending, LeaseLost, NewRun, Run, Runs
 from gateway.wings.agent.tools import Toolbox
 from registry.access.approvals import Approvals
-from registry.database.postgres import Pool
+from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.agent")
 
 TURNS = 200  # of a conversation that the window is chosen from
-AWAY = (psycopg.OperationalError, PoolTimeout)
 BROKEN = Ending(
     state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
 )

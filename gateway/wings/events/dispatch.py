@@ -16,9 +16,9 @@ from config.settings import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
-from gateway.wings.events.notices import AWAY, CANCEL, ENDED, FAILED, WORK
+from gateway.wings.events.notices import CANCEL, ENDED, FAILED, WORK
 from registry.database.group_commit import GroupCommit
-from registry.database.postgres import RESYNC, Notice, is_uuid
+from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.events")

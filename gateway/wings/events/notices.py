@@ -19,7 +19,6 @@ log = logging.getLogger("toolgate.events")
 CHANNEL = "toolgate_invocation"
 PAUSE_S = 0.05
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
-AWAY = (psycopg.OperationalError, PoolTimeout)
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
 

@@ -20,8 +20,8 @@ from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import COLUMNS, Invocation, Journal
-from gateway.wings.events.notices import AWAY, FAILED
-from registry.database.postgres import Pool, borrowed
+from gateway.wings.events.notices import FAILED
+from registry.database.postgres import AWAY, Pool, borrowed
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
 from schemas.jsonrpc import encode

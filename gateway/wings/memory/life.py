@@ -6,10 +6,8 @@ import logging
 from collections.abc import Sequence
 
 import anyio
-import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection
-from psycopg_pool import PoolTimeout
 
 from config.wings import MemorySettings
 from gateway.context import Session
@@ -21,7 +19,7 @@ from gateway.wings.memory.recall import Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrowed
 
 log = logging.getLogger("toolgate.memory")
 
@@ -89,7 +87,7 @@ class MemoryLife:
                     await self.promote_session(tenant, owner)
                 self._ended.pop((tenant, owner), None)
             await self.flush()
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except AWAY as error:
             log.warning("memory_database_unavailable", extra={"reason": type(error).__name__})
 
     async def flush(self) -> None:
@@ -105,7 +103,7 @@ class MemoryLife:
         try:
             async with borrowed(self._pool) as connection:
                 await connection.execute(_USED, values)
-        except (psycopg.OperationalError, PoolTimeout):
+        except AWAY:
             self._uses.counts.update(counts)
             raise
 
