@@ -107,10 +107,7 @@ _CONVERSATION = (
     "conversation_id::text AS id, owner, title, strategy, created_ts AS created,"
     " update_ts AS updated"
 )
-_RETURNED = (
-    "old.conversation_id::text AS id, old.owner, old.title, old.strategy,"
-    " old.created_ts AS created, old.update_ts AS updated"
-)
+_OPEN = "state IN ('queued', 'running', 'waiting')"
 _RUN = (
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
     " owner, caller::text AS caller, content, strategy, streams, history, state, stopped, error,"
@@ -136,10 +133,10 @@ class Conversations:
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Conversation))
             await cursor.execute(
-                "INSERT INTO agent_conversation_t AS old (host_id, owner, title, strategy,"  # noqa: S608 - constants
+                "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
                 " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
-                " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = old.title"
-                f" WHERE old.owner = excluded.owner RETURNING {_RETURNED}",
+                " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = own.title"
+                f" WHERE own.owner = excluded.owner RETURNING {_CONVERSATION}",
                 [host_id, owner, title, strategy, id_],
             )
             return await cursor.fetchone()
@@ -192,7 +189,7 @@ class Conversations:
                 [host_id, id_, before, before, limit],
             )
             runs = (await cursor.fetchall())[::-1]
-            return [(run, await _turn(connection, run)) for run in runs]
+            return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
     async def spent(self, host_id: str, owner: str, id_: str) -> tuple[int, int]:
         """Tokens of the conversation, and of the owner's runs of the last day."""
@@ -290,8 +287,7 @@ class Runs:
         """Number of an owner's runs that have not ended."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "SELECT count(*) FROM agent_run_t WHERE host_id = %s AND owner = %s"
-                " AND state IN ('queued', 'running', 'waiting')",
+                f"SELECT count(*) FROM agent_run_t WHERE host_id = %s AND owner = %s AND {_OPEN}",  # noqa: S608 - constants
                 [host_id, owner],
             )
             [(count,)] = await found.fetchall()
@@ -300,7 +296,8 @@ class Runs:
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
         async with borrowed(self._pool) as connection:
-            return await _turn(connection, run)
+            [turn] = await _turns(connection, run.tenant, [run])
+        return turn
 
     async def due(self, limit: int) -> list[tuple[str, str]]:
         """Tenant and id of runs that no process holds, of all tenants. Those whose approvals were
@@ -427,9 +424,8 @@ class Runs:
         """Ask for the end of a run; its process notices with its next renewal."""
         async with borrowed(self._pool) as connection:
             await connection.execute(
-                "UPDATE agent_run_t SET cancel = true"
-                " WHERE host_id = %s AND run_id = %s AND owner = %s"
-                " AND state IN ('queued', 'running', 'waiting')",
+                "UPDATE agent_run_t SET cancel = true"  # noqa: S608 - constants
+                f" WHERE host_id = %s AND run_id = %s AND owner = %s AND {_OPEN}",
                 [host_id, id_, owner],
             )
             return await _run(connection, host_id, id_, owner)
@@ -437,8 +433,8 @@ class Runs:
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "SELECT run_id::text FROM agent_run_t WHERE host_id = %s AND conversation_id = %s"
-                " AND state IN ('queued', 'running', 'waiting')",
+                "SELECT run_id::text FROM agent_run_t"  # noqa: S608 - constants
+                f" WHERE host_id = %s AND conversation_id = %s AND {_OPEN}",
                 [host_id, conversation],
             )
             row = await found.fetchone()
@@ -454,10 +450,17 @@ async def _run(connection: AsyncConnection, host_id: str, id_: str, owner: str) 
     return await cursor.fetchone()
 
 
-async def _turn(connection: AsyncConnection, run: Run) -> AgentTurn:
+async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run]) -> list[AgentTurn]:
+    """The folds of the steps of runs of a tenant, in their order."""
     rows = await connection.execute(
-        "SELECT data FROM agent_step_t WHERE host_id = %s AND run_id = %s ORDER BY number",
-        [run.tenant, run.id],
+        "SELECT run_id::text, data FROM agent_step_t"
+        " WHERE host_id = %s AND run_id = ANY(%s::uuid[]) ORDER BY number",
+        [host_id, [run.id for run in runs]],
     )
-    history = msgspec.convert(run.history, list[ChatMessage])
-    return folded(run.content, [decoded(bytes(data)) async for (data,) in rows], history)
+    steps: dict[str, list[Step]] = {run.id: [] for run in runs}
+    async for id_, data in rows:
+        steps[id_].append(decoded(bytes(data)))
+    return [
+        folded(run.content, steps[run.id], msgspec.convert(run.history, list[ChatMessage]))
+        for run in runs
+    ]
