@@ -34,7 +34,6 @@ STAMP: dict[str, Any] = {META_SERVER: SERVER}
 
 
 META_REQUEST_ID = "toolgate/requestId"
-META_APPROVAL = "toolgate/approval"  # the approval that the call waits for: its id and expiry
 META_RENAMED = "toolgate/renamedTo"  # the tool's current name, for callers of an old one
 _members = msgspec.json.Decoder(dict[str, Raw])  # values pass through undecoded
 

@@ -23,9 +23,10 @@ from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
+from gateway.methods.results import call_result, plain_members, plain_result, renamed
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
+from gateway.policy.approvals import META_APPROVAL
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog.catalog import Catalog

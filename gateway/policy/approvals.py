@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,11 +14,36 @@ from gateway.policy.engine import Decision
 from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
+from schemas.tool import ToolResult
 
+META_APPROVAL = "toolgate/approval"  # in a result: the approval that the call waits for, its expiry
 RETRY_S = 60.0  # retry delay while requests are pending
 
 Display = Callable[[ToolCall], str]
 """The arguments of a call for people to look at: masked, and not too long."""
+
+
+class AwaitedApproval(NamedTuple):
+    """An approval that a call waits for."""
+
+    id: str
+    expires: str
+
+
+async def awaited(
+    result: ToolResult, approvals: Approvals, principal_id: str, tool: str
+) -> AwaitedApproval | None:
+    """The approval that a call waits for, by its result. Results of other servers may name any: it
+    is believed only if it is one of this principal for this tool. `approvals`: of its tenant."""
+    meta = result.meta if result.is_error and isinstance(result.meta, dict) else {}
+    named = meta.get(META_APPROVAL)
+    if not isinstance(named, dict) or not isinstance(id_ := named.get("approval"), str):
+        return None
+    if (found := await approvals.get(id_)) is None:
+        return None
+    if (found.principal, found.tool) != (principal_id, tool):
+        return None
+    return AwaitedApproval(id_, str(named.get("expires", "")))
 
 
 class ApprovalGate:

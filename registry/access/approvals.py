@@ -77,6 +77,16 @@ class Approvals:
             )
             return await cursor.fetchall()
 
+    async def is_waiting(self, approval_id: str) -> bool:
+        """Whether an approval waits for its decision, and has not expired."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT FROM approval_t WHERE host_id = %s AND approval_id::text = %s"
+                " AND state = 'waiting' AND expire_ts > clock_timestamp()",
+                [self._host_id, approval_id],
+            )
+            return await found.fetchone() is not None
+
     async def get(self, approval_id: str) -> Approval | None:
         """An approval, also when decided or expired."""
         async with borrowed(self._pool) as connection:

@@ -16,11 +16,11 @@ from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.models.abc import ModelCall, ToolDefinition
 from gateway.models.assembly import UnusableArguments, call_arguments
+from gateway.policy.approvals import awaited
 from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import Held, Result
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
-from registry.database.postgres import is_uuid
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
 from schemas.binding import Does, GatewayBinding
@@ -30,7 +30,6 @@ from schemas.tool import TextContent, Tool, ToolResult
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
 CALLS = GatewayBinding("call_tool")
 WING = "agent"
-APPROVAL = "toolgate/approval"  # in `_meta` of the result of a call that waits for one
 DESCRIPTION_CHARACTERS = 240
 ARGUMENTS_BYTES = 1 << 20
 
@@ -112,18 +111,15 @@ class Toolbox:
         self, context: Context, planned: PlannedCall, approvals: Approvals
     ) -> Result | Held:
         """Make a call. What fails is a result, too: the model can react to it. `approvals`: of the
-        caller's tenant. An approval that a result names is believed only if it is one of this
-        caller and tool: results of other servers say what they like."""
+        caller's tenant."""
         call = planned.call
         try:
             result = await self._call(context, call.name, planned.arguments)
         except Fault as fault:
             return self.refused(call, fault.message)
-        if (held := _held(call, result)) is not None:
-            found = await approvals.get(held.approval)
-            asked = (context.principal.id, planned.reached)
-            if found is not None and (found.principal, found.tool) == asked:
-                return held
+        held = await awaited(result, approvals, context.principal.id, planned.reached)
+        if held is not None:
+            return Held(call.id, held.id, held.expires)
         text = self._limited(text_of(result))
         return Result(call.id, marked(call.name, text), result.is_error, _digest(planned, text))
 
@@ -150,17 +146,6 @@ def _is_agent(tool: Tool | None) -> bool:
     """Whether a tool is the agent's own. Its runs may not call it: they would begin runs without
     end, and what a tool says could read conversations or erase them."""
     return tool is not None and tool.source == WING
-
-
-def _held(call: ModelCall, result: ToolResult) -> Held | None:
-    """The approval that a call waits for."""
-    waits_for = result.meta.get(APPROVAL) if result.meta is not UNSET else None
-    if not result.is_error or not isinstance(waits_for, dict):
-        return None
-    approval = str(waits_for.get("approval"))
-    if not is_uuid(approval):
-        return None
-    return Held(call.id, approval, str(waits_for.get("expires", "")))
 
 
 class SearchFailed(ToolgateError):

@@ -16,6 +16,7 @@ from config.settings import EventsSettings
 from gateway.context import CallHeaders
 from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
+from gateway.policy.approvals import awaited
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
 from registry.access.approvals import Approvals
@@ -31,7 +32,6 @@ from schemas.errors import (
 from schemas.jsonrpc import decode_json, encode
 from schemas.tool import TextContent, Tool, ToolResult
 
-APPROVAL = "toolgate/approval"  # in `_meta` of a result: the call waits for an approval
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may not have
 NOT_DONE = frozenset({425, 429})  # statuses of requests that had no effect
 LONGEST_WAIT_S = 3600  # for a limit
@@ -87,21 +87,19 @@ class Execution:
 
     async def _unapproved(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
         """None once the call is approved."""
-        approval = await Approvals(self._parts.pool, delivery.host_id).get(approval_id)
+        approvals = Approvals(self._parts.pool, delivery.host_id)
+        approval = await approvals.get(approval_id)
         if approval is None or approval.state == "denied":
             return failed(delivery, "Its approval was denied", "rejected")
-        waits = approval.state == "waiting"
-        if waits and await self._is_over(delivery.host_id, approval_id):
+        if approval.state != "waiting":
+            return None
+        if not await approvals.is_waiting(approval_id):
             return failed(delivery, "Nobody approved it in time", "rejected")
-        return Pause(self._settings.approval_poll_s, approval_id) if waits else None
-
-    async def _is_over(self, host_id: str, approval_id: str) -> bool:
-        waiting = await Approvals(self._parts.pool, host_id).waiting()
-        return all(one.id != approval_id for one in waiting)
+        return Pause(self._settings.approval_poll_s, approval_id)
 
     def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
         if isinstance(fault, ApprovalRequired):
-            return Pause(self._settings.approval_poll_s, _id_of(fault.data))
+            return Pause(self._settings.approval_poll_s, (fault.data or {}).get("approval"))
         if isinstance(fault, TooManyRequests):
             return Pause(float(fault.retry_after))
         if isinstance(fault, Unavailable):  # the call was not made
@@ -147,17 +145,12 @@ class Execution:
     async def _approval_of(
         self, delivery: Delivery, caller: StoredCaller, result: ToolResult
     ) -> str | None:
-        """The approval that the call waits for. Other servers say what they like: it counts only if
-        it is one of this caller for this tool."""
-        meta = result.meta if result.is_error and isinstance(result.meta, dict) else {}
-        id_ = _id_of(meta.get(APPROVAL))
-        if id_ is None:
-            return None
-        approval = await Approvals(self._parts.pool, delivery.host_id).get(id_)
+        """The approval that the call waits for."""
         tool = self._tool(delivery, caller)
         name = delivery.skill_name if tool is None else tool.name
-        waits_for = None if approval is None else (approval.principal, approval.tool)
-        return id_ if waits_for == (caller.principal.id, name) else None
+        approvals = Approvals(self._parts.pool, delivery.host_id)
+        found = await awaited(result, approvals, caller.principal.id, name)
+        return None if found is None else found.id
 
     def _tool(self, delivery: Delivery, caller: StoredCaller) -> Tool | None:
         catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
@@ -203,11 +196,6 @@ def failed(
         error=error,
         reason=reason,
     )
-
-
-def _id_of(approval: Any) -> str | None:
-    id_ = approval.get("approval") if isinstance(approval, dict) else None
-    return id_ if isinstance(id_, str) else None
 
 
 def wait_of(told: Mapping[str, Any]) -> float | None:
