@@ -282,6 +282,11 @@ WITH RECURSIVE t AS (
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 """
+# Of deliveries as `_fenced` has them, those that still count.
+_OF_FENCED: LiteralString = """FROM json_to_recordset(%s::json)
+    AS r(host_id uuid, invocation_id uuid, fence bigint)
+WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
+    AND i.fence = r.fence AND i.status = 'DISPATCHED'"""
 _ENDED: LiteralString = "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
 reason text, retry_s float8"
 # Each completion goes where its caller wants it, in the transaction of the end.
@@ -557,19 +562,12 @@ class Journal:
     ) -> dict[tuple[str, int], bool]:
         """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
         Those that are missing are no longer the worker's."""
-        rows = [
-            {"host_id": host, "invocation_id": id_, "fence": fence}
-            for host, id_, fence in deliveries
-        ]
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"
-                " FROM json_to_recordset(%s::json) AS"
-                " r(host_id uuid, invocation_id uuid, fence bigint)"
-                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
-                " AND i.fence = r.fence AND i.status = 'DISPATCHED'"
+                "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
+                f" {_OF_FENCED}"
                 " RETURNING i.invocation_id::text, i.fence, i.cancelling",
-                [lease_s, _rows(rows)],
+                [lease_s, _rows(_fenced(deliveries))],
             )
             return {(id_, fence): cancelling async for id_, fence, cancelling in found}
 
@@ -582,19 +580,13 @@ class Journal:
     ) -> int:
         """Give deliveries, of (tenant, id, fence), back: the attempt does not count. Those that
         were to be cancelled are. `approval`: what they wait for."""
-        rows: list[dict[str, Any]] = [
-            {"host_id": host, "invocation_id": id_, "fence": fence}
-            for host, id_, fence in deliveries
-        ]
+        rows = _fenced(deliveries)
         async with borrowed(self._pool) as connection:
             done = await connection.execute(
-                "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
+                "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"  # noqa: S608 - constants
                 " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
                 " due_ts = now() + make_interval(secs => %s)"
-                " FROM json_to_recordset(%s::json) AS"
-                " r(host_id uuid, invocation_id uuid, fence bigint)"
-                " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
-                " AND i.fence = r.fence AND i.status = 'DISPATCHED' AND NOT i.cancelling",
+                f" {_OF_FENCED} AND NOT i.cancelling",
                 [approval, delay_s, _rows(rows)],
             )
         if done.rowcount == len(rows):
@@ -849,6 +841,12 @@ def _same(draft: Draft) -> Mapping[str, Any]:
 def _draft_row(draft: Draft) -> dict[str, Any]:
     json = {"arguments": Raw(draft.arguments), "principal": Raw(draft.principal)}
     return {**asdict(draft), **json, "request_hash": draft.request_hash.hex()}
+
+
+def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    return [
+        {"host_id": host, "invocation_id": id_, "fence": fence} for host, id_, fence in deliveries
+    ]
 
 
 def _end_row(end: End) -> dict[str, Any]:
