@@ -16,7 +16,7 @@ from gateway.operations.operation import conflict
 from gateway.wings.memory.conditions import BELIEVED, Condition
 from gateway.wings.memory.readers import ANONYMOUS, LOCAL, Reader
 from gateway.wings.memory.rows import Scope
-from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
+from gateway.wings.memory.store import COUNT_GONE, OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from registry.database.postgres import Pool, borrowed
 from schemas.signals import AsyncSignal
 
@@ -183,11 +183,6 @@ _FORGET = f"""
         DELETE FROM memory_t AS m USING copy
         WHERE m.host_id = %(host)s AND m.scope = copy.scope AND m.memory_id = copy.memory_id
         RETURNING m.scope, m.owner, m.retired_ts, octet_length(m.content) AS size
-    ), counted AS (
-        UPDATE memory_owner_t AS had SET rows = had.rows - live.count, bytes = had.bytes - live.size
-        FROM (SELECT scope, owner, count(*), sum(size) AS size FROM gone
-            WHERE retired_ts IS NULL GROUP BY scope, owner) AS live
-        WHERE (had.host_id, had.scope, had.owner) = (%(host)s, live.scope, live.owner)
-    )
+    ), counted AS ({COUNT_GONE})
     SELECT scope, count(*) FROM gone GROUP BY scope
 """

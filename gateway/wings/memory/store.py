@@ -527,6 +527,13 @@ _PRESENT = f"""
         THEN memory_id::text END, valid_from FROM memory_t
     WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
 """
+# Of rows that were deleted, with the columns of `gone`; what was retired did not count.
+COUNT_GONE = """
+    UPDATE memory_owner_t AS had SET rows = had.rows - live.count, bytes = had.bytes - live.size
+    FROM (SELECT scope, owner, count(*), sum(size) AS size FROM gone
+        WHERE retired_ts IS NULL GROUP BY scope, owner) AS live
+    WHERE (had.host_id, had.scope, had.owner) = (%(host)s, live.scope, live.owner)
+"""
 _COUNT_ONE_LESS = f"""
     UPDATE memory_owner_t SET rows = rows - (SELECT count(*) FROM retired),
         bytes = bytes - (SELECT coalesce(sum(octet_length(content)), 0) FROM retired),
