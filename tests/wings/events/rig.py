@@ -1,6 +1,5 @@
 """Gateways with the wing of events, and requests to them."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -59,11 +58,3 @@ async def ended(client: Client, id_: str) -> Any:
             assert status == 200, answer
             if answer["status"] in ("ACKED", "FAILED"):
                 return answer
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    """What `condition` gives, once that is true."""
-    with anyio.fail_after(DEADLINE_S):
-        while not (found := await condition()):  # noqa: ASYNC110 - in another process, too
-            await anyio.sleep(0.02)
-    return found

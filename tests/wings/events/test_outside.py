@@ -23,8 +23,9 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.events import listening
+from tests.polling import until
 from tests.wings.events.drafts import accepted, claimed, end
-from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, until, with_events
+from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
 

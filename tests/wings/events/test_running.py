@@ -18,7 +18,8 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
-from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, until, with_events
+from tests.polling import until
+from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
 

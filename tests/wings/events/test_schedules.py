@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from config.settings import EventSchedule, Settings
 from tests.fixtures_gateway import Client, Recorder, running
-from tests.wings.events.rig import ROOT, got, until, with_events
+from tests.polling import until
+from tests.wings.events.rig import ROOT, got, with_events
 
 pytestmark = pytest.mark.anyio
 
