@@ -31,7 +31,7 @@ class Shop:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.added = asyncio.Event()  # a pet was added, and nobody knows
+        self.added = asyncio.Event()  # a pet was added, and the result is not stored yet
 
     async def forward(self, request: web.Request) -> web.Response:
         body = await request.read()

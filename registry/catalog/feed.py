@@ -236,16 +236,16 @@ class Feed:
 
     async def _catch_up(self, store: ToolStore, tenant: str) -> None:
         """Reload one tenant; a run that began before the connection was back does not count."""
-        await self._reloading[tenant].run(partial(self._reload_patiently, store, tenant))
+        await self._reloading[tenant].run(partial(self._reload_until_done, store, tenant))
         self.state.behind -= 1
 
     async def _reload_in_background(self, store: ToolStore, tenant: str) -> None:
         """Reload one tenant, single-flight: notifications during a run share one further run."""
         if tenant not in self._awaited:
             self._awaited.add(tenant)
-            await self._reloading[tenant].run(partial(self._reload_patiently, store, tenant))
+            await self._reloading[tenant].run(partial(self._reload_until_done, store, tenant))
 
-    async def _reload_patiently(self, store: ToolStore, tenant: str) -> None:
+    async def _reload_until_done(self, store: ToolStore, tenant: str) -> None:
         """Reload one tenant, retried until the database responds."""
         self._awaited.discard(tenant)
         while True:

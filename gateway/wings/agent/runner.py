@@ -152,7 +152,7 @@ class Runner:
                 await self._let_go(run, ending, writer)
         except LeaseLost:
             log.warning("agent_lease_lost", extra={"run": run.id})
-        except AWAY as error:  # somebody takes it up again when the database is back
+        except AWAY as error:  # a process takes it up again when the database is back
             log.warning("agent_run_left", extra={"run": run.id, "reason": type(error).__name__})
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True), suppress(*AWAY):

@@ -129,7 +129,7 @@ class Conversations:
     async def create(
         self, host_id: str, owner: str, title: str, *, strategy: str, id_: str | None
     ) -> Conversation | None:
-        """A new conversation, or the owner's own of this id; None: it is somebody else's."""
+        """A new conversation, or the owner's own of this id; None: it belongs to another owner."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Conversation))
             await cursor.execute(
@@ -156,7 +156,7 @@ class Conversations:
             return await cursor.fetchall()
 
     async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
-        """None also for that of somebody else."""
+        """None also for that of another owner."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Conversation))
             await cursor.execute(
