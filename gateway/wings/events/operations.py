@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from config.settings import EventSchedule, EventsSettings
 from config.types import TopicName
-from gateway.context import Principal, new_request_id
+from gateway.context import Context, Principal, new_request_id
 from gateway.operations.callers import read_caller
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
@@ -216,7 +216,7 @@ class EventOperations:
         principal = Principal(
             schedule.principal,
             asked.tenant,
-            frozenset({"events:invoke", *schedule.scopes}),
+            frozenset({INVOKE, *schedule.scopes}),
             roles=frozenset(schedule.roles),
         )
         wanted = {
@@ -233,16 +233,13 @@ class EventOperations:
     async def invoke(self, asked: OperationInput) -> OperationOutput:
         if asked.context is None:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
-        accepted = await self._accepted(asked, wanted_of(asked.body))
+        accepted = await self._accepted(asked.context, wanted_of(asked.body))
         row = await self._row(asked.tenant, accepted)
         view = view_of(row, self._settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
-    async def _accepted(self, asked: OperationInput, wanted: Wanted) -> str:
+    async def _accepted(self, context: Context, wanted: Wanted) -> str:
         """The id of the invocation. Raises ProblemDetails, and Fault."""
-        context = asked.context
-        if context is None:
-            raise invalid("Expected a caller.")
         try:
             return (await self._accepting.accept(context, wanted)).invocation_id
         except CorrelationConflict as error:
