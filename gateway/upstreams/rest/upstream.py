@@ -276,8 +276,10 @@ class OpenAPIUpstream:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
+        differs = request.body is not None  # its headers, from what is prepared
         if (key := context.headers.idempotency_key) is not None and binding.method not in _SAFE:
             request = replace(request, headers={**request.headers, IDEMPOTENCY_KEY: key})
+            differs = True
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)
@@ -289,7 +291,7 @@ class OpenAPIUpstream:
                 response = await self._send(_Calling(source, reader, context), binding, request)
             else:
                 headers: Mapping[str, str] | None = prepared.headers
-                if added is not None and request.body is not None:
+                if added is not None and differs:
                     headers = {**request.headers, **added}
                 response = await self._client.forward(
                     pool, request, reader, headers=headers, inline_bytes=self._inline_bytes
