@@ -1,5 +1,6 @@
 """Any client in front of any server: what crosses, in every cell of the matrix."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -17,10 +18,6 @@ pytestmark = pytest.mark.anyio
 
 CLIENTS = ("2025-03-26", "2025-06-18", "2025-11-25", MODERN)
 SERVERS: tuple[Era, ...] = ("handshake", "stateless", "both")
-cells = [
-    pytest.mark.parametrize("server", SERVERS),
-    pytest.mark.parametrize("revision", CLIENTS),
-]
 
 
 class Waits:
@@ -46,102 +43,97 @@ async def wait(call: Call) -> Any:
     return text(str(call))
 
 
-@pytest.fixture(autouse=True)
-def fresh_waits() -> None:
+def renew_waits() -> None:
     global waits
     waits = Waits()
 
 
-def in_every_cell(test: Any) -> Any:
-    for mark in cells:
-        test = mark(test)
-    return test
+Test = Callable[[Caller, str], Awaitable[None]]
+
+
+def in_every_cell(test: Test) -> Any:
+    """A test of a caller and its revision, for each server: one gateway for all revisions."""
+
+    async def in_cells(bare: Settings, server: Era) -> None:
+        async with gateway_to(bare, every=server) as client:
+            for revision in CLIENTS:
+                renew_waits()
+                try:
+                    await test(await caller(client, revision), revision)
+                except BaseException as error:
+                    error.add_note(f"with a client of {revision}")
+                    raise
+
+    in_cells.__name__, in_cells.__doc__ = test.__name__, test.__doc__
+    return pytest.mark.parametrize("server", SERVERS)(in_cells)
 
 
 @in_every_cell
-async def test_progress_comes_under_the_clients_own_token(
-    bare: Settings, server: Era, revision: str
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        for token in ("mine", 7):
-            named = {"name": "test_tool_with_progress"}
-            async with who.sent("tools/call", named, {"progressToken": token}) as stream:
-                *told, answer = await stream.all()
-            said = [one["params"] for one in told if one["method"] == "notifications/progress"]
-            assert [(one["progressToken"], one["progress"]) for one in said] == [
-                (token, 0),
-                (token, 50),
-                (token, 100),
-            ]
-            assert answer["result"]["content"][0]["text"] == "Progress was reported."
-
-
-@in_every_cell
-async def test_without_a_token_nothing_is_told(bare: Settings, server: Era, revision: str) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        async with who.sent("tools/call", {"name": "test_tool_with_progress"}) as stream:
-            assert len(await stream.all()) == 1
-
-
-@in_every_cell
-async def test_log_messages_come_to_who_asked_for_them(
-    bare: Settings, server: Era, revision: str
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        wanted = {"io.modelcontextprotocol/logLevel": "info"} if revision == MODERN else {}
-        if who.session is not None:
-            await who.session.call("logging/setLevel", {"level": "info"})
-        async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+async def test_progress_comes_under_the_clients_own_token(who: Caller, revision: str) -> None:
+    for token in ("mine", 7):
+        named = {"name": "test_tool_with_progress"}
+        async with who.sent("tools/call", named, {"progressToken": token}) as stream:
             *told, answer = await stream.all()
-        assert [one["method"] for one in told] == ["notifications/message"] * 3
-        assert answer["result"]["content"][0]["text"] == "Messages were logged."
+        said = [one["params"] for one in told if one["method"] == "notifications/progress"]
+        assert [(one["progressToken"], one["progress"]) for one in said] == [
+            (token, 0),
+            (token, 50),
+            (token, 100),
+        ]
+        assert answer["result"]["content"][0]["text"] == "Progress was reported."
 
 
 @in_every_cell
-async def test_log_messages_below_the_level_are_kept_back(
-    bare: Settings, server: Era, revision: str
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        wanted = {"io.modelcontextprotocol/logLevel": "error"} if revision == MODERN else {}
-        if who.session is not None:
-            await who.session.call("logging/setLevel", {"level": "error"})
-        async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
-            assert len(await stream.all()) == 1
+async def test_without_a_token_nothing_is_told(who: Caller, revision: str) -> None:
+    async with who.sent("tools/call", {"name": "test_tool_with_progress"}) as stream:
+        assert len(await stream.all()) == 1
 
 
 @in_every_cell
-async def test_a_cancelled_call_is_cancelled_at_the_server(
-    bare: Settings, server: Era, revision: str
-) -> None:
-    async with gateway_to(bare, every=server) as client:
-        who = await caller(client, revision)
-        async with anyio.create_task_group() as tasks:
+async def test_log_messages_come_to_who_asked_for_them(who: Caller, revision: str) -> None:
+    wanted = {"io.modelcontextprotocol/logLevel": "info"} if revision == MODERN else {}
+    if who.session is not None:
+        await who.session.call("logging/setLevel", {"level": "info"})
+    async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+        *told, answer = await stream.all()
+    assert [one["method"] for one in told] == ["notifications/message"] * 3
+    assert answer["result"]["content"][0]["text"] == "Messages were logged."
 
-            async def call() -> None:
-                await who.result("tools/call", {"name": "test_wait"})
 
-            with anyio.fail_after(20):
-                if who.session is None:
-                    scope = anyio.CancelScope()
+@in_every_cell
+async def test_log_messages_below_the_level_are_kept_back(who: Caller, revision: str) -> None:
+    wanted = {"io.modelcontextprotocol/logLevel": "error"} if revision == MODERN else {}
+    if who.session is not None:
+        await who.session.call("logging/setLevel", {"level": "error"})
+    async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+        assert len(await stream.all()) == 1
 
-                    async def leave() -> None:
-                        with scope:
-                            await call()
 
-                    tasks.start_soon(leave)
-                    await waits.begun.wait()
-                    scope.cancel()
-                else:
-                    cancelled = {"requestId": 100, "reason": "enough"}
-                    note = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-                    tasks.start_soon(_ends_without_an_answer, who)
-                    await waits.begun.wait()
-                    await who.session.post({**note, "params": cancelled})
-                await waits.cancelled.wait()
+@in_every_cell
+async def test_a_cancelled_call_is_cancelled_at_the_server(who: Caller, revision: str) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            await who.result("tools/call", {"name": "test_wait"})
+
+        with anyio.fail_after(20):
+            if who.session is None:
+                scope = anyio.CancelScope()
+
+                async def leave() -> None:
+                    with scope:
+                        await call()
+
+                tasks.start_soon(leave)
+                await waits.begun.wait()
+                scope.cancel()
+            else:
+                cancelled = {"requestId": 100, "reason": "enough"}
+                note = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+                tasks.start_soon(_ends_without_an_answer, who)
+                await waits.begun.wait()
+                await who.session.post({**note, "params": cancelled})
+            await waits.cancelled.wait()
 
 
 async def _ends_without_an_answer(who: Caller) -> None:

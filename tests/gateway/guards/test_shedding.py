@@ -83,6 +83,14 @@ def looks_until_served(looked, used, most=100):
     return next((look for look in range(most) if looked.at(used) is None), None)
 
 
+@pytest.fixture
+def nothing_to_reclaim(monkeypatch):
+    """Collecting and trimming take a tenth of a second each in a process of this size."""
+    monkeypatch.setattr(shedding, "trim", lambda: None)
+    monkeypatch.setattr(shedding.gc, "collect", lambda: None)
+
+
+@pytest.mark.usefixtures("nothing_to_reclaim")
 def test_what_the_process_takes_by_itself_is_refused_to_nobody_for_ever():
     looked = Looked()
     assert looked.at(2000) is not None
@@ -95,6 +103,7 @@ def test_what_the_process_takes_by_itself_is_refused_to_nobody_for_ever():
     assert looked.at(1001) is not None
 
 
+@pytest.mark.usefixtures("nothing_to_reclaim")
 def test_while_calls_run_their_memory_is_waited_for():
     looked = Looked()
     looked.running = 1
