@@ -1,0 +1,1 @@
+"""Knowledge: documents in, evidence out, as a wing."""

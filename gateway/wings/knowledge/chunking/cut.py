@@ -1,0 +1,50 @@
+"""`cut`: the chunks of a document, by the kind of its text. Pure."""
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, located
+from gateway.wings.knowledge.chunking.mentions import mentions
+from gateway.wings.knowledge.chunking.prose import (
+    markdown_headings,
+    no_headings,
+    prose,
+    rst_headings,
+)
+
+Chunker: TypeAlias = Callable[[str, Chunking], Iterator[Chunk]]  # offsets in characters
+
+CHUNKERS: Mapping[str, Chunker] = {
+    "text/markdown": partial(prose, headings=markdown_headings),
+    "text/x-rst": partial(prose, headings=rst_headings),
+    "text/plain": partial(prose, headings=no_headings),
+}
+DEFAULT_CHUNKING = Chunking()
+
+
+def cut(
+    text: str,
+    *,
+    media_type: str = "text/plain",
+    path: str = "",
+    title: str = "",
+    chunking: Chunking = DEFAULT_CHUNKING,
+) -> tuple[Chunk, ...]:
+    """The chunks of a text. `path` is a name, of which the stem is a subject of the first chunk, as
+    is `title`."""
+    chunker = CHUNKERS.get(media_type, CHUNKERS["text/plain"])
+    found = (_described(text, one) for one in chunker(text, chunking))
+    chunks = list(located(text, found))
+    if chunks:
+        about = [title, posixpath.splitext(posixpath.basename(path))[0], *chunks[0].subjects]
+        chunks[0] = replace(chunks[0], subjects=tuple(dict.fromkeys(filter(None, about))))
+    return tuple(chunks)
+
+
+def _described(text: str, chunk: Chunk) -> Chunk:
+    named = mentions(text, chunk.start, chunk.end)
+    return replace(chunk, mentions=(*chunk.mentions, *named))
