@@ -67,6 +67,7 @@ class AdminParts:
     find: Find
     functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
     scripts: Callable[[], Scripts]
+    of_wings: Sequence[Operation] = ()
     defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
 
@@ -212,4 +213,5 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         SessionOperations(ground, sessions),
         audit,
     )
-    return tuple(one for each in resources for one in each.operations)
+    own = (one for each in resources for one in each.operations)
+    return (*own, *parts.of_wings)

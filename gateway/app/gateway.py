@@ -378,6 +378,7 @@ class Gateway:
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
+            of_wings=() if self.wings is None else self.wings.admin_operations,
             defer=self.jobs.defer if self.jobs is not None else None,
         )
 

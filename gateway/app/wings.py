@@ -40,6 +40,7 @@ from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import (
+    AdminAccess,
     Answer,
     CallTool,
     CheckCall,
@@ -141,6 +142,11 @@ class Wings:
     def states(self) -> dict[str, str]:
         """States of the wings by name, for the details of readiness."""
         return {f"wing {one.name}": one.state for one in self._served}
+
+    @property
+    def admin_operations(self) -> list[Operation]:
+        """The operations of the admin API for the wings."""
+        return [operation for one in self._served for operation in one.admin_operations]
 
     def middleware(self, handle: Handler, _route: Route) -> Handler:
         """Offers the tools to a tenant that was new, before its first request is handled."""
@@ -270,6 +276,21 @@ class ServedWing(WingLife):
         own = section(self._ground.settings, self.name)
         return max((getattr(own, one) for one in self._wing.body_limits.values()), default=0)
 
+    @property
+    def admin_operations(self) -> Sequence[Operation]:
+        if self._wing.admin is None:
+            return ()
+        own = section(self._ground.settings, self.name)
+        events = self._ground.events
+        return self._wing.admin(
+            AdminAccess(settings=own, pool=self._open_pool, pages=self._pages, events=events)
+        )
+
+    @property
+    def _pages(self) -> Pages:
+        admin = self._ground.settings.admin
+        return Pages(admin.page_size, admin.page_limit)
+
     def _mounted(self, path: str) -> "_Mounted":
         settings, member = self._ground.settings, self._wing.body_limits.get(path)
         limit_bytes, setting = settings.server.body_limit_bytes, "server.body_limit_bytes"
@@ -378,9 +399,7 @@ class ServedWing(WingLife):
         """The operations, and those on their jobs; or all of them without jobs."""
         if self._jobs is None:
             return [replace(one, job=None) for one in offer.operations]
-        admin = self._ground.settings.admin
-        pages = Pages(admin.page_size, admin.page_limit)
-        return job_operations(self.name, offer.operations, self._pool, pages)
+        return job_operations(self.name, offer.operations, self._pool, self._pages)
 
     def _pool(self) -> Pool:
         """Raises ProblemDetails."""
@@ -388,6 +407,12 @@ class ServedWing(WingLife):
         if pool is None:
             raise unavailable("The database does not answer yet.")
         return pool
+
+    def _open_pool(self) -> Pool:
+        """Raises ProblemDetails while the wing is not open."""
+        if self.name not in self._ground.offers:
+            raise not_open(self.name)
+        return self._pool()
 
     async def _offer_tools(self) -> None:
         """Store the tools for all tenants, unless they are stored."""

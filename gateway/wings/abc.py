@@ -18,7 +18,7 @@ from gateway.abc import Handler, Log
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.models.abc import ChatModels
-from gateway.operations.operation import Operation
+from gateway.operations.operation import Operation, Pages
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.migrate import Component
@@ -131,6 +131,22 @@ class Finding:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminAccess:
+    """What operations of the admin API for a wing use."""
+
+    settings: Any  # the wing's section
+    pool: Callable[[], Pool]
+    """Raises ProblemDetails while the wing is not open: its tables may not be there."""
+
+    pages: Pages
+    events: Events
+
+
+Administration = Callable[[AdminAccess], Sequence[Operation]]
+"""The operations of the admin API for a wing, with `admin:` scopes and ids of that API. They are
+listed whether the wing is open or not."""
+
 Checks = Callable[[Any, str, Pool | None], AsyncIterator[Finding]]
 """Checks a wing that is not open: by its section of the settings, the tenant of the gateway, and
 connections; None: without a database, for `toolgate config check`."""
@@ -158,6 +174,7 @@ class Wing:
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
 
     methods: tuple[str, ...] = ()  # of MCP, that it answers itself where it wants to
+    admin: Administration | None = None  # for operators; None: the admin API has none of it
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations
 

@@ -67,8 +67,7 @@ class Eraser:
                 values,
             )
             ids = [id_ for (id_,) in await found.fetchall()]
-            if expect is not None and len(ids) != expect:
-                raise conflict(f"{len(ids)} memories match, not {expect}: nothing was forgotten.")
+            check_count(len(ids), expect)
             if dry_run or not ids:
                 return Forgotten(len(ids), dry_run=dry_run)
             counts = await _counted(connection, _FORGET, {**values, "ids": ids})
@@ -77,16 +76,25 @@ class Eraser:
         return Forgotten(len(ids), sum(counts.values()), scopes=counts)
 
     async def erase(
-        self, tenant: str, subject: str, *, dry_run: bool = False, mentions: bool = False
+        self,
+        tenant: str,
+        subject: str,
+        *,
+        dry_run: bool = False,
+        expect: int | None = None,
+        mentions: bool = False,
     ) -> Forgotten:
         """Delete all that is held of a person, in one transaction. `mentions`: list what others
-        have that names the person."""
+        have that names the person. Raises ProblemDetails where the number of memories is not the
+        expected one."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
         principal = ANONYMOUS if subject == LOCAL else subject
         async with borrowed(self._pool) as connection:
             await connection.execute(_LOCK.encode(), values)
-            if dry_run:
+            if dry_run or expect is not None:
                 ((count,),) = await _rows(connection, _COUNT, values)
+                check_count(count, expect)
+            if dry_run:
                 return Forgotten(count, dry_run=True)
             await connection.execute(_TOMBSTONE, values)
             counts = await _counted(connection, _ERASE, values)
@@ -104,6 +112,12 @@ class Eraser:
             answers=answers,
             mentions=tuple(id_ for (id_,) in named),
         )
+
+
+def check_count(count: int, expect: int | None) -> None:
+    """Raises ProblemDetails."""
+    if expect is not None and count != expect:
+        raise conflict(f"{count} memories match, not {expect}: nothing was forgotten.")
 
 
 def principal_of(subject: str | None) -> str:

@@ -13,14 +13,12 @@ from config.wings import MemorySettings
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Cursor,
+    ListPage,
     Operation,
     OperationInput,
-    cursor,
     invalid,
-    place,
-    unknown,
 )
-from gateway.wings.memory.conditions import Condition, filtered
+from gateway.wings.memory.conditions import EVERY, READABLE, Condition, filtered
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import Eraser, Forgotten
 from gateway.wings.memory.life import MemoryLife, Promoted, Purged
@@ -38,8 +36,8 @@ from gateway.wings.memory.rows import (
     check_year,
 )
 from gateway.wings.memory.store import MemoryStore
-from gateway.wings.memory.transfer import ImportCounts, Transfer
-from registry.database.postgres import is_uuid
+from gateway.wings.memory.transfer import ImportCounts, Transfer, held
+from registry.database.postgres import Pool
 
 IMPORTED = 200  # memories of one call
 EXPORTED = 500
@@ -97,11 +95,6 @@ class ExportPage(Struct, frozen=True, forbid_unknown_fields=True):
     after: Cursor | None = None
 
 
-class Exported(Struct, frozen=True, omit_defaults=True):
-    items: tuple[Memory, ...]
-    next: str = ""
-
-
 class Import(Struct, frozen=True, forbid_unknown_fields=True):
     items: Annotated[tuple[Memory, ...], Meta(max_length=IMPORTED)]
     session: SessionName | None = None
@@ -116,6 +109,7 @@ class Stats(Struct, frozen=True):
 class KeepingOperations:
     def __init__(
         self,
+        pool: Pool,
         *,
         store: MemoryStore,
         recaller: Recaller,
@@ -126,6 +120,7 @@ class KeepingOperations:
         reader: Callable[[OperationInput], Reader],
         settings: MemorySettings,
     ) -> None:
+        self._pool = pool
         self._store = store
         self._recaller = recaller
         self._eraser = eraser
@@ -159,7 +154,7 @@ class KeepingOperations:
             ),
             Operation(
                 "memory_export", "GET", "/export", "Export all that is held of a user.", READ,
-                self.export, Exported, query=ExportPage,
+                self.export, ListPage[Memory], query=ExportPage,
             ),
             Operation(
                 "memory_import", "POST", "/import",
@@ -226,26 +221,23 @@ class KeepingOperations:
     async def _erase(self, reader: Reader, subject: str, body: Forget) -> Forgotten:
         if subject != reader.subject:
             reader.require(ERASE, "Erasing another user")
-        if body.expect is not None:
-            count = (await self._eraser.erase(reader.tenant, subject, dry_run=True)).memories
-            if count != body.expect:
-                raise invalid(f"expect: {count} memories are held, not {body.expect}")
         return await self._eraser.erase(
-            reader.tenant, subject, dry_run=body.dry_run, mentions=reader.may(ERASE)
-        )
+            reader.tenant, subject, dry_run=body.dry_run, expect=body.expect,
+            mentions=reader.may(ERASE),
+        )  # fmt: skip
 
-    async def export(self, asked: OperationInput) -> Exported:
+    async def export(self, asked: OperationInput) -> ListPage[Memory]:
         query: ExportPage = asked.query
         reader = self._reader(asked)
         subject = query.subject or reader.owner("user")
         if subject != reader.subject:
             reader.require(ERASE, "Exporting another user")
-        after = place(query.after)
-        if after and not is_uuid(after):
-            raise unknown()
-        found = await self._transfer.export(reader, subject, after, query.limit)
-        shown = tuple(found[: query.limit])
-        return Exported(shown, cursor(shown[-1].id) if len(found) > query.limit else "")
+        all_ = reader.may(ERASE)  # also those for other agents
+        condition = EVERY if all_ else (READABLE, {"agent": reader.agent})
+        return await held(
+            self._pool, reader.tenant, subject, condition=condition, after=query.after,
+            limit=query.limit,
+        )  # fmt: skip
 
     async def import_(self, asked: OperationInput) -> ImportCounts:
         body: Import = asked.body

@@ -56,6 +56,7 @@ class MemoryParts:
             pool, self.store, self.intake, settings, eraser=eraser, recaller=self.recaller
         )
         self.keeping = KeepingOperations(
+            pool,
             store=self.store,
             recaller=self.recaller,
             eraser=eraser,

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - made of constants; the values of callers are parameters
-"""Export of all that is held of a person, and import of it. Both can be repeated."""
+"""What is held of a person, and import of it, which can be repeated."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,11 +8,12 @@ from msgspec import Struct, to_builtins
 from psycopg.types.json import Jsonb
 
 from config.wings import MemorySession
-from gateway.wings.memory.conditions import READABLE
-from gateway.wings.memory.readers import ERASE, Reader
+from gateway.operations.operation import ListPage, cursor, place, unknown
+from gateway.wings.memory.conditions import EVERY, Condition
+from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import ROW_BYTES, MemoryStore, Target
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed, is_uuid
 
 FIRST = "00000000-0000-0000-0000-000000000000"
 
@@ -27,30 +28,42 @@ class ImportCounts(Struct, frozen=True):
     erased: int
 
 
+async def held(
+    pool: Pool,
+    tenant: str,
+    subject: str,
+    *,
+    condition: Condition = EVERY,
+    after: str | None,
+    limit: int,
+) -> ListPage[Memory]:
+    """All rows of a person that match, history included, in the order of their ids. Raises
+    ProblemDetails for a foreign cursor."""
+    if (first := place(after)) and not is_uuid(first):
+        raise unknown()
+    async with borrowed(pool) as connection:
+        found = await connection.execute(
+            f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
+            f" AND m.subject = %(subject)s AND {condition[0]} AND m.memory_id > %(after)s::uuid"
+            " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
+            {
+                **condition[1],
+                "host": tenant,
+                "subject": subject,
+                "after": first or FIRST,
+                "limit": limit + 1,
+            },
+        )
+        rows = [memory_of(row) for row in await found.fetchall()]
+    more = len(rows) > limit
+    return ListPage(tuple(rows[:limit]), cursor(rows[limit - 1].id) if more else "")
+
+
 class Transfer:
     def __init__(self, pool: Pool, store: MemoryStore, session: MemorySession) -> None:
         self._pool = pool
         self._session = session
         self._store = store
-
-    async def export(self, reader: Reader, subject: str, after: str, limit: int) -> list[Memory]:
-        """All rows of a person, history included, in the order of their ids; one more than `limit`
-        if there are more. Who may not erase gets those whose audience it is of."""
-        readable = "true" if reader.may(ERASE) else READABLE
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(
-                f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
-                f" AND m.subject = %(subject)s AND {readable} AND m.memory_id > %(after)s::uuid"
-                " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
-                {
-                    "host": reader.tenant,
-                    "subject": subject,
-                    "agent": reader.agent,
-                    "after": after or FIRST,
-                    "limit": limit + 1,
-                },
-            )
-            return [memory_of(row) for row in await found.fetchall()]
 
     async def import_(self, reader: Reader, memories: Sequence[Memory]) -> ImportCounts:
         """Store rows as memories of the reader, with their ids and times. Those of sessions are for

@@ -8,6 +8,7 @@ from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.recall import KINDS
 from gateway.wings.memory.resources import MemoryResources
+from gateway.wings.memory.subjects import subject_operations
 from registry.database.migrate import Component
 
 MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory").joinpath("sql"))
@@ -38,6 +39,7 @@ WING = Wing(
     open=opened,
     migrations=MIGRATIONS,
     kinds=KINDS,
+    admin=subject_operations,
     commands={
         "eval": ("gateway.cli.memory:evaluate", "Measure how well memories are found."),
         "export": ("gateway.cli.memory:export", "Export all that is held of a user."),

@@ -1,0 +1,76 @@
+"""Operations of the admin API on what is held of a person."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.operations.operation import ListPage, Operation, OperationInput, Paging
+from gateway.wings.abc import AdminAccess
+from gateway.wings.memory.conditions import BELIEVED, EVERY, Condition
+from gateway.wings.memory.erasure import Eraser, Forgotten
+from gateway.wings.memory.requests import MemoryView, view
+from gateway.wings.memory.rows import Memory
+from gateway.wings.memory.transfer import held
+
+PRESENT: Condition = (BELIEVED, {"as_of": None, "valid_at": None})
+READ, ERASE = "admin:memory:read", "admin:memory:erase"
+SUBJECT = {
+    "subject": Annotated[
+        str, Meta(min_length=1, max_length=256, description="the id of a user: `sub` of its tokens")
+    ]
+}
+
+
+class HeldMemories(Paging, frozen=True):
+    history: Annotated[bool, Meta(description="also what was superseded or has expired")] = False
+
+
+class EraseSubject(Struct, frozen=True, forbid_unknown_fields=True):
+    dry_run: Annotated[bool, Meta(description="only count")] = False
+    expect: Annotated[int, Meta(ge=0, description="erase only if so many are held")] | None = None
+
+
+def subject_operations(access: AdminAccess) -> Sequence[Operation]:
+    subjects, path = Subjects(access), "/subjects/{subject}/memories"
+    return (
+        Operation(
+            "listMemoriesOfSubject", "GET", path, "List the memories of a user and its sessions.",
+            READ, subjects.list, ListPage[MemoryView], query=HeldMemories, types=SUBJECT,
+        ),
+        Operation(
+            "exportSubject", "GET", f"{path}/export",
+            "Export all that is held of a user, as memory_import takes it.", READ, subjects.export,
+            ListPage[Memory], query=Paging, types=SUBJECT,
+        ),
+        Operation(
+            "eraseSubject", "DELETE", path, "Erase all that is held of a user.", ERASE,
+            subjects.erase, Forgotten, query=EraseSubject, types=SUBJECT, problems=(409,),
+            details="It cannot be undone. Use dry_run to count first.",
+        ),
+    )  # fmt: skip
+
+
+class Subjects:
+    def __init__(self, access: AdminAccess) -> None:
+        self._access = access
+
+    async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
+        page = await self._held(asked, EVERY if asked.query.history else PRESENT)
+        return ListPage(tuple(map(view, page.items)), page.next)
+
+    async def export(self, asked: OperationInput) -> ListPage[Memory]:
+        return await self._held(asked, EVERY)
+
+    async def erase(self, asked: OperationInput) -> Forgotten:
+        eraser = Eraser(self._access.pool(), self._access.events.person_erased)
+        return await eraser.erase(
+            asked.tenant, asked.names["subject"], dry_run=asked.query.dry_run,
+            expect=asked.query.expect, mentions=True,
+        )  # fmt: skip
+
+    async def _held(self, asked: OperationInput, condition: Condition) -> ListPage[Memory]:
+        return await held(
+            self._access.pool(), asked.tenant, asked.names["subject"], condition=condition,
+            after=asked.query.after, limit=self._access.pages.limit(asked.query),
+        )  # fmt: skip

@@ -1,0 +1,64 @@
+"""What operators see and erase of a person, over the admin API."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from tests.fixtures_gateway import Client, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
+from tests.wings.test_toy import got
+
+pytestmark = pytest.mark.anyio
+
+ANN = bearer("ann", scope="memory:read memory:write")
+PATH = "/admin/v1/subjects/ann/memories"
+
+
+@pytest.fixture
+async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
+    on = replace(settings, memory=replace(settings.memory, enabled=True))
+    async with running(replace(on, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        yield client
+
+
+async def added(client: Client, content: str, who: dict[str, str] = ANN, **more: Any) -> None:
+    body = {"content": content, "scope": "user", **more}
+    assert (await client.post("/memory/v1/memories", body, who))[0] == 201
+
+
+async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Client) -> None:
+    bob = bearer("bob", scope="memory:read memory:write")
+    await added(client, "Ann lives in Bern", slot="home")
+    await added(client, "Ann lives in Chur", slot="home")
+    await added(client, "Ann is new here", scope="session", session="first-day")
+    await added(client, "Bob lives in Basel", bob)
+    reader, eraser = bearer(scope="admin:memory:read"), bearer(scope="admin:memory:erase")
+    assert (await got(client, PATH, **bearer("ann", scope="memory:read memory:erase")))[0] == 403
+    assert (await got(client, PATH, **bearer(scope="admin:registry:read")))[0] == 403
+    _, page, _ = await got(client, PATH, **reader)
+    assert [one["content"] for one in page["items"]] == ["Ann lives in Chur", "Ann is new here"]
+    _, page, _ = await got(client, f"{PATH}?history=true&limit=2", **reader)
+    _, rest, _ = await got(client, f"{PATH}?history=true&limit=2&after={page['next']}", **reader)
+    assert (len(page["items"]), len(rest["items"]), "next" in rest) == (2, 1, False)
+    _, exported, _ = await got(client, f"{PATH}/export", **reader)
+    assert {one["owner"] == "ann" for one in exported["items"]} == {True, False}
+    assert len(exported["items"]) == 3
+    for query, status, count in (("dry_run=true", 200, 3), ("expect=2", 409, None), ("", 200, 3)):
+        answer = await deleted(client, f"{PATH}?{query}", eraser)
+        assert (answer[0], answer[1].get("memories")) == (status, count)
+    assert (await got(client, PATH, **reader))[1]["items"] == []
+    assert (await deleted(client, PATH, reader))[0] == 403
+    _, bobs, _ = await got(client, "/memory/v1/memories", **bob)
+    assert len(bobs["items"]) == 1
+    _, restored, _ = await client.post("/memory/v1/import", {"items": exported["items"][:1]}, ANN)
+    assert (restored["stored"], restored["erased"]) == (0, 1)
+
+
+async def deleted(client: Client, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+    async with client.http.delete(client.url + path, headers=headers) as response:
+        return response.status, await response.json()
