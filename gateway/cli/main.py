@@ -17,6 +17,10 @@ COMMANDS = {
         "Import tools from a service or an MCP server.",
     ),
     "serve": ("gateway.cli.serve.command:serve", "Serve tools to MCP and JSON-RPC clients."),
+    "connect": (
+        "gateway.cli.running.connect:connect",
+        "Connect a stdio client to a server of streamable HTTP.",
+    ),
     "tools": ("gateway.cli.tools.command:tools", "List, show, search, call and approve tools."),
     "sources": (
         "gateway.cli.sources.command:sources",

@@ -190,10 +190,10 @@ def running_gateway(
         valid = False
     if not valid:
         fail(f"--url: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
-    return RunningGateway(url.rstrip("/"), root, None if key_file is None else _key(key_file))
+    return RunningGateway(url.rstrip("/"), root, None if key_file is None else read_key(key_file))
 
 
-def _key(file: IO[str]) -> str:
+def read_key(file: IO[str]) -> str:
     key = file.read(KEY_BYTES).strip()
     if not key or not key.isascii() or not key.isprintable():
         fail("--key-file: expected an API key or a bearer token on one line", USAGE)

@@ -6,8 +6,11 @@ import os
 import resource
 import socket
 import sys
+import tempfile
 import threading
 from functools import partial
+from pathlib import Path
+from typing import IO
 
 import click
 import uvloop
@@ -21,7 +24,8 @@ from config.settings import Settings
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE
-from gateway.cli.serve.process import ServingProcess
+from gateway.cli.running.connect import carry, key_of_client, own_streams
+from gateway.cli.serve.process import Client, ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
 from gateway.cli.serve.worker import MODEL, WorkerLink, serve_model
 from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
@@ -67,10 +71,25 @@ BACKLOG = 2048
     metavar="N|auto",
     help="Worker processes; auto: one for each CPU core [default: server.workers].",
 )
+@click.option(
+    "--stdio", is_flag=True, help="Serve one client on standard input and output instead."
+)
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    type=click.File("r"),
+    help="With --stdio: file with the client's API key or token.",
+)
 @settings_option
 @click.pass_context
 def serve(
-    ctx: click.Context, settings: Settings, host: str | None, port: int | None, workers: str | None
+    ctx: click.Context,
+    settings: Settings,
+    host: str | None,
+    port: int | None,
+    workers: str | None,
+    stdio: bool,
+    key_file: IO[str] | None,
 ) -> None:
     """Serve the tools to MCP clients and over JSON-RPC, until Ctrl-C.
 
@@ -91,8 +110,16 @@ def serve(
     Examples:
       toolgate serve --port 9000
       toolgate serve --workers auto
+      toolgate serve --stdio              as an MCP client's configuration has it
       TOOLGATE_DATABASE__URL=postgresql://db.example.com/toolgate toolgate serve
     """
+    if stdio:
+        if host or port is not None or workers:
+            fail("--stdio serves one client and listens nowhere: leave the others out", USAGE)
+        serve_stdio(_with_workers("1", ctx.meta[CONFIG_FILE]), ctx.meta[CONFIG_FILE], key_file)
+        return
+    if key_file is not None:
+        fail("--key-file is for --stdio: clients of a network send their own keys", USAGE)
     if workers is not None:
         settings = _with_workers(workers, ctx.meta[CONFIG_FILE])
     host = host or settings.server.host
@@ -105,6 +132,30 @@ def serve(
         _prepare(settings)
         work = partial(_work, listener, ctx.meta[CONFIG_FILE])
         ctx.exit(Supervisor(settings, listener, ctx.meta[CONFIG_FILE], work).run())
+
+
+def serve_stdio(settings: Settings, config_file: str | None, key_file: IO[str] | None) -> None:
+    """Serve one client on standard input and output, by way of a private socket."""
+    if settings.auth.mode != "none" and key_file is None:
+        fail(
+            f"auth.mode is {settings.auth.mode}: name the client's API key or token with "
+            "--key-file, or set auth.mode: none for a client that may do everything",
+            USAGE,
+        )
+    key = key_of_client(key_file)
+    streams = own_streams()
+    configure(settings.logging)
+    with tempfile.TemporaryDirectory(prefix="toolgate-stdio-") as directory:  # ours alone
+        path = str(Path(directory) / "gateway.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+
+        async def client() -> None:
+            url = f"http://localhost{settings.mcp.path}"
+            await carry(url, streams, key=key, socket=path)
+
+        _serve(settings, listener, config_file, client=client)
 
 
 def _with_workers(workers: str, config_file: str | None) -> Settings:
@@ -138,9 +189,10 @@ def _serve(
     listener: socket.socket,
     config_file: str | None,
     link: WorkerLink | None = None,
+    client: Client | None = None,
 ) -> None:
     try:
-        serving = ServingProcess(settings, listener, config_file, link)
+        serving = ServingProcess(settings, listener, config_file, link=link, client=client)
     except ToolgateError as error:  # of a file that the settings name
         listener.close()
         fail(str(error), USAGE)

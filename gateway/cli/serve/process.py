@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -35,6 +35,9 @@ LOOKS, LOOK_EVERY_S = 250, 0.02  # for requests on connections that were accepte
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
+Client = Callable[[], Awaitable[None]]
+"""Carries the messages of the client that started the process, until it ends."""
+
 
 class ServingProcess:
     """Lifecycle of one gateway process."""
@@ -44,10 +47,14 @@ class ServingProcess:
         settings: Settings,
         listener: socket.socket,
         config_file: str | None,
+        *,
         link: WorkerLink | None = None,
+        client: Client | None = None,
     ) -> None:
-        """`link`: to the supervisor, of one of several workers."""
+        """`link`: to the supervisor, of one of several workers; `client`: the only one, whose end
+        ends the process."""
         self._link = link
+        self._client = client
         settings = self._own(settings)
         self._gateway = Gateway(settings, link.siblings if link else None)
         self._listener = listener
@@ -124,8 +131,11 @@ class ServingProcess:
         tools = len(self._gateway.catalogs.of(self._gateway.principal.tenant).tools)
         if self._link is not None:
             self._link.ready(tools)
-            return
-        announce(self._gateway.settings, self._listener, tools)
+        elif self._client is not None:
+            await self._client()
+            self._server.handle_exit(signal.SIGTERM, None)
+        else:
+            announce(self._gateway.settings, self._listener, tools)
 
     def _hang_up(self) -> None:
         """SIGHUP: reload the settings; stop instead if the terminal was closed."""
@@ -284,6 +294,8 @@ def differs(before: Struct, after: Struct, name: str) -> bool:
 
 
 def address(listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

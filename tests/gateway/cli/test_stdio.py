@@ -1,0 +1,264 @@
+"""`toolgate connect` and `toolgate serve --stdio`: clients that speak stdio."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from mcp.client.client import Client as McpClient
+from mcp.client.stdio import StdioServerParameters
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from config.settings import DatabaseSettings
+from gateway.cli.running.bridge import Bridge
+from tests.fixtures_gateway import DEADLINE_S, META, Client, Recorder
+from tests.fixtures_servers import serving
+from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.test_serve import described
+from tests.polling import until
+
+pytestmark = pytest.mark.anyio
+
+ERAS = [("legacy", "2025-11-25"), ("auto", "2026-07-28")]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": "hello",
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def request(id_: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def called(*args: str, **env: str) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "gateway", *args], env=env or None
+    )
+
+
+async def lists_and_calls(server: StdioServerParameters, mode: Any, revision: str) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        async with McpClient(server, mode=mode) as mcp:
+            assert mcp.protocol_version == revision
+            assert len((await mcp.list_tools()).tools) == 5
+            result = await mcp.call_tool("createPet", {"name": "Rex", "age": 3})
+            assert result.structured_content["heard"]["body"] == '{"name":"Rex","age":3}'
+            assert (await mcp.call_tool("getPet", {"id": 404})).is_error
+
+
+@pytest.mark.parametrize(("mode", "revision"), ERAS)
+async def test_the_official_client_reaches_a_gateway_by_connect(
+    client: Client, mode: Any, revision: str
+) -> None:
+    await lists_and_calls(called("connect", f"{client.url}/mcp"), mode, revision)
+
+
+@pytest.mark.parametrize(("mode", "revision"), ERAS)
+async def test_the_official_client_is_served_over_stdio(
+    tmp_path: Path,
+    service: Recorder,
+    database_settings: DatabaseSettings,
+    mode: Any,
+    revision: str,
+) -> None:
+    file = described(tmp_path, service)
+    server = called(
+        *("serve", "--stdio", "--config", str(file)),
+        TOOLGATE_DATABASE__URL=database_settings.url,
+        TOOLGATE_EMBEDDING__PROVIDER="disabled",
+    )
+    await lists_and_calls(server, mode, revision)
+
+
+@dataclass
+class Terminal:
+    """The client's side of a bridge."""
+
+    sent: "asyncio.Queue[bytes | None]" = field(default_factory=asyncio.Queue)
+    received: "asyncio.Queue[Any]" = field(default_factory=asyncio.Queue)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        while (line := await self.sent.get()) is not None:
+            yield line
+
+    async def write(self, message: bytes) -> None:
+        self.received.put_nowait(json.loads(message))
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.sent.put_nowait(line)
+
+    async def next(self) -> Any:
+        with anyio.fail_after(DEADLINE_S):
+            return await self.received.get()
+
+
+@asynccontextmanager
+async def bridged(url: str) -> AsyncIterator[Terminal]:
+    """A bridge to `url`, which has ended when the context is left."""
+    terminal = Terminal()
+    async with aiohttp.ClientSession() as http, anyio.create_task_group() as tasks:
+        tasks.start_soon(Bridge(http, url, terminal.write).run, terminal.lines())
+        yield terminal
+        terminal.sent.put_nowait(None)
+
+
+@asynccontextmanager
+async def in_session(client: Client) -> AsyncIterator[Terminal]:
+    async with bridged(f"{client.url}/mcp") as terminal:
+        terminal.send(HELLO)
+        assert (await terminal.next())["result"]["protocolVersion"] == "2025-06-18"
+        terminal.send(INITIALIZED)
+        yield terminal
+
+
+async def test_a_session_that_the_server_forgot_is_opened_anew(client: Client) -> None:
+    async with in_session(client) as terminal:
+        await client.gateway.shared.sessions.close_all()
+        terminal.send(request(1, "tools/list"), request(2, "ping"))
+        answers = [await terminal.next(), await terminal.next()]
+        assert {answer["id"] for answer in answers} == {1, 2}
+        assert all("result" in answer for answer in answers)
+
+
+async def test_the_session_ends_with_the_client(client: Client) -> None:
+    async with in_session(client):
+        assert len(client.gateway.shared.sessions) == 1
+    assert len(client.gateway.shared.sessions) == 0
+
+
+async def test_changes_are_told_outside_of_requests(client: Client) -> None:
+    async with in_session(client) as terminal:
+        shared = client.gateway.shared
+        [record] = await shared.sessions.all(client.gateway.principal.tenant)
+        session = shared.sessions.find(record.id, client.gateway.principal, None)
+        assert session is not None
+        await until(lambda: session.has_stream)
+        changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        await shared.sessions.notify(session, json.dumps(changed).encode())
+        assert await terminal.next() == changed
+
+
+async def test_a_cancelled_request_of_2026_07_28_leaves_the_service(
+    client: Client, service: Recorder
+) -> None:
+    async with bridged(f"{client.url}/mcp") as terminal:
+        terminal.send(request(7, "tools/call", name="slow", arguments={}, _meta=META))
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": 7}}
+            terminal.send({"jsonrpc": "2.0", **cancelled})
+            await service.gone.wait()
+        terminal.send(request(8, "tools/list", _meta=META))
+        assert (await terminal.next())["id"] == 8
+
+
+async def test_what_the_server_refuses_is_answered_with_the_id(client: Client) -> None:
+    async with bridged(f"{client.url}/mcp") as terminal:
+        terminal.send(request(1, "tools/list"))
+        refused = await terminal.next()
+        assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+        terminal.send(b"{", {"jsonrpc": "2.0", "method": "notifications/unknown"})
+        assert (await terminal.next())["error"]["code"] == -32700
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (PlainTextResponse("<html>", 502), "The server answered 502 without a message of JSON-RPC"),
+        (
+            Response(b": hi\n\n", media_type="text/event-stream"),
+            "The server closed the stream before it answered",
+        ),
+        (
+            JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -1, "message": "no"}}),
+            "no",
+        ),
+    ],
+)
+async def test_a_server_that_does_not_answer_is_reported(answer: Response, said: str) -> None:
+    async def endpoint(_request: Request) -> Response:
+        return answer
+
+    app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST"])])
+    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(request(1, "ping"))
+        reported = await terminal.next()
+        assert (reported["id"], reported["error"]["message"]) == (1, said)
+
+
+async def test_an_unreachable_server_is_reported_for_each_request() -> None:
+    async with bridged("http://127.0.0.1:9/mcp") as terminal:
+        terminal.send(request(1, "ping"), INITIALIZED, request(2, "ping"))
+        answers = [await terminal.next(), await terminal.next()]
+        assert {answer["id"] for answer in answers} == {1, 2}
+        assert {answer["error"]["code"] for answer in answers} == {1502}
+
+
+async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants() -> None:
+    tool = {
+        "name": "weather",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "x-mcp-header": "City"}},
+        },
+    }
+    seen: list[str | None] = []
+
+    async def endpoint(asked: Request) -> Response:
+        body = await asked.json()
+        if body["method"] == "tools/list":
+            result: Any = {"tools": [tool]}
+        elif asked.headers.get("mcp-param-city") is None:
+            error = {"code": -32020, "message": "Mcp-Param-City is missing"}
+            return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "error": error}, 400)
+        else:
+            seen.append(asked.headers["mcp-param-city"])
+            result = {"content": []}
+        return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "result": result})
+
+    app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST"])])
+    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+        call = {"name": "weather", "arguments": {"city": "Zürich"}, "_meta": META}
+        terminal.send(request(1, "tools/call", **call))
+        assert (await terminal.next())["result"] == {"content": []}
+        assert seen == ["=?base64?WsO8cmljaA==?="]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("connect", "localhost:8765"), "expected a URL such as http://localhost:8765/mcp"),
+        (("connect", "http://a/mcp", "--key-file", "-"), "standard input is for the client"),
+        (("serve", "--stdio", "--port", "1"), "--stdio serves one client"),
+        (("serve", "--key-file", "-"), "--key-file is for --stdio"),
+    ],
+)
+def test_mistakes_are_explained(bare: Toolgate, args: tuple[str, ...], said: str) -> None:
+    ran = bare(*args, stdin="key")
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_stdio_needs_a_key_where_callers_are_authenticated(bare: Toolgate) -> None:
+    ran = bare("serve", "--stdio", TOOLGATE_AUTH__MODE="keys")
+    assert ran.code == 2
+    assert "--key-file" in ran.err
