@@ -23,6 +23,7 @@ from config.access import (
 )
 from config.agent import AgentSettings
 from config.cores import usable_cores
+from config.knowledge import KnowledgeSettings
 from config.models import ModelsSettings
 from config.sources import SourceSettings
 from config.types import (
@@ -488,6 +489,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     skills: SkillsSettings
     memory: MemorySettings
     agent: AgentSettings
+    knowledge: KnowledgeSettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

@@ -34,6 +34,7 @@ ANY_TEXT = {
     ),
     *(("agent", key) for key in ("strategy", "instructions")),
     ("skills", "agent_claim"),
+    *(("knowledge", key) for key in ("agent_claim", "no_context_reply")),
     ("memory", "agent_claim"),
     ("memory", "extraction", "strategy"),
     ("database", "data_dir"),

@@ -1,0 +1,27 @@
+"""Settings of the knowledge wing. Their defaults, units and reasons are in `defaults.yaml`."""
+
+from msgspec import Struct
+
+from config.types import Bytes, Count, Seconds, Share
+
+
+class KnowledgeChunking(Struct, frozen=True, forbid_unknown_fields=True):
+    size: Count
+    overlap: Count
+
+
+class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    semantic_share: Share
+    candidates: Count
+    exact_limit: Count
+    postings_limit: Count
+    context_tokens: Count
+    document_bytes: Bytes
+    metadata_bytes: Bytes
+    collections: Count
+    trivial_characters: Count
+    encode_s: Seconds
+    no_context_reply: str
+    agent_claim: str
+    chunking: KnowledgeChunking

@@ -1,0 +1,199 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Collections of documents: their owners, and whom they grant access."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from gateway.operations.operation import ProblemDetails, not_found
+from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
+from registry.database.postgres import Pool, borrowed
+
+CollectionKind = Literal["docs", "code", "conversation", "mixed"]
+OnSameSource = Literal["version", "append", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    id: str
+    name: str
+    kind: CollectionKind
+    owner: str
+    description: str
+    on_same_source: OnSameSource
+    skip_trivial: bool
+    documents: int
+    grants: Mapping[str, Access]  # shown to its administrators alone
+    is_admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewCollection:
+    name: str
+    kind: CollectionKind = "mixed"
+    description: str = ""
+    on_same_source: OnSameSource | None = None  # None: that of the kind
+    skip_trivial: bool = False
+    grants: Mapping[str, Access] | None = None
+
+    @property
+    def same_source(self) -> OnSameSource:
+        """Names of exchanges have a resolution of a second: two of one name are both kept."""
+        return self.on_same_source or ("append" if self.kind == "conversation" else "version")
+
+
+def no_write(name: str) -> ProblemDetails:
+    text = f"The caller may not write to the collection {name[:100]!r}."
+    return ProblemDetails(403, "forbidden", text)
+
+
+class CollectionStore:
+    def __init__(self, pool: Pool, limit: int) -> None:
+        """`limit`: of collections of one owner."""
+        self._pool = pool
+        self._limit = limit
+
+    async def find(
+        self, reader: KnowledgeReader, names: Sequence[str] | None = None, access: Access = "read"
+    ) -> list[Collection]:
+        """Those that the caller has this access to, by name. `names` None: all."""
+        values = {**reader.values(access), "names": None if names is None else list(names)}
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(_FIND, values)
+            return [_collection(row) for row in await rows.fetchall()]
+
+    async def get(self, reader: KnowledgeReader, name: str, access: Access = "read") -> Collection:
+        """Raises ProblemDetails: what may not be read is not there."""
+        found = await self.find(reader, [name])
+        if not found:
+            raise not_found("collection", name)
+        if access != "read" and not await self.find(reader, [name], access):
+            raise no_write(name)
+        return found[0]
+
+    async def put(self, reader: KnowledgeReader, new: NewCollection) -> Collection:
+        """Create a collection of the caller, or change one that it administers; without `grants`
+        those stay. Raises ProblemDetails."""
+        async with borrowed(self._pool) as connection:
+            values = await self.ensure_in(connection, reader, new, access="admin")
+            await connection.execute(_CHANGE, {**values, **_settings_of(new)})
+            if new.grants is not None:
+                await connection.execute(_GRANT, {**values, "grants": Jsonb(dict(new.grants))})
+        return await self.get(reader, new.name)
+
+    async def ensure_in(
+        self,
+        connection: AsyncConnection,
+        reader: KnowledgeReader,
+        new: NewCollection,
+        access: Access,
+    ) -> dict[str, Any]:
+        """The parameters `host` and `collection` for the collection of that name, which is created
+        if it does not exist, and its settings. Raises ProblemDetails without the access."""
+        values = {**reader.values(access), **_settings_of(new)}
+        rows = await (await connection.execute(_OPEN, values)).fetchall()
+        if not rows:
+            await self._create(connection, reader, values)
+            rows = await (await connection.execute(_OPEN, values)).fetchall()
+        ((id_, same_source, skip_trivial, allowed),) = rows
+        if not allowed:
+            raise no_write(new.name)
+        return {
+            "host": reader.tenant,
+            "collection": id_,
+            "on_same_source": same_source,
+            "skip_trivial": skip_trivial,
+        }
+
+    async def _create(
+        self, connection: AsyncConnection, reader: KnowledgeReader, values: Mapping[str, Any]
+    ) -> None:
+        reader.require_owner()
+        counted = await connection.execute(
+            "SELECT count(*) FROM knowledge_collection_t WHERE (host_id, owner)"
+            " = (%(host)s, %(owner)s)",
+            values,
+        )
+        ((count,),) = await counted.fetchall()
+        if count >= self._limit:
+            raise ProblemDetails(
+                429,
+                "quota",
+                f"The caller owns {count} collections, expected at most {self._limit}"
+                " (knowledge.collections).",
+            )
+        await connection.execute(_CREATE, {**values, "collection": str(uuid.uuid4())})
+
+    async def delete(self, reader: KnowledgeReader, name: str) -> Collection:
+        """The empty collection, now gone. Raises ProblemDetails."""
+        found = await self.get(reader, name, "admin")
+        values = {**reader.values("admin"), "collection": found.id}
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                f"DELETE FROM knowledge_collection_t AS collection WHERE {ALLOWED}"
+                " AND collection_id = %(collection)s".encode(),
+                values,
+            )
+        return found
+
+
+def _settings_of(new: NewCollection) -> dict[str, Any]:
+    return {
+        "name": new.name,
+        "kind": new.kind,
+        "description": new.description,
+        "on_same_source": new.same_source,
+        "skip_trivial": new.skip_trivial,
+    }
+
+
+def _collection(row: Sequence[Any]) -> Collection:
+    found = Collection(*row)
+    return found if found.is_admin else replace(found, grants={})
+
+
+_IS_ADMIN = """(collection.owner = %(owner)s OR EXISTS (SELECT FROM knowledge_grant_t AS granted
+    WHERE granted.host_id = %(host)s AND granted.collection_id = collection.collection_id
+        AND granted.grantee = ANY (%(grantees)s) AND granted.access = 'admin'))"""
+_FIND = f"""
+    SELECT collection_id::text, name, kind, owner, description, on_same_source, skip_trivial,
+        (SELECT count(*) FROM knowledge_document_t AS document WHERE document.host_id = %(host)s
+            AND document.collection_id = collection.collection_id)::integer,
+        coalesce((SELECT jsonb_object_agg(grantee, access) FROM knowledge_grant_t AS granted
+            WHERE granted.host_id = %(host)s
+                AND granted.collection_id = collection.collection_id), '{{}}'),
+        {_IS_ADMIN}
+    FROM knowledge_collection_t AS collection
+    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
+""".encode()
+_OPEN = f"""
+    SELECT collection_id::text, on_same_source, skip_trivial, {ALLOWED}
+    FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
+    FOR KEY SHARE
+""".encode()
+_CREATE = b"""
+    INSERT INTO knowledge_collection_t (host_id, collection_id, name, kind, owner, description,
+        on_same_source, skip_trivial)
+    VALUES (%(host)s, %(collection)s, %(name)s, %(kind)s, %(owner)s, %(description)s,
+        %(on_same_source)s, %(skip_trivial)s)
+    ON CONFLICT DO NOTHING
+"""
+_CHANGE = b"""
+    UPDATE knowledge_collection_t SET kind = %(kind)s, description = %(description)s,
+        on_same_source = %(on_same_source)s, skip_trivial = %(skip_trivial)s
+    WHERE (host_id, collection_id) = (%(host)s, %(collection)s)
+"""
+_GRANT = b"""
+    WITH given AS MATERIALIZED (SELECT key, value FROM jsonb_each_text(%(grants)s)),
+    gone AS (
+        DELETE FROM knowledge_grant_t WHERE (host_id, collection_id) = (%(host)s, %(collection)s)
+            AND grantee NOT IN (SELECT key FROM given)
+    )
+    INSERT INTO knowledge_grant_t (host_id, collection_id, grantee, access)
+    SELECT %(host)s, %(collection)s, key, value FROM given
+    ON CONFLICT (host_id, collection_id, grantee) DO UPDATE SET access = excluded.access
+"""

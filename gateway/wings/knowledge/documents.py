@@ -1,0 +1,314 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Documents in the database: their versions, texts and chunks, and how they are deleted.
+
+A version becomes visible in one transaction: chunks that it shares with the version before keep
+their ids, words and vectors; others are written, or deleted. Writers of a document lock its row.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from gateway.operations.operation import ProblemDetails, conflict
+from gateway.wings.knowledge.chunks import Chunk, rows
+from gateway.wings.knowledge.collections import CollectionStore, NewCollection
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from registry.database.postgres import Pool, borrowed
+
+APPENDED = "\n\n"  # between the texts of one document
+Cut = Callable[[str, str, str], Sequence[Chunk]]  # of a text, its media type and its path
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A text to be stored."""
+
+    path: str
+    text: str
+    media_type: str = "text/plain"
+    language: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    dated: datetime | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    trivial: bool = False  # left out, where the collection wants that
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDocument:
+    id: str  # "": it was left out
+    track_id: str
+    changed: bool  # False: the same text was there already
+    version: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentState:
+    """A document, or one of its versions, as lists show it."""
+
+    id: str
+    collection: str
+    path: str
+    status: str
+    version: int
+    live: int
+    bytes: int
+    chunks: int
+    media_type: str
+    metadata: Mapping[str, Any]
+    track_id: str
+    error: str | None
+    created: datetime
+    changed: datetime
+
+
+class DocumentStore:
+    def __init__(
+        self, pool: Pool, collections: CollectionStore, cut: Cut, limit_bytes: int
+    ) -> None:
+        self._pool = pool
+        self._collections = collections
+        self._cut = cut
+        self._limit_bytes = limit_bytes
+
+    async def add(
+        self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
+    ) -> KeptDocument:
+        """Store a text as a version of the document of its path. The collection is created if there
+        is none of its name. Raises ProblemDetails."""
+        async with borrowed(self._pool) as connection:
+            values = await self._collections.ensure_in(connection, reader, collection, "write")
+            if new.trivial and values["skip_trivial"]:
+                return KeptDocument("", "", changed=False, version=0, chunks=0)
+            values |= {**_document_values(new), "document": str(uuid.uuid4())}
+            rows_ = await (await connection.execute(_LOCK, values)).fetchall()
+            ((document_id, last, live, old, chunks),) = rows_
+            values |= {"document": document_id, "last": last, "live": live, "old": old}
+            known = await (await connection.execute(_KNOWN, values)).fetchall()
+            if known:
+                return KeptDocument(document_id, known[0][0], False, live, chunks)
+            content = await self._content(connection, values, new)
+            return await self._write(connection, values, new, content)
+
+    async def _content(
+        self, connection: AsyncConnection, values: Mapping[str, Any], new: NewDocument
+    ) -> bytes:
+        """The whole text of the version. Raises ProblemDetails."""
+        content = new.text.encode()
+        if values["live"] and values["on_same_source"] == "reject":
+            raise conflict(f"There is another text of the name {new.path[:255]!r}.")
+        if values["live"] and values["on_same_source"] == "append":
+            found = await connection.execute(_CONTENT, values)
+            ((before,),) = await found.fetchall()
+            content = bytes(before) + APPENDED.encode() + content
+        if len(content) > self._limit_bytes:
+            raise ProblemDetails(
+                413,
+                "too-large",
+                f"The document has {len(content)} bytes, expected at most {self._limit_bytes}"
+                " (knowledge.document_bytes).",
+            )
+        return content
+
+    async def _write(
+        self,
+        connection: AsyncConnection,
+        values: dict[str, Any],
+        new: NewDocument,
+        content: bytes,
+    ) -> KeptDocument:
+        sha256 = hashlib.sha256(content).digest()
+        chunks = rows(
+            values["document"], content, self._cut(content.decode(), new.media_type, new.path)
+        )
+        values |= {
+            "sha256": sha256,
+            "content": content,
+            "bytes": len(content),
+            "chunks": Jsonb(chunks),
+            "count": len(chunks),
+            "version": values["last"] + 1,
+            "track": f"insert_{uuid.uuid4().hex}",
+        }
+        await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
+        for statement in (_BLOB, _GONE, _MOVED, _NEW, _LIVE, _VERSION):
+            await connection.execute(statement, values)
+        if values["old"] not in (None, sha256):
+            await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
+        return KeptDocument(
+            values["document"], values["track"], True, values["version"], len(chunks)
+        )
+
+    async def delete(self, reader: KnowledgeReader, collection: str, ids: Sequence[str]) -> int:
+        """Delete documents with all that is known from them; returns how many there were."""
+        values = {**reader.values("write"), "name": collection, "ids": list(ids)}
+        async with borrowed(self._pool) as connection:
+            found = await (await connection.execute(_TO_DELETE, values)).fetchall()
+            if not found:
+                return 0
+            values |= {"documents": [row[0] for row in found]}
+            values |= {"blobs": sorted({bytes(row[1]) for row in found if row[1] is not None})}
+            for statement in (_BLOB_LOCK, _DELETE_CHUNKS, _DELETE_DOCUMENTS, _UNUSED):
+                await connection.execute(statement, values)
+        return len(found)
+
+    async def states(
+        self,
+        reader: KnowledgeReader,
+        *,
+        collections: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+        track_id: str | None = None,
+        after: str = "",
+        limit: int,
+    ) -> list[DocumentState]:
+        """Documents that the caller may read, in the order of their ids. `track_id`: of one of
+        their versions."""
+        values = {
+            **reader.values(),
+            "names": None if collections is None else list(collections),
+            "ids": None if ids is None else list(ids),
+            "track": track_id,
+            "after": after or "00000000-0000-0000-0000-000000000000",
+            "limit": limit,
+        }
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_STATES, values)
+            return [DocumentState(*row) for row in await found.fetchall()]
+
+    async def counts(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
+        """Documents by the status of their last version."""
+        values = {**reader.values(), "name": collection}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_COUNTS, values)
+            return dict(await found.fetchall())
+
+
+def _document_values(new: NewDocument) -> dict[str, Any]:
+    return {
+        "path": new.path,
+        "media_type": new.media_type,
+        "language": new.language,
+        "metadata": Jsonb(dict(new.metadata)),
+        "dated": new.dated,
+        "origin": Jsonb(dict(new.origin)),
+        "given": hashlib.sha256(new.text.encode()).digest(),
+        "given_bytes": len(new.text.encode()),
+    }
+
+
+def _blobs(*hashes: bytes | None) -> list[bytes]:
+    return sorted({bytes(one) for one in hashes if one is not None})
+
+
+_LOCK = b"""
+    INSERT INTO knowledge_document_t AS had (host_id, document_id, collection_id, path)
+    VALUES (%(host)s, %(document)s, %(collection)s, %(path)s)
+    ON CONFLICT (host_id, collection_id, path) DO UPDATE SET path = had.path
+    RETURNING document_id::text, version, live, sha256, chunks
+"""
+# The same text again; of documents that are replaced as a whole, as the present one.
+_KNOWN = b"""
+    SELECT track_id FROM knowledge_version_t
+    WHERE (host_id, document_id) = (%(host)s, %(document)s) AND given_hash = %(given)s
+        AND status = 'processed' AND (version = %(live)s OR %(on_same_source)s = 'append')
+    ORDER BY version DESC LIMIT 1
+"""
+_CONTENT = b"""
+    SELECT content FROM knowledge_blob_t WHERE (host_id, sha256) = (%(host)s, %(old)s)
+"""
+# Who adds a text that another document loses waits for that, or is waited for.
+_BLOB_LOCK = b"""
+    SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || encode(one, 'hex'), 20))
+    FROM unnest(%(blobs)s::bytea[]) AS one
+"""
+_BLOB = b"""
+    INSERT INTO knowledge_blob_t (host_id, sha256, content)
+    VALUES (%(host)s, %(sha256)s, %(content)s) ON CONFLICT DO NOTHING
+"""
+_UNUSED = b"""
+    DELETE FROM knowledge_blob_t AS blob
+    WHERE host_id = %(host)s AND sha256 = ANY (%(blobs)s::bytea[]) AND NOT EXISTS (
+        SELECT FROM knowledge_document_t AS document
+        WHERE (document.host_id, document.sha256) = (blob.host_id, blob.sha256))
+"""
+_GIVEN = """jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
+    start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
+    header text, symbol text)"""
+_GONE = f"""
+    DELETE FROM knowledge_chunk_t AS had
+    WHERE (host_id, document_id) = (%(host)s, %(document)s)
+        AND chunk_id NOT IN (SELECT id FROM {_GIVEN})
+""".encode()
+_MOVED = f"""
+    UPDATE knowledge_chunk_t AS had SET ordinal = given.ordinal, start_byte = given.start_byte,
+        end_byte = given.end_byte, start_line = given.start_line, end_line = given.end_line,
+        page = given.page, sha256 = %(sha256)s
+    FROM {_GIVEN} WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)
+""".encode()
+_NEW = f"""
+    INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
+        start_byte, end_byte, start_line, end_line, page, header, symbol, sha256)
+    SELECT %(host)s, id, %(collection)s, %(document)s, ordinal, kind, start_byte, end_byte,
+        start_line, end_line, page, header, symbol, %(sha256)s
+    FROM {_GIVEN} WHERE NOT EXISTS (SELECT FROM knowledge_chunk_t AS had
+        WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id))
+""".encode()
+_LIVE = b"""
+    UPDATE knowledge_document_t AS had SET version = %(version)s, live = %(version)s,
+        sha256 = %(sha256)s, bytes = %(bytes)s, chunks = %(count)s, media_type = %(media_type)s,
+        language = %(language)s, metadata = %(metadata)s, dated_ts = %(dated)s, changed_ts = now()
+    WHERE (host_id, document_id) = (%(host)s, %(document)s)
+"""
+_VERSION = b"""
+    INSERT INTO knowledge_version_t (host_id, document_id, version, track_id, given_hash, bytes,
+        origin, status, done_ts)
+    VALUES (%(host)s, %(document)s, %(version)s, %(track)s, %(given)s, %(given_bytes)s, %(origin)s,
+        'processed', now())
+"""
+_TO_DELETE = f"""
+    SELECT document.document_id, document.sha256
+    FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    WHERE {ALLOWED} AND collection.name = %(name)s
+        AND document.document_id = ANY (%(ids)s::uuid[])
+    ORDER BY document.document_id FOR UPDATE OF document
+""".encode()
+_DELETE_CHUNKS = b"""
+    DELETE FROM knowledge_chunk_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
+"""
+_DELETE_DOCUMENTS = b"""
+    DELETE FROM knowledge_document_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
+"""
+_STATES = f"""
+    SELECT document.document_id::text, collection.name, document.path, version.status,
+        version.version, document.live, document.bytes, document.chunks, document.media_type,
+        document.metadata, version.track_id, version.error, document.created_ts,
+        document.changed_ts
+    FROM knowledge_collection_t AS collection
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    JOIN knowledge_version_t AS version
+        ON (version.host_id, version.document_id) = (%(host)s, document.document_id)
+    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
+        AND (%(ids)s::uuid[] IS NULL OR document.document_id = ANY (%(ids)s::uuid[]))
+        AND CASE WHEN %(track)s::text IS NULL THEN version.version = document.version
+            ELSE version.track_id = %(track)s END
+        AND document.document_id > %(after)s::uuid
+    ORDER BY document.document_id LIMIT %(limit)s
+""".encode()
+_COUNTS = f"""
+    SELECT version.status, count(*)::integer
+    FROM knowledge_collection_t AS collection
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
+        = (%(host)s, document.document_id, document.version)
+    WHERE {ALLOWED} AND collection.name = %(name)s GROUP BY version.status
+""".encode()

@@ -1,0 +1,52 @@
+"""Chunks as one text for a prompt or a reader: passages by source, with numbered references.
+Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.wings.knowledge.search import ScoredChunk
+
+TOKEN = 4  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    text: str  # "": no chunks
+    chunks: Sequence[tuple[int, ScoredChunk]]  # those that fit, with the number of their reference
+    references: Sequence[tuple[int, ScoredChunk]]  # the first chunk of each document
+
+
+def packed(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
+    """The best chunks that fit into so many tokens, at least one, grouped by document in the order
+    of the best of each."""
+    left = tokens * TOKEN
+    kept: list[ScoredChunk] = []
+    for one in chunks:
+        left -= len(one.text) + len(_head(1, one)) + 2
+        if left < 0 and kept:
+            break
+        kept.append(one)
+    numbers: dict[str, int] = {}
+    for one in kept:
+        numbers.setdefault(one.document, len(numbers) + 1)
+    references = [(numbers[one.document], one) for one in _firsts(kept)]
+    placed = sorted(
+        ((numbers[one.document], one) for one in kept), key=lambda it: (it[0], it[1].ordinal)
+    )
+    text = "\n\n".join(f"{_head(number, one)}\n{one.text}" for number, one in placed)
+    ranked = [(numbers[one.document], one) for one in kept]
+    return Packed(text, ranked, references)
+
+
+def _firsts(chunks: Sequence[ScoredChunk]) -> list[ScoredChunk]:
+    """The best chunk of each document."""
+    found: dict[str, ScoredChunk] = {}
+    for one in chunks:
+        found.setdefault(one.document, one)
+    return list(found.values())
+
+
+def _head(number: int, one: ScoredChunk) -> str:
+    lines = f"{one.start_line}-{one.end_line}"
+    header = f" {one.header}" if one.header else ""
+    return f"[{number}] {one.path}:{lines}{header}"

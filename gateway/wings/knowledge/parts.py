@@ -1,0 +1,40 @@
+"""The parts of the knowledge, wired."""
+
+from collections.abc import Callable
+
+from config.knowledge import KnowledgeSettings
+from gateway.operations.operation import Operation
+from gateway.wings.knowledge.chunks import Chunk, paragraphs
+from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.documents import DocumentStore
+from gateway.wings.knowledge.operations import KnowledgeOperations
+from gateway.wings.knowledge.search import Searcher
+from registry.database.postgres import Pool
+from registry.embedding.abc import Embedder
+from registry.search.encoding import Encoding
+
+SENTENCES = 8  # of a query
+
+
+class KnowledgeParts:
+    def __init__(
+        self,
+        pool: Pool,
+        embedder: Callable[[str], Embedder | None],
+        settings: KnowledgeSettings,
+    ) -> None:
+        encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
+        self.collections = CollectionStore(pool, settings.collections)
+        self.documents = DocumentStore(pool, self.collections, _cut, settings.document_bytes)
+        self.searcher = Searcher(pool, encoding, settings)
+        self._operations = KnowledgeOperations(
+            self.collections, self.documents, self.searcher, settings
+        )
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return self._operations.operations
+
+
+def _cut(text: str, _media_type: str, _path: str) -> list[Chunk]:
+    return list(paragraphs(text))

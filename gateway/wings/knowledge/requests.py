@@ -1,0 +1,252 @@
+"""Requests and responses of the knowledge's operations."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from config.types import END, HostId
+from gateway.operations.operation import Cursor
+from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
+from gateway.wings.knowledge.documents import DocumentState
+from gateway.wings.knowledge.filters import ChunkFilter
+from gateway.wings.knowledge.readers import Access
+from gateway.wings.knowledge.search import ScoredChunk
+
+CollectionName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
+        description="the name of a collection",
+    ),
+]
+DocumentPath = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]+" + END,
+        max_length=1024,
+        description="a label of the document, as a path; never a file that is read",
+    ),
+]
+MediaType = Annotated[str, Meta(pattern=r"^[a-z0-9.+-]+/[a-z0-9.+-]+" + END, max_length=127)]
+Grantee = Annotated[
+    str,
+    Meta(
+        pattern=r"^(\*|(user|agent|scope):[^\x00-\x1f\x7f]{1,255})" + END,
+        description="user:ID, agent:NAME, scope:NAME, or * for all",
+    ),
+]
+Mode = Literal["naive", "local", "global", "hybrid", "mix"]
+
+
+class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
+    """A question, and where answers are sought."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    collections: Annotated[
+        tuple[CollectionName, ...],
+        Meta(max_length=100, description="empty: all that you may read"),
+    ] = ()
+    mode: Annotated[
+        Mode,
+        Meta(
+            description="naive: passages alone; local, mix: with what they mention; global, "
+            "hybrid: spread over the graph"
+        ),
+    ] = "mix"
+    filter: ChunkFilter = ChunkFilter()
+    limit: Annotated[int, Meta(ge=1, le=100)] = 10
+    tokens: (
+        Annotated[int, Meta(ge=1, le=1_000_000, description="of the answer, 4 characters each")]
+        | None
+    ) = None
+    explain: Annotated[bool, Meta(description="show the parts of the scores")] = False
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """A passage and its place: lines count from 1, both inclusive."""
+
+    reference: int
+    collection: str
+    document: str
+    path: str
+    version: int
+    lines: tuple[int, int]
+    text: str
+    score: float
+    chunk: str
+    kind: str
+    header: str = ""
+    symbol: str = ""
+    page: int | None = None
+    parts: Mapping[str, float] | None = None
+
+
+class SourceReference(Struct, frozen=True):
+    reference: int
+    collection: str
+    path: str
+
+
+class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
+    """Passages, best first, and their sources. `omitted`: those that did not fit."""
+
+    evidence: tuple[Evidence, ...]
+    references: tuple[SourceReference, ...]
+    omitted: int = 0
+    note: str | None = None
+
+
+class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text to be stored in a collection, which is created if there is none of its name."""
+
+    collection: CollectionName
+    text: str
+    path: DocumentPath | None = None
+    media_type: MediaType | None = None
+    metadata: dict[str, Any] = {}
+    kind: Annotated[CollectionKind, Meta(description="of a collection that is created")] = "mixed"
+
+
+class DocumentAdded(Struct, frozen=True, omit_defaults=True):
+    """`changed`: false if the same text was there already. `skipped`: an exchange that says
+    nothing, in a collection that leaves these out."""
+
+    document: str
+    path: str
+    version: int
+    chunks: int
+    track_id: str
+    changed: bool = True
+    skipped: bool = False
+
+
+class PutCollection(Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of a collection, and whom it grants access; without grants those stay."""
+
+    kind: CollectionKind = "mixed"
+    description: Annotated[str, Meta(max_length=2000)] = ""
+    on_same_source: (
+        Annotated[
+            OnSameSource,
+            Meta(
+                description="another text of a path is a new version (default), is appended "
+                "(default for conversations), or refused"
+            ),
+        ]
+        | None
+    ) = None
+    skip_trivial: Annotated[bool, Meta(description="leave out greetings in conversations")] = False
+    grants: Annotated[dict[Grantee, Access], Meta(max_length=1000)] | None = None
+
+
+class CollectionView(Struct, frozen=True, omit_defaults=True):
+    name: str
+    kind: CollectionKind
+    owner: str
+    on_same_source: OnSameSource
+    documents: int
+    description: str = ""
+    skip_trivial: bool = False
+    grants: Mapping[str, Access] = {}
+    statuses: Mapping[str, int] = {}
+
+    @classmethod
+    def of(cls, one: Collection, statuses: Mapping[str, int] | None = None) -> "CollectionView":
+        return cls(
+            one.name,
+            one.kind,
+            one.owner,
+            one.on_same_source,
+            one.documents,
+            one.description,
+            one.skip_trivial,
+            one.grants,
+            statuses or {},
+        )
+
+
+class CollectionList(Struct, frozen=True):
+    items: tuple[CollectionView, ...]
+
+
+class ListDocuments(Struct, frozen=True, forbid_unknown_fields=True):
+    collection: CollectionName | None = None
+    track_id: Annotated[str, Meta(max_length=128)] | None = None
+    after: Cursor | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class DocumentView(Struct, frozen=True, omit_defaults=True):
+    """A document with the status of its last version; `live`: the version that is found."""
+
+    document: str
+    collection: str
+    path: str
+    status: str
+    version: int
+    live: int
+    bytes: int
+    chunks: int
+    media_type: str
+    track_id: str
+    created: datetime
+    changed: datetime
+    metadata: Mapping[str, Any] = {}
+    error: str | None = None
+
+    @classmethod
+    def of(cls, one: DocumentState) -> "DocumentView":
+        return cls(
+            one.id,
+            one.collection,
+            one.path,
+            one.status,
+            one.version,
+            one.live,
+            one.bytes,
+            one.chunks,
+            one.media_type,
+            one.track_id,
+            one.created,
+            one.changed,
+            one.metadata,
+            one.error,
+        )
+
+
+class DocumentList(Struct, frozen=True, omit_defaults=True):
+    items: tuple[DocumentView, ...]
+    next: str = ""
+
+
+class DeleteDocuments(Struct, frozen=True, forbid_unknown_fields=True):
+    """The documents of a collection to delete, by their ids."""
+
+    collection: CollectionName
+    documents: Annotated[tuple[HostId, ...], Meta(min_length=1, max_length=1000)]
+
+
+class DocumentsDeleted(Struct, frozen=True):
+    documents: int
+
+
+def evidence(one: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
+    parts = {"words": round(one.words, 4), "meaning": round(one.meaning or 0.0, 4)}
+    return Evidence(
+        reference=reference,
+        collection=one.collection,
+        document=one.document,
+        path=one.path,
+        version=one.version,
+        lines=(one.start_line, one.end_line),
+        text=one.text,
+        score=one.score,
+        chunk=one.id,
+        kind=one.kind,
+        header=one.header,
+        symbol=one.symbol,
+        page=one.page,
+        parts=parts if explain else None,
+    )

@@ -1,0 +1,266 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Searching chunks by words and meaning, with tenant, caller, collection and filters as conditions
+inside each statement.
+
+Words are those of the index of the registry (0008_search.sql), of which each collection is a part;
+frequencies are counted in the collections that the caller may read, so that they tell nothing of
+others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from config.knowledge import KnowledgeSettings
+from gateway.wings.knowledge.filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from registry.database.postgres import Pool
+from registry.embedding.kinds import SearchKind
+from registry.embedding.texts import readable
+from registry.search.encoding import Encoded, Encoding
+from registry.search.fusion import Candidate, enough, ranked
+from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
+from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction, transaction
+
+KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
+QUERY = 2000  # characters of a query that are used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkQuery:
+    """What is searched for, and by whom."""
+
+    reader: KnowledgeReader
+    text: str
+    collections: Sequence[str] | None = None  # None: all that the caller may read
+    filter: ChunkFilter = field(default_factory=ChunkFilter)
+    limit: int = 10
+    share: float | None = None  # of meaning; None: that of the settings
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunk:
+    """A chunk with its place and its text."""
+
+    id: str
+    collection: str
+    document: str
+    path: str
+    version: int
+    ordinal: int
+    kind: str
+    start_line: int
+    end_line: int
+    page: int | None
+    header: str
+    symbol: str
+    text: str
+    score: float = 0.0
+    words: float = 0.0
+    meaning: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksFound:
+    """Chunks, best first. `note`: why some may be missing."""
+
+    chunks: Sequence[ScoredChunk] = ()
+    note: str | None = None
+
+
+class Searcher:
+    def __init__(self, pool: Pool, encoding: Encoding, settings: KnowledgeSettings) -> None:
+        self._pool = pool
+        self._encoding = encoding
+        self._settings = settings
+
+    async def search(self, query: ChunkQuery) -> ChunksFound:
+        text = readable(query.text, QUERY).strip()
+        if not text:
+            return ChunksFound()
+        share = self._settings.semantic_share if query.share is None else query.share
+        encoded = await self._encoded(text) if share else Encoded()
+        async with transaction(self._pool, Transaction) as opened:
+            candidates, docs = await self._candidates(opened, query, text, encoded)
+            vectors = encoded.vectors is not None
+            best = ranked(
+                candidates, share if vectors else 0.0, query.limit, enough(docs) if vectors else 0.0
+            )
+            shown = await self._shown(opened, query, [one.candidate.id for one in best])
+        chunks = [
+            _scored(shown[one.candidate.id], one.score, one.candidate)
+            for one in best
+            if one.candidate.id in shown
+        ]
+        return ChunksFound(chunks, encoded.why and f"searched by words only: {encoded.why}")
+
+    async def _encoded(self, text: str) -> Encoded:
+        ready = self._encoding.ready(KIND.purpose)
+        if ready.embedder is None:
+            return Encoded(why=ready.why)
+        return await self._encoding.encode(ready.embedder, text)
+
+    async def _candidates(
+        self, opened: Transaction, query: ChunkQuery, text: str, encoded: Encoded
+    ) -> tuple[list[Candidate], int]:
+        """What words and meaning propose, and the number of chunks searched."""
+        narrowed, values = self._values(query)
+        rows = await opened.rows(LOOKUPS, _FACTS, {**values, "text": text})
+        words, total = (
+            [Word(*row[:2]) for row in rows if row[0]],
+            [row[1:] for row in rows if not row[0]],
+        )
+        if not total:
+            return [], 0
+        ((docs, length),) = total
+        planned = plan(words, docs, length, self._settings.postings_limit)
+        values |= _worded(planned)
+        if encoded.whole is not None:
+            values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
+        statement = candidates(narrowed, encoded.whole is not None)
+        planner = SCANS if encoded.whole is not None else LOOKUPS
+        return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
+
+    async def _shown(
+        self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]
+    ) -> dict[str, ScoredChunk]:
+        """Chunks by their ids, if they may be shown still."""
+        if not ids:
+            return {}
+        narrowed, values = self._values(query)
+        rows = await opened.rows(LOOKUPS, shown(narrowed), {**values, "ids": list(ids)})
+        return {row[0]: ScoredChunk(*row) for row in rows}
+
+    def _values(self, query: ChunkQuery) -> tuple[str, dict[str, Any]]:
+        narrowed, values = narrowing(query.filter)
+        names = None if query.collections is None else list(query.collections)
+        reach = max(self._settings.candidates, query.limit)
+        return narrowed, {**values, **query.reader.values(), "names": names, "reach": reach}
+
+
+def _scored(chunk: ScoredChunk, score: float, found: Candidate) -> ScoredChunk:
+    fields = {name: getattr(chunk, name) for name in ScoredChunk.__slots__}
+    return ScoredChunk(**{**fields, "score": score, "words": found.bm25, "meaning": found.cosine})
+
+
+def _worded(planned: WordPlan) -> dict[str, Any]:
+    return {
+        "scanned": [one.term for one in planned.scanned],
+        "scanned_idfs": idfs(planned.scanned, planned.docs),
+        "terms": [one.term for one in planned.all],
+        "idfs": idfs(planned.all, planned.docs),
+        "average": planned.average,
+    }
+
+
+# The collections that the caller may read, each a part of the index of words.
+PERMITTED = f"""permitted AS MATERIALIZED (
+    SELECT collection.collection_id, collection.name, part.part_id
+    FROM knowledge_collection_t AS collection
+    JOIN search_part_t AS part ON (part.host_id, part.entity_type, part.owner)
+        = (%(host)s, '{KIND.name}', collection.collection_id::text)
+    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
+)"""
+# A row for each word of the query, and one, with the empty word, for all chunks.
+_FACTS = f"""
+    WITH {PERMITTED}, word AS MATERIALIZED (
+        SELECT ''::text COLLATE "C" AS term
+        UNION
+        SELECT unnest(tsvector_to_array(to_tsvector('pg_catalog.english', search_words(%(text)s))))
+    )
+    SELECT word.term, sum(counted.docs)::bigint, sum(counted.length)::float8
+    FROM permitted CROSS JOIN word CROSS JOIN LATERAL (
+        SELECT sum(docs) AS docs, sum(length) AS length FROM search_count_t AS count
+        WHERE (count.part_id, count.term) = (permitted.part_id, word.term)
+    ) AS counted
+    GROUP BY word.term HAVING sum(counted.docs) > 0
+""".encode()
+_BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
+    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
+_DOCUMENT = """JOIN knowledge_document_t AS document ON (document.host_id, document.document_id)
+    = (%(host)s, chunk.document_id)"""
+
+
+def _filtered(narrowed: str, of: str) -> str:
+    """A condition on a document of the index."""
+    if not narrowed:
+        return ""
+    return f"""({of} IS NOT NULL AND (
+        SELECT true FROM knowledge_chunk_t AS chunk {_DOCUMENT}
+        WHERE (chunk.host_id, chunk.chunk_id) = (%(host)s, {of}) AND {narrowed}))"""
+
+
+@lru_cache(maxsize=256)
+def candidates(narrowed: str, vectors: bool) -> bytes:
+    """Rows of (chunk_id, place, weight, bm25, cosine), in no order: the chunks that have the best
+    of the words %(scanned)s, and those nearest to %(vector)s, scored by both."""
+    union, cosine = "", "NULL::float8"
+    if vectors:
+        union = "UNION SELECT part_id, doc_id FROM near"
+        cosine = f"(SELECT -(vector.embedding <#> %(vector)s::vector) {_VECTOR})"
+    where = _filtered(narrowed, "doc.entity_id")
+    return f"""
+        WITH {PERMITTED}, worded_best AS MATERIALIZED (
+            SELECT found.part_id, found.doc_id FROM (
+                SELECT permitted.part_id, posting.doc_id
+                FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
+                CROSS JOIN permitted CROSS JOIN LATERAL (
+                    SELECT doc_id, tf, length FROM search_posting_t
+                    WHERE part_id = permitted.part_id AND term = word.term OFFSET 0
+                ) AS posting
+                GROUP BY permitted.part_id, posting.doc_id
+                ORDER BY {_BM25} DESC, permitted.part_id, posting.doc_id OFFSET 0
+            ) AS found WHERE (SELECT true FROM search_doc_t AS doc
+                WHERE (doc.part_id, doc.doc_id) = (found.part_id, found.doc_id)
+                {"AND " + where if where else ""}) LIMIT %(reach)s
+        ){_near(where) if vectors else ""}, candidate AS MATERIALIZED (
+            SELECT part_id, doc_id FROM worded_best {union}
+        ), worded AS MATERIALIZED (
+            SELECT candidate.part_id, candidate.doc_id, {_BM25} AS bm25
+            FROM candidate
+            CROSS JOIN unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
+            JOIN search_posting_t AS posting ON posting.part_id = candidate.part_id
+                AND posting.term = word.term AND posting.doc_id = candidate.doc_id
+            GROUP BY candidate.part_id, candidate.doc_id
+        )
+        SELECT doc.entity_id::text, doc.entity_id::text, 1::float8,
+            coalesce(worded.bm25, 0), {cosine}
+        FROM candidate JOIN search_doc_t AS doc USING (part_id, doc_id)
+        LEFT JOIN worded USING (part_id, doc_id)
+    """.encode()
+
+
+_VECTOR = f"""FROM entity_embedding_t AS vector
+    WHERE vector.host_id = %(host)s AND vector.entity_type = '{KIND.name}'
+        AND vector.entity_id = doc.entity_id AND vector.model = %(model)s
+        AND vector.status = 'ready'"""
+
+
+def _near(where: str) -> str:
+    return f""", near AS MATERIALIZED (
+        SELECT doc.part_id, doc.doc_id
+        FROM permitted JOIN search_doc_t AS doc USING (part_id)
+        JOIN entity_embedding_t AS vector ON vector.host_id = %(host)s
+            AND vector.entity_type = '{KIND.name}' AND vector.entity_id = doc.entity_id
+            AND vector.model = %(model)s AND vector.status = 'ready'
+        {"WHERE " + where if where else ""}
+        ORDER BY vector.embedding <#> %(vector)s::vector, doc.doc_id LIMIT %(reach)s
+    )"""
+
+
+@lru_cache(maxsize=256)
+def shown(narrowed: str) -> bytes:
+    """The chunks of %(ids)s that may be shown."""
+    return f"""
+        WITH {PERMITTED}
+        SELECT chunk.chunk_id::text, permitted.name, document.document_id::text, document.path,
+            document.live, chunk.ordinal, chunk.kind, chunk.start_line, chunk.end_line, chunk.page,
+            chunk.header, chunk.symbol, knowledge_text(content, start_byte, end_byte)
+        FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
+            AND chunk.collection_id = permitted.collection_id
+        {_DOCUMENT}
+        JOIN knowledge_blob_t AS blob
+            ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)
+        WHERE chunk.chunk_id = ANY (%(ids)s::uuid[]) {"AND " + narrowed if narrowed else ""}
+    """.encode()

@@ -1,0 +1,148 @@
+-- Documents of collections, and the chunks of their texts that are searched and cited. A collection
+-- belongs to its owner, who grants others access; rows of chunks are those of the present version
+-- of each document alone, which one transaction replaces. Words and vectors are those of the kind
+-- `knowledge_chunk`, whose owner is the collection, so that a search reads the index of collections
+-- that its caller may read.
+
+CREATE TABLE knowledge_collection_t (
+    host_id            uuid NOT NULL,
+    collection_id      uuid NOT NULL,
+    name               text COLLATE "C" NOT NULL,
+    kind               text NOT NULL CHECK (kind IN ('docs', 'code', 'conversation', 'mixed')),
+    owner              text COLLATE "C" NOT NULL,
+    description        text NOT NULL DEFAULT '',
+    on_same_source     text NOT NULL CHECK (on_same_source IN ('version', 'append', 'reject')),
+    skip_trivial       boolean NOT NULL DEFAULT false,
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, collection_id),
+    UNIQUE (host_id, name)
+);
+COMMENT ON COLUMN knowledge_collection_t.owner IS 'As a grantee: user:ID.';
+COMMENT ON COLUMN knowledge_collection_t.on_same_source IS
+    'What happens to another text of a document: it is a new version, is appended, or refused.';
+COMMENT ON COLUMN knowledge_collection_t.skip_trivial IS
+    'Whether exchanges of conversations that say nothing are left out.';
+
+CREATE TABLE knowledge_grant_t (
+    host_id            uuid NOT NULL,
+    collection_id      uuid NOT NULL,
+    grantee            text COLLATE "C" NOT NULL,
+    access             text NOT NULL CHECK (access IN ('read', 'write', 'admin')),
+    PRIMARY KEY (host_id, collection_id, grantee),
+    FOREIGN KEY (host_id, collection_id) REFERENCES knowledge_collection_t ON DELETE CASCADE
+);
+COMMENT ON COLUMN knowledge_grant_t.grantee IS 'user:ID, agent:NAME, scope:NAME, or * for all.';
+
+CREATE TABLE knowledge_blob_t (
+    host_id            uuid NOT NULL,
+    sha256             bytea NOT NULL,
+    content            bytea NOT NULL,
+    PRIMARY KEY (host_id, sha256)
+);
+-- Without compression a chunk is read without the rest of its text.
+ALTER TABLE knowledge_blob_t ALTER COLUMN content SET STORAGE EXTERNAL;
+COMMENT ON TABLE knowledge_blob_t IS 'Texts in UTF-8, each once for a tenant.';
+
+CREATE TABLE knowledge_document_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    collection_id      uuid NOT NULL,
+    path               text COLLATE "C" NOT NULL,
+    version            integer NOT NULL DEFAULT 0,
+    live               integer NOT NULL DEFAULT 0,
+    sha256             bytea,
+    bytes              bigint NOT NULL DEFAULT 0,
+    chunks             integer NOT NULL DEFAULT 0,
+    media_type         text NOT NULL DEFAULT 'text/plain',
+    language           text NOT NULL DEFAULT '',
+    metadata           jsonb NOT NULL DEFAULT '{}',
+    dated_ts           timestamptz,
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    changed_ts         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, document_id),
+    UNIQUE (host_id, collection_id, path),
+    FOREIGN KEY (host_id, collection_id) REFERENCES knowledge_collection_t
+);
+CREATE INDEX knowledge_document_blob_ix ON knowledge_document_t (host_id, sha256);
+COMMENT ON COLUMN knowledge_document_t.version IS 'Number of the last version, of any status.';
+COMMENT ON COLUMN knowledge_document_t.live IS 'Number of the version that is found; 0: none yet.';
+COMMENT ON COLUMN knowledge_document_t.dated_ts IS 'When what it tells was said, if it says so.';
+
+CREATE TABLE knowledge_version_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    version            integer NOT NULL,
+    track_id           text COLLATE "C" NOT NULL,
+    given_hash         bytea NOT NULL,
+    bytes              bigint NOT NULL,
+    origin             jsonb NOT NULL DEFAULT '{}',
+    status             text NOT NULL CHECK (status IN ('pending', 'parsing', 'analyzing',
+        'processing', 'processed', 'failed')),
+    error              text,
+    attempt            integer NOT NULL DEFAULT 0,
+    next_ts            timestamptz,
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    done_ts            timestamptz,
+    PRIMARY KEY (host_id, document_id, version),
+    FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t ON DELETE CASCADE
+);
+CREATE INDEX knowledge_version_track_ix ON knowledge_version_t (host_id, track_id);
+COMMENT ON COLUMN knowledge_version_t.given_hash IS
+    'SHA-256 of what was given: of a text that was appended, that text alone.';
+
+CREATE TABLE knowledge_chunk_t (
+    host_id            uuid NOT NULL,
+    chunk_id           uuid NOT NULL,
+    collection_id      uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    ordinal            integer NOT NULL,
+    kind               text NOT NULL,
+    start_byte         integer NOT NULL,
+    end_byte           integer NOT NULL,
+    start_line         integer NOT NULL,
+    end_line           integer NOT NULL,
+    page               integer,
+    header             text NOT NULL DEFAULT '',
+    symbol             text COLLATE "C" NOT NULL DEFAULT '',
+    sha256             bytea NOT NULL,
+    PRIMARY KEY (host_id, chunk_id),
+    FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t,
+    CHECK (0 <= start_byte AND start_byte < end_byte)
+);
+CREATE INDEX knowledge_chunk_document_ix ON knowledge_chunk_t (host_id, document_id, ordinal);
+COMMENT ON COLUMN knowledge_chunk_t.chunk_id IS
+    'Made of its document, its header and its text: it stays where only others change.';
+COMMENT ON COLUMN knowledge_chunk_t.header IS 'Headings or scopes that it stands in.';
+
+CREATE FUNCTION knowledge_text(content bytea, start_byte integer, end_byte integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN convert_from(substring(content FROM start_byte + 1 FOR end_byte - start_byte), 'UTF8');
+
+CREATE VIEW knowledge_chunk_source_v AS
+SELECT chunk.host_id, chunk_id AS entity_id, true AS active, concat_ws(E'\n',
+    nullif(header, ''), knowledge_text(content, start_byte, end_byte)) AS source_text
+FROM knowledge_chunk_t AS chunk JOIN knowledge_blob_t AS blob
+    ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
+
+CREATE VIEW knowledge_chunk_search_v AS
+SELECT chunk.host_id, chunk_id AS entity_id, chunk.collection_id::text AS owner, true AS live,
+    chunk.symbol AS name, chunk.header AS title,
+    knowledge_text(content, start_byte, end_byte) AS description, ''::text AS source,
+    document.path AS tags, NULL::text AS parameters, NULL::text AS parameter_texts,
+    NULL::text AS domain, NULL::text AS namespace, NULL::text AS tier, '{}'::text[] AS toolsets,
+    '{}'::text[] AS scopes, 1::real AS weight, NULL::timestamptz AS valid_from,
+    NULL::timestamptz AS valid_to, NULL::jsonb AS facets
+FROM knowledge_chunk_t AS chunk
+JOIN knowledge_document_t AS document
+    ON (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
+JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
+
+-- Weights of the symbol, the headings, the text, -, the path.
+SELECT search_kind_add('knowledge_chunk', 'passages', '{3.0, 3.0, 1.0, 1.0, 2.0, 0.6, 0.4}');
+-- What a chunk says never changes, only its place: updates need no refresh.
+CREATE TRIGGER knowledge_chunk_found_insert AFTER INSERT ON knowledge_chunk_t
+    REFERENCING NEW TABLE AS new_row FOR EACH STATEMENT
+    EXECUTE FUNCTION entity_found('knowledge_chunk', 'chunk_id', 'collection_id');
+CREATE TRIGGER knowledge_chunk_found_delete AFTER DELETE ON knowledge_chunk_t
+    REFERENCING OLD TABLE AS old_row FOR EACH STATEMENT
+    EXECUTE FUNCTION entity_found('knowledge_chunk', 'chunk_id', 'collection_id');

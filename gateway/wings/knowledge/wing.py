@@ -1,0 +1,31 @@
+"""The knowledge as a wing."""
+
+import importlib.resources
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.knowledge.lightrag import PATH, LightRag
+from gateway.wings.knowledge.parts import KnowledgeParts
+from gateway.wings.knowledge.search import KIND
+from registry.database.migrate import Component
+
+MIGRATIONS = Component(
+    "knowledge", importlib.resources.files("gateway.wings.knowledge").joinpath("sql")
+)
+
+
+@asynccontextmanager
+async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+    knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings)
+    yield Offer(operations=knowledge.operations, apps={PATH: LightRag(parts).app})
+
+
+WING = Wing(
+    name="knowledge",
+    title="Knowledge",
+    open=opened,
+    migrations=MIGRATIONS,
+    kinds=(KIND,),
+    mounts=(PATH,),
+)

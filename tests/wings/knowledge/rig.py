@@ -1,0 +1,110 @@
+"""The parts of the knowledge on a database, without a gateway, and callers of them."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from config.knowledge import KnowledgeSettings
+from config.load import load
+from gateway.context import Context, Identity, Principal
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.requests import converted
+from gateway.wings.knowledge.parts import KnowledgeParts
+from gateway.wings.knowledge.readers import READ, WRITE
+from registry.database.postgres import Database
+from registry.embedding.abc import Embedder
+from schemas.errors import Forbidden
+from schemas.mcp.revisions import JSON_RPC
+from tests.fixtures_database import HOST
+
+SCOPES = frozenset({READ, WRITE})
+OTHER = "00000000-0000-4000-8000-00000000beef"
+
+
+def knowledge_settings(**changes: Any) -> KnowledgeSettings:
+    return replace(load(None, {}).knowledge, enabled=True, **changes)
+
+
+@dataclass(frozen=True)
+class KnowledgeCaller:
+    """Calls operations as one principal, as tools do."""
+
+    operations: Mapping[str, Operation]
+    identity: Identity
+
+    async def __call__(self, name: str, **arguments: Any) -> Any:
+        """The body of the answer. Raises ProblemDetails."""
+        output = await self.output(name, **arguments)
+        return output.value if isinstance(output, OperationOutput) else output
+
+    async def output(self, name: str, **arguments: Any) -> Any:
+        operation = self.operations[f"knowledge_{name}"]
+        names = {one: arguments.pop(one) for one in operation.names}
+        body = query = None
+        if operation.body is not None:
+            body = converted(arguments, operation.body)
+        else:
+            query = converted(arguments, operation.query)
+        context = Context(self.identity, JSON_RPC, "1")
+        asked = OperationInput(
+            self.identity.principal, names, query=query, body=body, context=context
+        )
+        return await operation.handle(asked)
+
+    async def add(self, text: str, collection: str = "notes", **more: Any) -> Any:
+        return await self("add", collection=collection, text=text, **more)
+
+    async def found(self, query: str, **more: Any) -> list[str]:
+        """Texts of what a query finds."""
+        return [one.text for one in (await self("query", query=query, **more)).evidence]
+
+
+@dataclass(frozen=True)
+class KnowledgeRig:
+    database: Database
+    parts: KnowledgeParts
+    settings: KnowledgeSettings
+
+    def caller(
+        self,
+        subject: str | None = "ann",
+        *,
+        tenant: str = HOST,
+        agent: str | None = None,
+        scopes: Sequence[str] = (),
+    ) -> KnowledgeCaller:
+        """A verified caller; `subject` None: an anonymous one."""
+        claims = {"agent": agent} if agent else {}
+        principal = Principal(
+            subject or "anonymous", tenant, SCOPES | frozenset(scopes), claims=claims
+        )
+        identity = Identity(principal, verified=True)
+        if subject is None:
+            identity = Identity(principal, refusal=Forbidden("no token"))
+        return KnowledgeCaller({one.id: one for one in self.parts.operations}, identity)
+
+    async def run(self, statement: str, **values: Any) -> None:
+        async with self.database.pool.connection() as connection:
+            await connection.execute(statement.encode(), values)
+
+    async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        async with self.database.pool.connection() as connection:
+            return await (await connection.execute(statement.encode(), values)).fetchall()
+
+
+@asynccontextmanager
+async def rigged(
+    database: Database,
+    settings: KnowledgeSettings | None = None,
+    embedder: Callable[[str], Embedder | None] = lambda _: None,
+) -> AsyncIterator[KnowledgeRig]:
+    async with database.pool.connection() as connection:
+        await connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (%s, 'a'), (%s, 'b') ON CONFLICT DO NOTHING",
+            [HOST, OTHER],
+        )
+    settings = settings or knowledge_settings()
+    yield KnowledgeRig(database, KnowledgeParts(database.pool, embedder, settings), settings)

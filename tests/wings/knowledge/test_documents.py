@@ -1,0 +1,162 @@
+"""Documents: their versions, what they share, and how they are deleted."""
+
+import anyio
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.intake import exchange, is_trivial
+from tests.wings.knowledge.rig import KnowledgeRig
+
+pytestmark = pytest.mark.anyio
+
+EXCHANGE = (
+    "Date: 2026-02-07 14:30\nSkill: devops\nUser: Which port has Redis?\n"
+    "Assistant: Redis was configured on port 6380 of the staging machine."
+)
+LONG = "\n\n".join(f"Part {number} tells of subject{number}. " + "x " * 600 for number in range(6))
+
+
+async def test_k08_a_text_is_found_by_words_as_soon_as_it_is_stored(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    added = await ann.add("The heron nests in reeds.", path="birds/heron.md")
+    assert (added.changed, added.version, added.chunks) == (True, 1, 1)
+    found = await ann("query", query="where do herons nest?")
+    [one] = found.evidence
+    assert (one.path, one.lines, one.text) == (
+        "birds/heron.md",
+        (1, 1),
+        "The heron nests in reeds.",
+    )
+    assert (await ann("query", query="zebra")).evidence == ()
+
+
+async def test_k09_lines_of_exchanges_are_metadata_and_the_text_stays(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add(EXCHANGE, path="conv_20260207_143000.txt", kind="conversation")
+    assert await ann.found("redis port", filter={"metadata": {"skill": "devops"}}) == [EXCHANGE]
+    assert await ann.found("redis port", filter={"metadata": {"skill": "art"}}) == []
+    assert await ann.found("redis", filter={"until": "2026-02-08T00:00:00Z"}) == [EXCHANGE]
+    assert await ann.found("redis", filter={"since": "2026-02-08T00:00:00Z"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "trivial"),
+    [
+        (
+            "User: Hello!!\nAssistant: " + "How can I help you today with your many things? " * 2,
+            True,
+        ),
+        (
+            "User: Thank you.\nAssistant: " + "You are welcome, come again whenever you want to.",
+            True,
+        ),
+        ("User: So?\nAssistant: Yes.", True),
+        ("User: Explain the heron to me in great detail, please, now.\nAssistant:  ", True),
+        (EXCHANGE, False),
+        ("Hi", False),  # no exchange
+    ],
+)
+async def test_k10_exchanges_that_say_nothing(text: str, trivial: bool) -> None:
+    assert is_trivial(exchange(text), 50) is trivial
+
+
+async def test_k10_are_left_out_where_the_collection_wants_it(rig: KnowledgeRig) -> None:
+    ann, trivial = rig.caller(), "User: hi\nAssistant: Hello there!"
+    assert not (await ann.add(trivial)).skipped
+    await ann("put_collection", collection="bot", kind="conversation", skip_trivial=True)
+    added = await ann.add(trivial, "bot")
+    assert (added.skipped, added.document, added.changed) == (True, "", False)
+    assert await ann.found("hello", collections=["bot"]) == []
+
+
+async def test_k11_the_same_text_of_a_name_is_one_document(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    first = await ann.add("One text.", path="a.txt")
+    output = await ann.output("add", collection="notes", text="One text.", path="a.txt")
+    assert (output.status, output.value.changed) == (200, False)
+    assert output.value.track_id == first.track_id
+    other = await ann.add("Another text.", path="a.txt")
+    assert (other.document, other.version) == (first.document, 2)
+    assert await ann.found("text") == ["Another text."]
+    back = await ann.add("One text.", path="a.txt")  # what it was before is a new version
+    assert (back.version, await ann.found("text")) == (3, ["One text."])
+
+
+async def test_k11_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    added = [
+        await ann.add(
+            f"User: {word}?\nAssistant: {word} indeed.", path="c.txt", kind="conversation"
+        )
+        for word in ("alpha", "beta", "alpha")
+    ]
+    assert added[2].track_id == added[0].track_id != added[1].track_id
+    assert [one.changed for one in added] == [True, True, False]
+    [text] = await ann.found("beta")
+    assert "alpha indeed" in text
+
+
+async def test_k11_a_collection_may_refuse_other_texts(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann("put_collection", collection="notes", on_same_source="reject")
+    await ann.add("One text.", path="a.txt")
+    await ann.add("One text.", path="a.txt")
+    with pytest.raises(ProblemDetails, match="409"):
+        await ann.add("Another text.", path="a.txt")
+    assert await ann.found("text") == ["One text."]
+
+
+async def test_k15_chunks_that_stay_the_same_keep_their_ids(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add(LONG, path="long.txt")
+    before = dict(await rig.rows("SELECT chunk_id, xmin::text FROM knowledge_chunk_t"))
+    words = await rig.rows("SELECT count(*) FROM search_posting_t")
+    queued = await rig.rows("SELECT min(task_id), count(*) FROM embedding_task_t")
+    await ann.add(LONG.replace("Part 3", "Chapter 3"), path="long.txt")
+    after = dict(await rig.rows("SELECT chunk_id, xmin::text FROM knowledge_chunk_t"))
+    assert len(before.keys() & after.keys()) == len(before) - 1 == len(after) - 1
+    assert await rig.rows("SELECT count(*) FROM search_posting_t") == words
+    assert await rig.rows("SELECT min(task_id), count(*) FROM embedding_task_t") == queued
+
+
+async def test_k14_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    same = [await ann.add("A text of its own.", path=f"{name}.txt") for name in "ab"]
+    await ann.add(LONG, path="long.txt")
+    await ann.add("Other words", path="long.txt")
+    assert await rig.rows("SELECT count(*) FROM knowledge_blob_t") == [(2,)]
+    deleted = await ann("delete", collection="notes", documents=[same[0].document])
+    assert (deleted.documents, len(await ann.found("text"))) == (1, 1)
+    deleted = await ann("delete", collection="notes", documents=[same[1].document])
+    documents = (await ann("documents", collection="notes")).items
+    assert [one.path for one in documents] == ["long.txt"]
+    await ann("delete_collection", collection="notes")
+    for table in ("collection", "document", "version", "blob", "chunk"):
+        assert await rig.rows(f"SELECT count(*) FROM knowledge_{table}_t") == [(0,)], table
+    for table in ("search_doc_t", "search_posting_t", "entity_embedding_t", "embedding_task_t"):
+        assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)], table
+
+
+async def test_the_same_name_and_text_concurrently_are_one_document(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    texts = ["First text.", "Second text."] * 4
+    async with anyio.create_task_group() as tasks:
+        for text in texts:
+            tasks.start_soon(lambda text=text: ann.add(text, path="x", kind="conversation"))
+    [found] = await ann.found("text")
+    assert sorted(found.split("\n\n")) == ["First text.", "Second text."]
+
+
+async def test_documents_with_the_same_text_share_it_safely(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+
+    async def churn(path: str) -> None:
+        for _ in range(5):
+            added = await ann.add("A shared text.", path=path)
+            await ann("delete", collection="notes", documents=[added.document])
+        await ann.add("A shared text.", path=path)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(churn, str(number))
+    assert await ann.found("shared") == ["A shared text."] * 4

@@ -1,0 +1,184 @@
+"""The wing of a gateway, on every front, and LightRAG's contract: clients of its server only change
+their base URL."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import DatabaseSettings, Settings
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import Client, running, wordless
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
+from tests.wings.memory.test_wing import called
+from tests.wings.test_toy import got, rpc
+
+pytestmark = pytest.mark.anyio
+
+BASE = "/lightrag/bot"
+EXCHANGE = (
+    "Date: 2026-02-07 14:30\nSkill: devops\n"
+    "User: Deploy using Docker Compose with health checks\n"
+    "Assistant: Here's a docker-compose.yml with healthcheck for Redis on port 6380."
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    for database in own_database(cluster, TEMPLATE):
+        async with running(knowing(database)) as client:
+            yield client
+
+
+def knowing(database: DatabaseSettings) -> Settings:
+    settings = wordless()
+    knowledge = replace(settings.knowledge, enabled=True)
+    return replace(settings, database=database, knowledge=knowledge)
+
+
+@dataclass(frozen=True)
+class Bot:
+    """A client of LightRAG, with a collection of its own."""
+
+    client: Client
+    base: str
+
+    async def post(self, path: str, body: Any) -> Any:
+        status, answer, _ = await self.client.post(self.base + path, body)
+        assert status == 200, answer
+        return answer
+
+    async def get(self, path: str) -> Any:
+        status, answer, _ = await got(self.client, self.base + path)
+        assert status == 200, answer
+        return answer
+
+
+@pytest.fixture
+def bot(client: Client) -> Bot:
+    return Bot(client, f"/lightrag/bot-{uuid4()}")
+
+
+async def test_every_front_serves_the_same_documents(client: Client) -> None:
+    body = {"collection": "notes", "text": "The heron nests in reeds.", "path": "heron.md"}
+    status, added, _ = await client.post("/knowledge/v1/documents", body)
+    assert (status, added["chunks"]) == (201, 1)
+    found = await called(client, "knowledge_query", {"query": "heron nest"})
+    assert [one["lines"] for one in found["evidence"]] == [[1, 1]]
+    answer = await client.rpc(rpc("knowledge_query", {"query": "reeds"}))
+    assert answer["result"]["references"] == [
+        {"reference": 1, "collection": "notes", "path": "heron.md"}
+    ]
+    status, listed, _ = await got(client, "/knowledge/v1/documents?collection=notes")
+    assert [(one["path"], one["status"]) for one in listed["items"]] == [("heron.md", "processed")]
+    status, one, _ = await got(client, "/knowledge/v1/collections/notes")
+    assert (one["owner"], one["statuses"]) == ("user:local", {"processed": 1})
+    status, _, _ = await got(client, "/knowledge/v1/collections/other")
+    assert status == 404
+
+
+async def test_k04_the_calls_of_the_bot_pass_unchanged(bot: Bot) -> None:
+    assert (await bot.get("/health"))["status"] == "healthy"
+    query = {"query": "How did we configure health checks", "mode": "hybrid"}
+    empty = await bot.post("/query", query)  # before there is anything
+    assert empty["response"] == ""
+    text = {"text": EXCHANGE, "file_source": "conv_20260207_143000.txt"}
+    stored = await bot.post("/documents/text", text)
+    assert (stored["status"], stored["track_id"][:7]) == ("success", "insert_")
+    again = await bot.post("/documents/text", text)
+    assert again["track_id"] == stored["track_id"]
+    found = await bot.post("/query", query)
+    assert EXCHANGE in found["response"]
+    assert found["llm_generated"] is False
+    assert found["references"] == [{"reference_id": "1", "file_path": "conv_20260207_143000.txt"}]
+
+
+async def test_k17_answer_context_and_references_come_at_once(bot: Bot) -> None:
+    names = ["one.txt", "two.txt"]
+    texts = {"texts": ["Redis has port 6380.", "Redis is a store."], "file_sources": names}
+    stored = await bot.post("/documents/texts", texts)
+    query = {"query": "redis", "mode": "naive", "include_chunk_content": True, "unknown": 1}
+    found = await bot.post("/query", query)
+    assert {one["file_path"]: one["content"] for one in found["references"]} == {
+        "one.txt": ["Redis has port 6380."], "two.txt": ["Redis is a store."],
+    }  # fmt: skip
+    without = await bot.post("/query", {"query": "redis", "include_references": False})
+    assert "references" not in without
+    data = await bot.post("/query/data", {"query": "redis"})
+    assert data["status"] == "success"
+    assert {one["file_path"] for one in data["data"]["chunks"]} == set(names)
+    url = bot.client.url + bot.base + "/query/stream"
+    async with bot.client.http.post(url, json=query) as response:
+        lines = [json.loads(line) for line in (await response.text()).splitlines()]
+    assert (list(lines[0]), lines[-1]["response"]) == (["references"], found["response"])
+    tracked = await bot.get(f"/documents/track_status/{stored['track_id']}")
+    assert [one["file_path"] for one in tracked["documents"]] == ["two.txt"]
+    ids = [tracked["documents"][0]["id"]]
+    narrowed = await bot.post("/query", {"query": "redis", "ids": ids})
+    assert [one["file_path"] for one in narrowed["references"]] == ["two.txt"]
+    assert await bot.get("/documents/status_counts") == {
+        "status_counts": {"processed": 2, "all": 2}
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/query", {"query": "x"}, 422),
+        ("/query", {"query": "  "}, 422),
+        ("/query", {"query": "redis", "mode": "HYBRID"}, 422),
+        ("/query", {"query": "redis", "mode": "bypass"}, 503),
+        ("/query", {"query": "redis", "top_k": 0}, 422),
+        ("/query", {"query": "redis", "ids": ["no id"]}, 422),
+        ("/query", {"query": "a" * 70_000}, 422),
+        ("/query", {}, 422),
+        ("/query", [], 422),
+        ("/query", {"query": "端口"}, 200),
+        ("/query", {"query": "a & b | !(c) <-> d:* ' \" \\ ; DROP TABLE x --"}, 200),
+        ("/documents/text", {"text": "  "}, 422),
+        ("/documents/text", {"text": "a\0b"}, 422),
+        ("/documents/text", {"text": 1}, 422),
+        ("/documents/text", {"text": "Passwords.", "file_source": "../../etc/passwd"}, 200),
+        ("/documents/text", {"text": "Unnamed."}, 200),
+        ("/documents/text", {"text": "x", "file_source": "a\nb"}, 422),
+        ("/documents/texts", {"texts": []}, 422),
+        ("/documents/texts", {"texts": ["a"], "file_sources": []}, 200),
+        ("/documents/texts", {"texts": ["a"], "file_sources": ["a", "b"]}, 422),
+    ],
+)
+async def test_bad_requests_are_told_as_fastapi_tells_them(
+    client: Client, path: str, body: Any, status: int
+) -> None:
+    found, answer, _ = await client.post(BASE + path, body)
+    assert (found, "detail" in answer) == (status, status != 200), answer
+
+
+async def test_k05_keys_come_in_either_header(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    allowed = bearer(scope="knowledge:read knowledge:write")
+    reader = bearer(scope="knowledge:read")
+    async with running(
+        replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
+    ) as client:
+        assert (await got(client, BASE + "/health"))[0] == 200
+        body = {"text": "Redis has port 6380."}
+        assert (await client.post(BASE + "/documents/text", body))[0] == 401
+        wrong = {"X-API-Key": "wrong"}
+        assert (await client.post(BASE + "/documents/text", body, wrong))[0] == 401
+        assert (await client.post(BASE + "/documents/text", body, reader))[0] == 403
+        assert (await client.post(BASE + "/documents/text", body, allowed))[0] == 200
+        for who, count in ((allowed, 1), (bearer("eve", scope="knowledge:read"), 0)):
+            status, found, _ = await client.post(BASE + "/query", {"query": "redis"}, who)
+            assert (status, len(found["references"])) == (200, count)
