@@ -168,6 +168,8 @@ class Recaller:
         docs = await self._docs(opened, values)
         model = encoded.model or ""
         reach = max(self._settings.candidates, recall.limit or 0)
+        near = max(reach // 2, recall.limit or 0)
+        of_org = docs > 0 and "org" in values["scopes"]
         values |= {
             "text": text,
             "reach": reach,
@@ -175,7 +177,8 @@ class Recaller:
             "model": model,
             "docs": docs,
             "exact": self._settings.exact_limit,
-            "ef": str(effort(EF, docs, reach)),
+            "near": near,
+            "ef": str(effort(EF, docs, near)),
         }
         if encoded.whole is not None:
             values["vector"] = HalfVector.of(encoded.whole)
@@ -184,7 +187,7 @@ class Recaller:
             vectors=encoded.whole is not None,
             listed=not text,
             large=docs > 0,
-            indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if docs else "",
+            indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if of_org else "",
         )
         rows = await opened.rows(LOOKUPS, statement(shape), values)
         if not rows and text:  # of stop words, or of none that is known
@@ -304,10 +307,11 @@ def _proposed(shape: RecallShape) -> str:
     """What has the rarest words of the query, what is newest of each owner, and, of the
     organisation, instead of that what the index on its vectors finds near."""
     near, newest = "", "true"
-    if shape.vectors and not shape.listed:
+    if shape.vectors and shape.indexed and not shape.listed:
         near, newest = f"UNION {_near_org(shape)}", "place.scope <> 'org'"
     return f"""size AS MATERIALIZED (
         SELECT place.scope, place.owner, query.term, few.docs,
+            ln(1 + %(docs)s::float8 / (few.docs + 0.5)::float8) AS weight,
             sum(few.docs) OVER (ORDER BY few.docs, place.scope, query.term) AS read
         FROM place CROSS JOIN query CROSS JOIN LATERAL (
             SELECT count(*) AS docs FROM (
@@ -328,8 +332,8 @@ def _proposed(shape: RecallShape) -> str:
                 ) AS posting
                 WHERE size.read < {COMMON} -- the rarest words first, for they decide
                 GROUP BY size.scope, size.owner, posting.memory_id
-                ORDER BY sum(ln(1 + %(docs)s / (size.docs + 0.5)::float8) * posting.tf
-                    / (posting.tf + {K1})) DESC, posting.memory_id OFFSET 0
+                ORDER BY sum(size.weight * posting.tf / (posting.tf + {K1}::float8)) DESC,
+                    posting.memory_id OFFSET 0
             ) AS found WHERE (
                 SELECT true FROM memory_t AS m WHERE m.host_id = %(host)s
                     AND m.scope = found.scope AND m.owner = found.owner
@@ -359,7 +363,7 @@ def _near_org(shape: RecallShape) -> str:
         WHERE {shape.indexed} AND effort.value <> '' AND (
             SELECT true FROM place JOIN memory_t AS m ON {_IN_PLACE}
             WHERE m.memory_id = vector.entity_id AND {shape.allowed})
-        ORDER BY {whole} <#> {query} LIMIT %(reach)s
+        ORDER BY {whole} <#> {query} LIMIT %(near)s
     ) AS near)"""
 
 

@@ -1,5 +1,6 @@
 """What a search finds, and what it leaves out."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from msgspec import to_builtins
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
+from gateway.wings.memory.recall import RecallShape, statement
 from registry.database.postgres import Database
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
@@ -427,3 +429,9 @@ async def test_m31_imports_are_held_to_the_limits_of_sessions_and_history(
             " interval '2 hours'), coalesce(max(retired_ts), now()) <= now() FROM memory_t"
         )
         assert held == [(2, True, True)]
+
+
+def test_the_index_of_the_organisation_is_read_where_it_may_be_searched() -> None:
+    shape = RecallShape("true", vectors=True, listed=False, large=True)
+    assert b"hnsw" not in statement(shape)
+    assert b"hnsw" in statement(replace(shape, indexed="true"))
