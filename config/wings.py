@@ -4,7 +4,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from config.types import Amount, Bytes, Count, CronSchedule, Seconds, Share
+from config.types import (
+    Amount,
+    Bytes,
+    Count,
+    CronSchedule,
+    OptionalEntryPoint,
+    Seconds,
+    Share,
+)
 
 Masking = Literal["off", "mask", "refuse"]
 Script = Literal[
@@ -33,6 +41,7 @@ class MemoryMasking(Struct, frozen=True, forbid_unknown_fields=True):
     user: Masking
     agent: Masking
     org: Masking
+    hook: OptionalEntryPoint
 
 
 class MemoryRanking(Struct, frozen=True, forbid_unknown_fields=True):

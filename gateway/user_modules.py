@@ -6,6 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from schemas.errors import ToolgateError
 
@@ -29,6 +30,15 @@ def load_module(target: str) -> ModuleType:
         ) from error
     except (Exception, SystemExit) as error:  # any error during import
         raise _unloadable(target, error) from error
+
+
+def load_function(target: str, setting: str) -> Any:
+    """The function `module:function` of a setting. Raises ToolgateError."""
+    name, _, attribute = target.partition(":")
+    function = getattr(load_module(name), attribute, None)
+    if not callable(function):
+        raise ToolgateError(f"{setting}: the module {name} has no function {attribute}")
+    return function
 
 
 def _unloadable(target: str, error: BaseException) -> ToolgateError:

@@ -10,9 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
-from gateway.user_modules import load_module
+from gateway.user_modules import load_function
 from gateway.wings.events.journal import Delivery, End
-from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.events")
 
@@ -20,20 +19,10 @@ Step = Literal["before_dispatch", "dispatched", "acked", "failed", "dead"]
 Hook = Callable[[Step, Mapping[str, Any]], Awaitable[None]]
 
 
-def load_hook(target: str) -> Hook:
-    """Import `module:function`. Raises ToolgateError."""
-    name, _, attribute = target.partition(":")
-    function = getattr(load_module(name), attribute, None)
-    if not callable(function):
-        raise ToolgateError(f"events.hook: the module {name} has no function {attribute}")
-    hook: Hook = function
-    return hook
-
-
 class Hooks:
     def __init__(self, target: str) -> None:
         """`target` "": there is none. Raises ToolgateError."""
-        self._hook = load_hook(target) if target else None
+        self._hook: Hook | None = load_function(target, "events.hook") if target else None
 
     async def before(self, delivery: Delivery) -> str | None:
         """The reason why the hook refuses the call; None: it may be made."""

@@ -4,6 +4,7 @@ The patterns are RE2's, whose time is linear in any text, and what they find is 
 Luhn's digit, IBANs by their length and check digits.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,11 @@ from typing import Any, Literal
 
 import re2
 
+from gateway.operations.operation import unavailable
+from gateway.user_modules import load_function
 from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.memory")
 
 Mode = Literal["off", "mask", "refuse"]
 Mask = Callable[[str, Mapping[str, Any]], tuple[str, tuple[str, ...]]]
@@ -56,6 +61,26 @@ def mask(text: str, _facts: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
             found.append(rule.kind)
             text = changed
     return text, tuple(dict.fromkeys(found))
+
+
+def hook_of(target: str) -> Mask:
+    """The built-in hook, and after it the function of an operator, "": none. Where that fails,
+    nothing is stored: the hook raises ProblemDetails. Raises ToolgateError if it cannot be
+    imported."""
+    if not target:
+        return mask
+    function = load_function(target, "memory.masking.hook")
+
+    def both(text: str, facts: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        text, kinds = mask(text, facts)
+        try:
+            changed, own = function(text, facts)
+            return str(changed), tuple(dict.fromkeys((*kinds, *map(str, own))))
+        except Exception as error:  # code of the operator
+            log.exception("masking_hook_failed")
+            raise unavailable("The masking of texts failed: nothing was stored.") from error
+
+    return both
 
 
 def masked(mode: Mode, hook: Mask, text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.keeping import KeepingOperations
 from gateway.wings.memory.life import MemoryLife
-from gateway.wings.memory.masking import Mask, mask
+from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.recall import Recaller, Uses
 from gateway.wings.memory.requests import Intake
@@ -33,16 +33,16 @@ class MemoryParts:
         embedder: Callable[[str], Embedder | None],
         settings: MemorySettings,
         *,
-        hook: Mask = mask,
         erased: AsyncSignal[str, str] | None = None,
         models: ChatModels | None = None,
     ) -> None:
-        """`erased` hears of erased persons. `models` extract facts, where the settings want it."""
+        """`erased` hears of erased persons. `models` extract facts, where the settings want it.
+        Raises ToolgateError for a masking hook that cannot be imported."""
         encoding = Encoding(embedder, timeout_s=ENCODING_S, sentences_limit=SENTENCES)
         self.store = MemoryStore(pool, settings)
         self.uses = Uses()
         self.recaller = Recaller(pool, encoding, settings, self.uses)
-        self.intake = Intake(settings, hook)
+        self.intake = Intake(settings, hook_of(settings.masking.hook))
         extractor = None
         if models is not None and settings.extraction.enabled:
             extractor = Extractor(models, settings.extraction)

@@ -1,7 +1,7 @@
 """Masking of what a memory must not keep (M37)."""
 
 import string
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,11 +15,13 @@ from gateway.wings.memory.masking import (
     IBAN_LENGTHS,
     ContentRefused,
     Mode,
+    hook_of,
     mask,
     masked,
     masked_json,
 )
 from registry.database.postgres import Database
+from schemas.errors import ToolgateError
 from tests.wings.memory.rig import Rig, memory_settings, rigged
 
 ORG = {"scope": "org"}
@@ -121,6 +123,43 @@ def test_a_hook_decides_instead(mode: Mode) -> None:
     assert masked(mode, hook, "ann@example.com", ORG) == ("ann@example.com", [])
     if mode == "mask":
         assert masked(mode, hook, "Rex barks", ORG) == ("[dog] barks", ["dog"])
+
+
+def dogs(text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """A hook as operators write it."""
+    found = facts["scope"] == "user" and "Rex" in text
+    return (text.replace("Rex", "[dog]"), ["dog"]) if found else (text, [])
+
+
+def broken(text: str, _facts: object) -> str:
+    return text
+
+
+@pytest.mark.anyio
+async def test_m37_a_function_of_the_operator_masks_after_the_built_in_rules(
+    database: Database,
+) -> None:
+    masking = {"user": "mask", "hook": f"{__name__}:dogs"}
+    async with rigged(database, memory_settings(masking=masking)) as rig:
+        ann = rig.caller("ann")
+        added = await ann("add", scope="user", content="Rex has the chip ann@example.com")
+        assert added.items[0].masked == ("email", "dog")
+        assert await ann.found("chip") == ["[dog] has the chip [email]"]
+
+
+@pytest.mark.anyio
+async def test_m37_nothing_is_stored_where_the_function_fails(database: Database) -> None:
+    masking = {"user": "mask", "hook": f"{__name__}:broken"}
+    async with rigged(database, memory_settings(masking=masking)) as rig:
+        with pytest.raises(ProblemDetails) as caught:
+            await rig.caller("ann").add("Rex barks")
+        assert (caught.value.status, "Rex" in caught.value.detail) == (503, False)
+        assert await rig.rows("SELECT FROM memory_t") == []
+
+
+def test_m37_a_function_that_is_missing_is_named() -> None:
+    with pytest.raises(ToolgateError, match=r"memory.masking.hook: the module .* no function cats"):
+        hook_of(f"{__name__}:cats")
 
 
 WORDS = st.text(string.ascii_letters + " ,.;é中", max_size=40)
