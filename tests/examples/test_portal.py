@@ -142,6 +142,25 @@ async def test_a_notification_gives_an_empty_object(portal: FetchClient) -> None
     assert (await portal.query(rule("getRuleCount")))["rules"] == 1
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+async def test_the_client_in_javascript_sends_the_reads_of_a_page_at_once(gateway: Client) -> None:
+    with anyio.fail_after(60):
+        program = str(PORTAL / "js" / "demo.mjs")
+        done = await anyio.run_process(["node", program, gateway.url], check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = {
+        line[:13].rstrip(): json.loads(line[14:]) for line in done.stdout.decode().splitlines()
+    }
+    assert shown["create"]["data"]["newAggregateVersion"] == 1
+    assert shown["create again"] == shown["create"]
+    assert shown["count"] == {"rules": 1, "hosts": 1}
+    assert shown["labels"] == [{"id": "cors", "label": "Allow our origins"}]
+    assert shown["missing"] == "Object rule not found for key nobody knows."
+    assert (shown["requests"], shown["members"]) == (1, 3)
+    assert shown["delete"] == {"data": "OK"}
+    assert shown["no owner"].startswith("Schema Validation Error")
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize(
     ("page", "printed"),
