@@ -1,6 +1,7 @@
 """Conflicts between settings that are each valid on their own."""
 
 from collections.abc import Collection, Iterator
+from datetime import date
 from ipaddress import ip_network
 from itertools import combinations
 from urllib.parse import urlsplit
@@ -544,6 +545,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *guardrail_conflicts(settings, where),
         *limit_conflicts(settings, where),
         *_unreachable_admin_tools(settings, where),
+        *_legacy_dates(settings, where),
     ]
 
 
@@ -590,6 +592,22 @@ def _unreachable_admin_tools(settings: Settings, where: Where) -> list[Problem]:
         return []
     text = "expected false while admin.enabled is false or auth.mode is none, found true"
     return [Problem(where(key, ("auth", "mode")), dotted(key), text)]
+
+
+def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Dates that no calendar has, and a sunset before the deprecation (RFC 9745, 4)."""
+    names = ("legacy_deprecated", "legacy_sunset")
+    days: list[date] = []
+    for name in names:
+        text, key = getattr(settings.portal, name), ("portal", name)
+        try:
+            days += [date.fromisoformat(text)] if text else []
+        except ValueError:
+            yield Problem(where(key), dotted(key), f"expected a date of the calendar, found {text}")
+    if len(days) == len(names) and days[1] < days[0]:
+        key = ("portal", "legacy_sunset")
+        text = f"expected no day before portal.legacy_deprecated ({days[0]}), found {days[1]}"
+        yield Problem(where(key, ("portal", "legacy_deprecated")), dotted(key), text)
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:

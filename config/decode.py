@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -223,7 +224,7 @@ def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[P
     data = value.data
     if kind.optional and (data is None or (value.loose and not data)):
         return None
-    if kind.marked("verbatim") and isinstance(data, (bool, int, float)):
+    if kind.marked("verbatim") and isinstance(data, (bool, int, float, date)):
         data = value.text
     if kind.base is Literal and isinstance(data, bool):  # YAML 1.1 takes `off` for false
         data = value.text

@@ -32,6 +32,7 @@ from config.types import (
     Connections,
     Count,
     DatabaseUrl,
+    Day,
     Dimension,
     Directory,
     DisclosureMode,
@@ -143,6 +144,9 @@ class Portal(Struct, frozen=True, forbid_unknown_fields=True):
     void_body: Literal["empty", "object"]
     anonymous_list: bool
     idempotency_ttl_s: Seconds
+    legacy_deprecated: Day
+    legacy_sunset: Day
+    legacy_link: OptionalUrl
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):

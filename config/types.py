@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+# Verbatim: text that may look like a number, a boolean or a date, and is kept as written.
+VERBATIM = {"verbatim": True}
 # Python's `$` also matches before a final newline, which would let "X-A\n" pass.
 END = r"$(?!\n)"
 
@@ -51,6 +53,15 @@ HttpPath = Annotated[
     Meta(
         pattern=r"^(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+" + END,
         description='a path such as /mcp, neither "/" nor with a "/" at its end',
+    ),
+]
+Day = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?" + END,
+        description="a date such as 2027-06-30, or nothing",
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
     ),
 ]
 HttpUrl = Annotated[
@@ -118,8 +129,6 @@ WebhookSecret = Annotated[
         description="whsec_ and the base64 of 24 to 64 bytes",
     ),
 ]
-# Verbatim: text that may look like a number or a boolean, and is kept as written.
-VERBATIM = {"verbatim": True}
 Workers = Annotated[
     str,
     Meta(

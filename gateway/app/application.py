@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import formatdate
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -140,7 +142,25 @@ def rpc_front(
 
 def rpc_rules(settings: Settings) -> Rules:
     """Parsing and response rules of `/rpc`."""
-    return Rules(JSON_RPC, spec=True, legacy=settings.rpc.legacy)
+    headers = deprecation(settings.portal)
+    return Rules(JSON_RPC, spec=True, legacy=settings.rpc.legacy, legacy_headers=headers)
+
+
+def deprecation(portal: Portal) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers of answers to legacy payloads: Deprecation (RFC 9745), Sunset (RFC 8594), and
+    where to read more."""
+    told = {
+        b"deprecation": portal.legacy_deprecated and f"@{_midnight(portal.legacy_deprecated)}",
+        b"sunset": portal.legacy_sunset
+        and formatdate(_midnight(portal.legacy_sunset), usegmt=True),
+        b"link": portal.legacy_link and f'<{portal.legacy_link}>; rel="deprecation"',
+    }
+    return tuple((name, value.encode()) for name, value in told.items() if value)
+
+
+def _midnight(day: str) -> int:
+    """The beginning of a day in UTC, seconds since 1970."""
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
 def _profiles(settings: Settings) -> frozenset[str]:
@@ -160,6 +180,7 @@ def _portal(portal: Portal) -> dict[str, Rules]:
             side=side,
             auth_first=portal.auth_first,
             void_body=b"{}" if portal.void_body == "object" else b"",
+            legacy_headers=deprecation(portal),
         )
 
     return {

@@ -6,13 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 from uuid import UUID
 
+from msgspec import Struct
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
 from gateway.audit.records import AuditEntry, Line, canonical, entry_of, with_hash
 from registry.database.postgres import Pool, borrowed
+from schemas.mcp.revisions import HYBRID
 
 PAGE = 1000  # rows that a cursor fetches at a time
+ACTIONS = 20  # that a report names of one caller
 COLUMNS = sql.SQL(", ").join(
     map(sql.Identifier, ("chain_id", "sequence", *AuditEntry.__struct_fields__, "hash"))
 )
@@ -73,6 +76,39 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
     return AuditPage(records, _after(records[-1]) if len(found) > query.limit else None)
 
 
+class LegacyClient(Struct, frozen=True):
+    """A caller that sent legacy payloads, from one address."""
+
+    principal: str
+    client: str  # address
+    requests: int
+    first_ts: datetime
+    last_ts: datetime
+    actions: tuple[str, ...]  # some of them, as host/service/action/version
+
+
+async def legacy_clients(
+    pool: Pool, host_id: str, since: datetime, limit: int
+) -> list[LegacyClient]:
+    """The callers of a tenant that sent legacy payloads, those with the most requests first."""
+    statement = """
+        SELECT coalesce(principal, ''), coalesce(client, ''), count(*) AS requests,
+               min(recorded_ts), max(recorded_ts),
+               (array_agg(DISTINCT method ORDER BY method))[1:%(actions)s]
+          FROM audit_t
+         WHERE host_id = %(host)s AND recorded_ts >= %(since)s AND front = %(front)s
+         GROUP BY 1, 2
+         ORDER BY requests DESC, 1, 2
+         LIMIT %(limit)s
+    """
+    values = {"host": host_id, "since": since, "limit": limit}
+    async with borrowed(pool) as connection:
+        cursor = await connection.execute(
+            statement, {**values, "front": HYBRID.name, "actions": ACTIONS}
+        )
+        return [_legacy_client(row) async for row in cursor]
+
+
 async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[RecordedEntry]:
     """All matching records of a tenant, oldest first, without a limit."""
     conditions, values = _conditions(host_id, query)
@@ -126,6 +162,11 @@ async def rows_of(
 def recorded(row: Mapping[str, Any]) -> RecordedEntry:
     """The record of a row. Raises ValueError for a row that no gateway wrote."""
     return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
+
+
+def _legacy_client(row: tuple[Any, ...]) -> LegacyClient:
+    principal, client, requests, first, last, actions = row
+    return LegacyClient(principal, client, requests, first, last, tuple(actions))
 
 
 def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], dict[str, Any]]:

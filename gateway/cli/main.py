@@ -57,6 +57,7 @@ COMMANDS = {
     ),
     "status": ("gateway.cli.running.sessions:status", "Show the status of a running gateway."),
     "audit": ("gateway.cli.audit:audit", "Search, verify and export the audit log."),
+    "portal": ("gateway.cli.portal:portal", "Report who still sends legacy payloads."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
     "migrate": ("gateway.cli.installation:migrate", "Migrate the database to this release."),

@@ -45,6 +45,9 @@ class OriginGuard:
                 "WWW-Authenticate",
                 "Retry-After",
                 "ETag",
+                "Deprecation",
+                "Sunset",
+                "Link",
             ],
         )
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK_HOSTS, *hosts))

@@ -84,6 +84,7 @@ class Rules:
     side: Side | None = None
     auth_first: bool = True
     void_body: bytes = b""  # of a legacy answer without a result
+    legacy_headers: tuple[tuple[bytes, bytes], ...] = ()  # of every legacy answer
 
 
 class Legacy(Struct, frozen=True):

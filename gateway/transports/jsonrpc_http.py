@@ -5,7 +5,7 @@ notifications), 401 and 403 for unauthorised callers, other 4xx when the HTTP re
 be served. The portal paths answer according to `portal.compat`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote_plus
 
@@ -156,7 +156,7 @@ class JsonRpcHTTP:
                 await self._serve_batch(message, context, responder)
             case Legacy(request):
                 outcome = await self._front.dispatcher.outcome(context, request)
-                await _send(responder, legacy_answer(outcome, rules), outcome)
+                await _send(responder, legacy_answer(outcome, rules), outcome, rules.legacy_headers)
             case Request():
                 outcome = await self._front.dispatcher.outcome(context, message)
                 if message.id is UNSET:
@@ -224,8 +224,13 @@ def _command(scope: Scope) -> bytes:
     return body
 
 
-async def _send(responder: Responder, answer: Answer, outcome: object) -> None:
-    headers = [(b"content-type", answer.media_type)] if answer.body else []
+async def _send(
+    responder: Responder,
+    answer: Answer,
+    outcome: object,
+    more: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    headers = [(b"content-type", answer.media_type), *more] if answer.body else [*more]
     if isinstance(outcome, Fault):
         headers += fault_headers(outcome)
     await responder.send(answer.status, answer.body, headers)

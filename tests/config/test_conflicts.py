@@ -311,3 +311,23 @@ def test_meaning_or_nothing_needs_meaning() -> None:
     said = problem(f"{closed}embedding: {{provider: disabled}}\n")
     assert said.startswith("toolgate.yaml:1: disclosure.when_down: expected lexical")
     assert loaded(closed).disclosure.when_down == "fail_closed"
+
+
+@pytest.mark.parametrize(
+    ("portal", "expected"),
+    [
+        ("legacy_deprecated: '2027-02-30'", "expected a date of the calendar, found 2027-02-30"),
+        ("legacy_sunset: soon", "expected a date such as 2027-06-30"),
+        (
+            "legacy_deprecated: '2027-02-01', legacy_sunset: '2027-01-31'",
+            "expected no day before portal.legacy_deprecated (2027-02-01), found 2027-01-31",
+        ),
+    ],
+)
+def test_the_end_of_the_legacy_payload_is_announced_by_dates(portal: str, expected: str) -> None:
+    assert expected in problem(f"portal: {{{portal}}}")
+
+
+def test_dates_are_taken_with_quotes_and_without() -> None:
+    for day in ("2027-06-30", "'2027-06-30'"):
+        assert loaded(f"portal: {{legacy_sunset: {day}}}").portal.legacy_sunset == "2027-06-30"

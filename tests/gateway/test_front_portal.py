@@ -237,3 +237,33 @@ async def test_the_portal_has_the_paths_of_the_settings(settings: Settings) -> N
         assert (await to.post("/q", legacy("getRules"))).status == 200
         assert (await to.post("/api/json", legacy("deleteRule", data=DATA))).brief == (200, "OK")
         assert (await to.post(COMMAND, legacy("deleteRule", data=DATA))).status == 404
+
+
+async def test_answers_to_legacy_payloads_announce_their_end(settings: Settings) -> None:
+    dates = {
+        "legacy_deprecated": "2027-01-01",
+        "legacy_sunset": "2027-06-30",
+        "legacy_link": "https://portal.example.com/json-rpc",
+    }
+    announced = {
+        "deprecation": "@1798761600",
+        "sunset": "Wed, 30 Jun 2027 00:00:00 GMT",
+        "link": '<https://portal.example.com/json-rpc>; rel="deprecation"',
+    }
+    async with portal(settings, **dates) as to:
+        for answer in (
+            await to.post(COMMAND, legacy("deleteRule", **GOOD)),
+            await to.get(QUERY, legacy("getRules", data={"x": 1})),
+            await to.post(RPC, legacy("deleteRule", **GOOD)),
+            await to.post(COMMAND, legacy("deleteRule", **BAD)),
+            await to.post(COMMAND, legacy("reviewRule")),
+        ):
+            assert announced.items() <= answer.headers.items(), answer
+        modern = await to.post(COMMAND, rpc("deleteRule", **GOOD))
+        assert not announced.keys() & modern.headers.keys()
+
+
+async def test_answers_announce_nothing_by_default(settings: Settings) -> None:
+    async with portal(settings) as to:
+        answer = await to.post(COMMAND, legacy("deleteRule", **GOOD))
+        assert not {"deprecation", "sunset", "link"} & answer.headers.keys()

@@ -1,12 +1,19 @@
 """Audit log: search of its records, and verification of the hash chains."""
 
 from collections.abc import Sequence
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from gateway.audit.queries import AuditQuery, RecordedEntry, search
+from gateway.audit.queries import (
+    AuditQuery,
+    LegacyClient,
+    RecordedEntry,
+    legacy_clients,
+    search,
+)
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
 from gateway.operations.jobs import AsJob
@@ -28,6 +35,7 @@ from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies
 
 READ = "admin:audit:read"
+LEGACY_REPORTED = timedelta(days=7)
 
 
 class RecordView(Struct, frozen=True):
@@ -51,6 +59,21 @@ class AuditFilter(Paging, frozen=True):
     until: Time | None = None
 
 
+class LegacyFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a report of legacy payloads goes back (a week, if `since` is absent), and how many
+    callers it has at most."""
+
+    since: Time | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+class LegacyReport(Struct, frozen=True):
+    """Callers that sent legacy payloads since a time, those with the most requests first."""
+
+    since: datetime
+    clients: tuple[LegacyClient, ...]
+
+
 class AuditOperations:
     def __init__(self, ground: Ground, key: bytes) -> None:
         """`key`: the HMAC key of the chains."""
@@ -70,6 +93,16 @@ class AuditOperations:
                 self.search,
                 ListPage[RecordView],
                 query=AuditFilter,
+            ),
+            Operation(
+                "reportLegacyPayloads",
+                "GET",
+                "/audit/legacy-payloads",
+                "Report who still sends legacy payloads, from the audit log.",
+                READ,
+                self.legacy,
+                LegacyReport,
+                query=LegacyFilter,
             ),
             Operation(
                 "verifyAudit",
@@ -102,6 +135,12 @@ class AuditOperations:
         known = await self._known(asked)
         records = tuple(_view(one, known) for one in found.records)
         return ListPage(records, cursor(found.next) if found.next else "")
+
+    async def legacy(self, asked: OperationInput) -> LegacyReport:
+        what: LegacyFilter = asked.query
+        since = what.since or datetime.now(UTC) - LEGACY_REPORTED
+        found = await legacy_clients(self._ground.pool, asked.tenant, since, what.limit)
+        return LegacyReport(since, tuple(found))
 
     async def _known(self, asked: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""

@@ -347,8 +347,14 @@ async def sessions(api: Admin, parts: AdminParts) -> None:
 async def audit(api: Admin, database: Database) -> None:
     chain = Chain(HOST, node="node", started=datetime.now(UTC), key=b"")
     entries = [
-        AuditEntry(HOST, datetime.now(UTC), principal=who, method="tools/call", decision="allow")
-        for who in ("ada", "bob", "ada")
+        AuditEntry(
+            *(HOST, datetime.now(UTC)),
+            principal=who,
+            front=front,
+            method="tools/call",
+            decision="allow",
+        )
+        for who, front in (("ada", "hybrid"), ("bob", ""), ("ada", ""))
     ]
     await store_audit(database.pool, b"", chain.header, chain.link(entries))
     page = (await api("GET", "/audit?limit=2")).json
@@ -364,6 +370,10 @@ async def audit(api: Admin, database: Database) -> None:
             answer = await api("GET", f"/{path}?after={cursor}")
             assert (answer.status, answer.json["errors"][0]["parameter"]) == (422, "after")
     assert (await api("GET", "/audit?after=YQ")).status == 422
+    legacy = (await api("GET", "/audit/legacy-payloads?limit=5")).json
+    assert [(one["principal"], one["requests"]) for one in legacy["clients"]] == [("ada", 1)]
+    ahead = "/audit/legacy-payloads?since=9999-12-31T23:59:59-23:59"
+    assert (await api("GET", ahead)).json["clients"] == []
     report = (await api("POST", "/audit/verification")).json
     assert (report["records"], report["problems"]) == (3, [])
 

@@ -6,7 +6,15 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from gateway.audit.queries import AuditQuery, ends, export, follow, search
+from gateway.audit.queries import (
+    AuditQuery,
+    LegacyClient,
+    ends,
+    export,
+    follow,
+    legacy_clients,
+    search,
+)
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import NOON, entry, writer
@@ -95,3 +103,26 @@ async def test_an_export_has_all_of_it_the_oldest_first(database, spool):
     async with borrowed(database.pool) as connection:
         rows = await connection.execute("SELECT encode(hash, 'hex') FROM audit_t ORDER BY sequence")
         assert [line["hash"] for line in lines] == [one for (one,) in await rows.fetchall()]
+
+
+async def test_callers_with_legacy_payloads_are_summed_up(database, spool):
+    read, write_ = "lightapi.net/rule/getRule/0.1.0", "lightapi.net/rule/createRule/0.1.0"
+    await write(
+        database,
+        spool,
+        entry(1, front="hybrid", client="10.0.0.1", method=read),
+        entry(2, front="hybrid", client="10.0.0.1", method=write_),
+        entry(3, front="hybrid", client="10.0.0.1", method=read),
+        entry(4, front="hybrid", principal="", client="10.0.0.2", method=read),
+        entry(5, front="portal", client="10.0.0.3", method=read),
+        entry(6, front="hybrid", host_id=OTHER, client="10.0.0.4", method=read),
+        entry(0, front="hybrid", client="10.0.0.5", method=read),
+    )
+    since = NOON + timedelta(microseconds=1)
+    most = LegacyClient(
+        "ada", "10.0.0.1", 3, since, NOON + timedelta(microseconds=3), (write_, read)
+    )
+    found = await legacy_clients(database.pool, HOST, since, 10)
+    assert found[0] == most
+    assert [(one.principal, one.client, one.requests) for one in found[1:]] == [("", "10.0.0.2", 1)]
+    assert await legacy_clients(database.pool, HOST, since, 1) == [most]
