@@ -7,8 +7,9 @@ needs neither uv nor a network: it compares what pyproject.toml asks for with wh
 says it was made from.
 
 A file holds what the files of `LEVELS` before it do not: whoever wants the tests installs `build`,
-`run` and `test`. All are resolved at once, so that the tests run with the versions of a run. Not
-locked are the group `training` and the extra `sentence-transformers` (both pull torch).
+`run` and `test`. All are resolved at once, so that the tests run with the versions of a run. `test`
+has the extras that are tested. Not locked are the group `training` and the extra
+`sentence-transformers` (both pull torch).
 """
 
 import os
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path("deploy") / "locks"
 LEVELS = ("build", "run", "test", "check", "audit", "lock")
+TESTED_EXTRAS = ("knowledge",)
 INDEX = "https://pypi.org/simple"
 HEAD = "# Made by `make lock`; do not edit. Asked for by pyproject.toml:"
 ASKED = "#   "  # before each requirement under the head
@@ -44,9 +46,11 @@ def main(arguments: Sequence[str]) -> None:
 def requirements(project: Mapping[str, Any]) -> dict[str, list[str]]:
     """What pyproject.toml asks for at each level."""
     groups: dict[str, list[str]] = project["dependency-groups"]
+    extras: dict[str, list[str]] = project["project"]["optional-dependencies"]
     own = {
         "build": [*project["build-system"]["requires"], *groups["build"]],
         "run": project["project"]["dependencies"],
+        "test": [*groups["test"], *(one for name in TESTED_EXTRAS for one in extras[name])],
     }
     return {level: sorted(own.get(level) or groups[level]) for level in LEVELS}
 

@@ -8,20 +8,41 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, located
+from gateway.wings.knowledge.chunking.code import code
+from gateway.wings.knowledge.chunking.data import data, json_parts, table, xml_parts, yaml_parts
 from gateway.wings.knowledge.chunking.mentions import mentions
 from gateway.wings.knowledge.chunking.prose import (
     markdown_headings,
     no_headings,
     prose,
     rst_headings,
+    toml_headings,
 )
 
 Chunker: TypeAlias = Callable[[str, Chunking], Iterator[Chunk]]  # offsets in characters
 
+CODE: Mapping[str, str] = {  # languages of `GRAMMARS`
+    "text/x-python": "python",
+    "text/javascript": "javascript",
+    "text/x-typescript": "typescript",
+    "text/x-tsx": "tsx",
+    "text/x-go": "go",
+    "text/x-rust": "rust",
+    "text/x-java": "java",
+    "text/x-c": "c",
+    "text/x-c++": "cpp",
+}
 CHUNKERS: Mapping[str, Chunker] = {
     "text/markdown": partial(prose, headings=markdown_headings),
     "text/x-rst": partial(prose, headings=rst_headings),
     "text/plain": partial(prose, headings=no_headings),
+    "application/toml": partial(prose, headings=toml_headings),
+    "application/json": partial(data, scanner=json_parts),
+    "application/yaml": partial(data, scanner=yaml_parts),
+    "application/xml": partial(data, scanner=xml_parts),
+    "text/csv": partial(table, delimiter=","),
+    "text/tab-separated-values": partial(table, delimiter="\t"),
+    **{media_type: partial(code, language=language) for media_type, language in CODE.items()},
 }
 DEFAULT_CHUNKING = Chunking()
 
@@ -37,7 +58,9 @@ def cut(
     """The chunks of a text. `path` is a name, of which the stem is a subject of the first chunk, as
     is `title`."""
     chunker = CHUNKERS.get(media_type, CHUNKERS["text/plain"])
-    found = (_described(text, one) for one in chunker(text, chunking))
+    found = chunker(text, chunking)
+    if media_type not in CODE:  # which has the mentions of its syntax tree
+        found = (_described(text, one) for one in found)
     chunks = list(located(text, found))
     if chunks:
         about = [title, posixpath.splitext(posixpath.basename(path))[0], *chunks[0].subjects]
@@ -47,4 +70,4 @@ def cut(
 
 def _described(text: str, chunk: Chunk) -> Chunk:
     named = mentions(text, chunk.start, chunk.end)
-    return replace(chunk, mentions=(*chunk.mentions, *named))
+    return replace(chunk, mentions=tuple(named))

@@ -10,11 +10,12 @@ from typing import TypeAlias
 Range: TypeAlias = tuple[int, int]  # offsets of characters
 Cuts: TypeAlias = Callable[[str, int, int], Iterator[int]]  # offsets where a range may be cut
 
+_LITTLE = 4  # quarter of the limit: less is no chunk of its own, if it can be avoided
 _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[^\n]*$", re.MULTILINE)
-_BLANK_LINES = re.compile(r"\n[ \t]*(?:\r?\n[ \t]*)+(?=\S|\Z)")
+_BLANK_LINES = re.compile(r"\n[ \t]*(?:\r?\n[ \t]*)+")
 _LINES = re.compile(r"\r\n|\n|\r")
 _SENTENCES = re.compile(r"(?<=[.!?;])[\"')\]]{0,3}\s+(?=\S)|(?<=[\u3002\uff01\uff1f\uff1b])")
-_WORDS = re.compile(r"\s+(?=\S)")
+_WORDS = re.compile(r"(?<!\s)\s+(?=\S)")
 
 
 def size(text: str, start: int, end: int) -> int:
@@ -89,12 +90,16 @@ def pieces(
 def packed(
     text: str, atoms: Iterator[Range], *, limit: int, cuts: Sequence[Cuts]
 ) -> Iterator[Range]:
-    """Neighbouring atoms joined as far as they fit; those that do not fit alone are cut."""
-    begin, held = -1, 0
+    """Neighbouring atoms joined as far as they fit. One that does not fit alone is cut, with what
+    is before it if that is little."""
+    begin, held, last = -1, 0, -1
     for start, end in atoms:
         more = size(text, start, end)
         if begin >= 0 and held + more > limit:
-            yield begin, start
+            if more > limit and held < limit // _LITTLE:
+                start = begin
+            else:
+                yield begin, start
             begin, held = -1, 0
         if more > limit:
             yield from pieces(text, start, end, limit=limit, cuts=cuts)

@@ -22,6 +22,7 @@ _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _ATX = re.compile(r"[ ]{0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\Z")
 _SETEXT = re.compile(r"[ ]{0,3}(=+|-+)[ \t]*\Z")
 _RST_RULE = re.compile(r"([=\-~^\"'`#*+:.<>_])\1{2,}[ \t]*\Z")
+_TABLE = re.compile(r"\[{1,2}([^\[\]\n]{1,200})\]{1,2}\s*(?:#.*)?\Z")
 _MARKUP = re.compile(r"[*`]|!?\[([^\[\]]*)\]\([^()\s]*\)|\[\^?\]|<[^<>]{0,200}>")
 _HEADING = 200  # characters of a heading that is shown
 
@@ -194,6 +195,13 @@ def rst_headings(text: str) -> Iterator[Heading]:
             seen.append(adornment)
         above = found[at - 2][0] if over else found[at - 1][0]
         yield Heading(above, end, seen.index(adornment) + 1, plain(title))
+
+
+def toml_headings(text: str) -> Iterator[Heading]:
+    """The tables of TOML and the sections of INI files."""
+    for start, end, line in lines(text):
+        if match := _TABLE.match(line):
+            yield Heading(start, end, 1, plain(match[1]))
 
 
 def _width(title: str) -> int:

@@ -1,0 +1,175 @@
+"""The languages of source code that are parsed, and what defines, calls, imports and inherits in
+the syntax trees of their grammars."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+
+from msgspec import Struct
+from tree_sitter import Language, Parser
+
+
+class Grammar(Struct, frozen=True):
+    """Node types of one grammar. Fields of nodes are named as in tree-sitter."""
+
+    module: str
+    function: str = "language"
+    definitions: Mapping[str, str] = {}  # node type: kind of the symbol
+    bodied: frozenset[str] = frozenset()  # definitions only where they have a body
+    variables: frozenset[str] = frozenset()  # definitions only where their value is
+    values: frozenset[str] = frozenset()  # one of these
+    wrappers: frozenset[str] = frozenset()  # around a definition, with which they begin
+    calls: Mapping[str, str] = {}  # node type: field of what is called
+    imports: Mapping[str, str] = {}  # node type: field of what is imported; empty: each name
+    inherits: frozenset[str] = frozenset()  # types or fields of nodes with the names of bases
+
+
+_PYTHON = Grammar(
+    "tree_sitter_python",
+    definitions={"function_definition": "function", "class_definition": "class"},
+    wrappers=frozenset({"decorated_definition"}),
+    calls={"call": "function"},
+    imports={"import_statement": "", "import_from_statement": ""},
+    inherits=frozenset({"superclasses"}),
+)
+_JAVASCRIPT = Grammar(
+    "tree_sitter_javascript",
+    definitions={
+        "function_declaration": "function",
+        "generator_function_declaration": "function",
+        "class_declaration": "class",
+        "method_definition": "method",
+        "variable_declarator": "function",
+        "field_definition": "method",
+        "public_field_definition": "method",
+        "abstract_class_declaration": "class",
+        "interface_declaration": "interface",
+        "type_alias_declaration": "type",
+        "enum_declaration": "enum",
+        "internal_module": "module",
+        "function_signature": "function",
+        "abstract_method_signature": "method",
+    },
+    variables=frozenset({"variable_declarator", "field_definition", "public_field_definition"}),
+    values=frozenset({"arrow_function", "function_expression", "generator_function", "class"}),
+    wrappers=frozenset(
+        {"export_statement", "lexical_declaration", "variable_declaration", "ambient_declaration"}
+    ),
+    calls={"call_expression": "function", "new_expression": "constructor"},
+    imports={"import_statement": "source"},
+    inherits=frozenset({"class_heritage", "extends_type_clause"}),
+)
+_TYPESCRIPT = Grammar(
+    "tree_sitter_typescript",
+    "language_typescript",
+    definitions=_JAVASCRIPT.definitions,
+    variables=_JAVASCRIPT.variables,
+    values=_JAVASCRIPT.values,
+    wrappers=_JAVASCRIPT.wrappers | {"expression_statement"},  # around namespaces
+    calls=_JAVASCRIPT.calls,
+    imports=_JAVASCRIPT.imports,
+    inherits=_JAVASCRIPT.inherits,
+)
+_C_DEFINITIONS = {
+    "function_definition": "function",
+    "struct_specifier": "struct",
+    "union_specifier": "union",
+    "enum_specifier": "enum",
+    "type_definition": "type",
+}
+_C_BODIED = frozenset({"struct_specifier", "union_specifier", "enum_specifier"})
+
+GRAMMARS: Mapping[str, Grammar] = {
+    "python": _PYTHON,
+    "javascript": _JAVASCRIPT,
+    "typescript": _TYPESCRIPT,
+    "tsx": Grammar(
+        "tree_sitter_typescript",
+        "language_tsx",
+        definitions=_TYPESCRIPT.definitions,
+        variables=_TYPESCRIPT.variables,
+        values=_TYPESCRIPT.values,
+        wrappers=_TYPESCRIPT.wrappers,
+        calls=_TYPESCRIPT.calls,
+        imports=_TYPESCRIPT.imports,
+        inherits=_TYPESCRIPT.inherits,
+    ),
+    "go": Grammar(
+        "tree_sitter_go",
+        definitions={
+            "function_declaration": "function",
+            "method_declaration": "method",
+            "type_spec": "type",
+        },
+        wrappers=frozenset({"type_declaration"}),
+        calls={"call_expression": "function"},
+        imports={"import_spec": "path"},
+    ),
+    "rust": Grammar(
+        "tree_sitter_rust",
+        definitions={
+            "function_item": "function",
+            "function_signature_item": "function",
+            "struct_item": "struct",
+            "enum_item": "enum",
+            "union_item": "union",
+            "trait_item": "trait",
+            "impl_item": "impl",
+            "mod_item": "module",
+            "macro_definition": "macro",
+            "type_item": "type",
+        },
+        bodied=frozenset({"mod_item"}),
+        calls={"call_expression": "function", "macro_invocation": "macro"},
+        imports={"use_declaration": "argument"},
+        inherits=frozenset({"trait", "trait_bounds"}),
+    ),
+    "java": Grammar(
+        "tree_sitter_java",
+        definitions={
+            "class_declaration": "class",
+            "interface_declaration": "interface",
+            "enum_declaration": "enum",
+            "record_declaration": "class",
+            "annotation_type_declaration": "interface",
+            "method_declaration": "method",
+            "constructor_declaration": "method",
+        },
+        calls={"method_invocation": "name", "object_creation_expression": "type"},
+        imports={"import_declaration": ""},
+        inherits=frozenset({"superclass", "super_interfaces", "extends_interfaces"}),
+    ),
+    "c": Grammar(
+        "tree_sitter_c",
+        definitions=_C_DEFINITIONS,
+        bodied=_C_BODIED,
+        calls={"call_expression": "function"},
+        imports={"preproc_include": "path"},
+    ),
+    "cpp": Grammar(
+        "tree_sitter_cpp",
+        definitions={
+            **_C_DEFINITIONS,
+            "class_specifier": "class",
+            "namespace_definition": "module",
+            "concept_definition": "type",
+            "alias_declaration": "type",
+        },
+        bodied=_C_BODIED | {"class_specifier"},
+        wrappers=frozenset({"template_declaration"}),
+        calls={"call_expression": "function"},
+        imports={"preproc_include": "path"},
+        inherits=frozenset({"base_class_clause"}),
+    ),
+}
+
+
+@cache
+def parser(language: str) -> Parser | None:
+    """The parser of a language in `GRAMMARS`; None: its package is not installed."""
+    grammar = GRAMMARS[language]
+    try:
+        module = import_module(grammar.module)
+    except ImportError:
+        return None
+    return Parser(Language(getattr(module, grammar.function)()))

@@ -1,0 +1,1 @@
+"""Documents from sources, and their text."""

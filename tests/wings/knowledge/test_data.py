@@ -1,0 +1,101 @@
+"""Chunks of structured data, and the types of files."""
+
+import json
+from io import BytesIO
+from zipfile import ZipFile
+
+import pytest
+
+from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.wings.knowledge.chunking.cut import cut
+from gateway.wings.knowledge.reading import kinds
+from tests.wings.knowledge.test_chunks import assert_covered, texts
+
+SERVICES = {"services": {name: {"port": 80, "host": "x" * 40} for name in ("web", "api", "db")}}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_cut_between_its_outermost_parts_that_fit(indent: int | None) -> None:
+    text = json.dumps(SERVICES, indent=indent)
+    chunks = cut(text, media_type="application/json", chunking=Chunking(size=80))
+    assert_covered(text, chunks)
+    found = [(one.symbol, one.header) for one in chunks]
+    assert ("services.api", "services") in found
+    assert ("services.db", "services") in found
+
+
+def test_yaml_and_xml_have_paths() -> None:
+    yaml = "services:\n" + "".join(
+        f"  s{n}:\n    port: 80\n    host: abcdefghij\n" for n in range(4)
+    )
+    chunks = cut(yaml, media_type="application/yaml", chunking=Chunking(size=40))
+    assert [one.symbol for one in chunks][1:] == ["services.s1", "services.s2", "services.s3"]
+    xml = "<a>" + "".join(f"<b n='{n}'><c>text</c><d/></b>" for n in range(4)) + "</a>"
+    chunks = cut(xml, media_type="application/xml", chunking=Chunking(size=40))
+    assert {one.symbol for one in chunks[1:]} == {"a.b"}
+    assert texts(xml, chunks)[1] == "<b n='1'><c>text</c><d/></b>"
+
+
+def test_tables_have_their_first_row_as_header() -> None:
+    text = "name,port\n" + "".join(f"service{n},{n}\n" for n in range(50))
+    chunks = cut(text, media_type="text/csv", chunking=Chunking(size=100))
+    assert {one.header for one in chunks} == {"name | port"}
+    assert all("\nservice" in one or "service" in one for one in texts(text, chunks))
+
+
+def test_tables_of_toml_are_headings() -> None:
+    text = "[project]\nname = 1\n\n[project.urls]\na = 2\n"
+    assert [one.header for one in cut(text, media_type="application/toml")] == [
+        "project", "project.urls",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("media_type", "text"),
+    [
+        ("application/json", "[" * 100_000),
+        ("application/json", '{"a": 1e999, "a": 1e999, "b": "unclosed'),
+        ("application/xml", '<!DOCTYPE l [<!ENTITY a "&b;&b;">]><l>&a;</l>'),
+        ("application/xml", "<a" * 10_000),
+        ("application/yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"),
+        ("text/csv", 'a,"unclosed\nb,c\n'),
+        ("text/plain", "x. " + " " * 100_000 + "\n" * 100_000 + "\v"),
+    ],
+)
+def test_hostile_data_is_text(media_type: str, text: str) -> None:
+    assert_covered(text, cut(text, media_type=media_type))
+
+
+def zipped(*names: str) -> bytes:
+    file = BytesIO()
+    with ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "x")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "expected"),
+    [
+        ("a.md", b"text", "text/markdown"),
+        ("a.PY", b"x = 1", "text/x-python"),
+        ("a.txt", b"\x7fELF\0\0\0", kinds.BINARY),
+        ("a.txt", b"%PDF-1.7", kinds.PDF),
+        ("a.pdf", b"no PDF", kinds.BINARY),
+        ("a.txt", b"\xff\xfea\0b\0", kinds.TEXT),
+        ("a", zipped("word/document.xml"), kinds.DOCX),
+        ("a.docx", zipped("ppt/presentation.xml"), kinds.PPTX),
+        ("a.txt", zipped("xl/workbook.xml"), kinds.XLSX),
+        ("a.txt", zipped("x.txt"), kinds.ZIP),
+        ("a.txt", b"PK\x03\x04broken", kinds.BINARY),
+        ("a", b"", kinds.TEXT),
+        ("a", b"\xef\xbb\xbf<!DOCTYPE html><p>", kinds.HTML),
+        ("a", b"<?xml version='1.0'?><a/>", "application/xml"),
+        ("a", b'{"a": 1}', "application/json"),
+        ("a", b"# Title\n\ntext", "text/markdown"),
+        ("a", b"a: 1\nb: 2\nc:\n  - d\n", "application/yaml"),
+        ("a", b"2026-01-01 INFO started\n", kinds.TEXT),
+    ],
+)
+def test_types_of_files(path: str, data: bytes, expected: str) -> None:
+    assert kinds.media_type(path, data) == expected
