@@ -34,7 +34,7 @@ from config.types import (
 )
 
 # Variables of `when`.
-RULE_VARIABLES = ("principal", "tool", "source", "arguments")
+RULE_VARIABLES = ("principal", "tool", "source", "arguments", "context")
 GUARDRAIL_VARIABLES = ("principal", "tool", "value")
 
 DEVELOPMENT_ISSUER = "toolgate:development"
@@ -126,7 +126,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
     roles: tuple[str, ...] = ()
     scopes: tuple[ScopeName, ...] = ()
     principals: tuple[str, ...] = ()
-    when: CelText = ""  # CEL over principal, tool, source and arguments; "" is true
+    when: CelText = ""  # CEL over RULE_VARIABLES; "" is true
     reason: Text = ""  # shown as explanation of the decision
 
 

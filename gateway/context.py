@@ -292,6 +292,12 @@ class AuditDraft(Struct):
     result_bytes: int = 0
 
 
+class RunMark(Struct, frozen=True, omit_defaults=True):
+    """Marks calls that come from a run of an agent, through any number of tools."""
+
+    tainted: bool = False  # its model has read text from outside
+
+
 class Context(Struct):
     """The context of one message."""
 
@@ -306,6 +312,7 @@ class Context(Struct):
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of a relayed call
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message
+    run: RunMark | None = None  # None: not made for a run of an agent
 
     @property
     def principal(self) -> Principal:

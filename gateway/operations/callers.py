@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import Struct
 
-from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal
+from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal, RunMark
 from gateway.operations.operation import ProblemDetails
 from registry.access.keys import ApiKeys
 from registry.access.revocations import revoked
@@ -19,6 +19,7 @@ class StoredCaller(Struct, frozen=True, omit_defaults=True):
     principal: Principal
     verified: bool = False
     toolset: str | None = None
+    run: RunMark | None = None  # that the request comes from
 
 
 _callers = msgspec.json.Decoder(StoredCaller)
@@ -29,7 +30,8 @@ def caller_of(context: Context) -> bytes:
     replace."""
     identity = context.identity
     principal = replace(identity.principal, scopes=frozenset(identity.scopes))
-    return msgspec.json.encode(StoredCaller(principal, identity.verified, context.toolset))
+    stored = StoredCaller(principal, identity.verified, context.toolset, context.run)
+    return msgspec.json.encode(stored)
 
 
 def read_caller(stored: str | bytes) -> StoredCaller:
@@ -42,7 +44,9 @@ def later_context(
     """The context of a call that is made for the caller later; `principal` has what its credential
     still permits."""
     identity = Identity(principal, verified=caller.verified)
-    return Context(identity, V2025_11_25, request_id, headers=headers, toolset=caller.toolset)
+    return Context(
+        identity, V2025_11_25, request_id, headers=headers, toolset=caller.toolset, run=caller.run
+    )
 
 
 async def current_caller(pool: Pool, caller: Principal) -> Principal:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.context import Context, Identity, Principal
+from gateway.context import Context, Identity, Principal, RunMark
 from gateway.operations.jobs import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput, ProblemDetails
 from gateway.operations.requests import Headers, converted
@@ -26,6 +26,7 @@ class _Request(Struct, frozen=True):
     conditions: Mapping[str, str]
     verified: bool = False  # the caller, for the calls that the job makes
     accepted: "Acceptance | None" = None
+    run: RunMark | None = None  # that the request comes from
 
 
 class Acceptance(Struct, frozen=True):
@@ -59,8 +60,10 @@ def draft_of(
     """The job that carries out the request. `claims`: those of the caller that are stored."""
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
-    verified = asked.context is not None and asked.context.identity.verified
-    stored = _Request(asked.names, asked.query, asked.body, conditions, verified, accepted)
+    context = asked.context
+    verified = context is not None and context.identity.verified
+    run = None if context is None else context.run
+    stored = _Request(asked.names, asked.query, asked.body, conditions, verified, accepted, run)
     request = msgspec.json.encode(stored)
     told = asked.principal.claims
     kept = {name: told[name] for name in claims if name in told}
@@ -85,7 +88,7 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     query = converted(stored.query, operation.query)
     body = None if stored.body is None else converted(stored.body, operation.body)
     identity = Identity(principal, verified=stored.verified)
-    context = Context(identity, V2025_11_25, claim.job_id)
+    context = Context(identity, V2025_11_25, claim.job_id, run=stored.run)
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )

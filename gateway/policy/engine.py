@@ -132,7 +132,8 @@ class CompiledRule:
             if self.effect == "approve":  # approvers could not know what they approve
                 self.effect = "deny"
         variables = self._expression.variables if self._expression else frozenset[str]()
-        self.by_arguments = "arguments" in variables
+        # decided with each call
+        self.by_arguments = not variables.isdisjoint(("arguments", "context"))
         self.by_arguments_alone = variables == {"arguments"}
         self.by_principal = not self.by_arguments and "principal" in variables
         self.by_subject = not self.by_arguments and not variables.isdisjoint(("tool", "source"))

@@ -72,7 +72,8 @@ def explain(
     policy = engine.policy
     if arguments is not None and values is not None:
         limits = (policy.argument_values, policy.argument_bytes, levels)
-        values = None if too_large(arguments, *limits) else {**values, "arguments": arguments}
+        called = {"arguments": arguments, "context": {"tainted": False}}
+        values = None if too_large(arguments, *limits) else {**values, **called}
     known = arguments is not None
     decision = verdict.decided(values) if known else verdict.decision
     outcomes = [
@@ -122,7 +123,7 @@ def _outcome(
     if caller_mismatch is not None:
         outcome, why = "silent", f"{caller_mismatch}: it is about others"
     elif rule.by_arguments and not known:
-        outcome, why = "waits", "it looks at arguments"
+        outcome, why = "waits", "it looks at the call"
     else:
         try:
             if not rule.checked(values):

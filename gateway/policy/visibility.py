@@ -325,7 +325,8 @@ class PolicyView:
             return verdict.decided({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
-        return verdict.decided({**values, "arguments": arguments})
+        tainted = context.run is not None and context.run.tainted
+        return verdict.decided({**values, "arguments": arguments, "context": {"tainted": tainted}})
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""
