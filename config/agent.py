@@ -1,9 +1,34 @@
 """Settings of the agent: a loop that asks a chat model and calls tools."""
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from config.models import Currency, Rate
 from config.types import Amount, Count, Seconds
+
+
+class AgentBudget(Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be used at most; 0: no limit."""
+
+    tokens: Amount
+    money: Rate
+    seconds: Amount
+    calls: Amount
+
+
+class AgentBudgets(Struct, frozen=True, forbid_unknown_fields=True):
+    run: AgentBudget
+    conversation: AgentBudget
+    day: AgentBudget
+
+    @property
+    def of_others(self) -> bool:
+        """Whether a limit counts more than the run itself."""
+        return any(astuple(self.conversation)) or any(astuple(self.day))
+
+    @property
+    def of_money(self) -> bool:
+        return any(one.money for one in (self.run, self.conversation, self.day))
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,13 +43,10 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tool_tokens: Count
     result_tokens: Count
     parallel: Count
-    run_tokens: Amount
-    run_money: Rate
+    budgets: AgentBudgets
     currency: Currency
-    run_s: Seconds
-    run_calls: Count
-    conversation_tokens: Amount
-    day_tokens: Amount
+    reads: tuple[str, ...]
+    keeps: tuple[str, ...]
     cancel_on_leave: bool
     runs: Count
     open_runs: Count

@@ -185,6 +185,15 @@ class ChatModel(Protocol):
     strategy: str
     context_tokens: int  # its window
     max_tokens: int  # longest answer
+    currency: str  # of its price; "": it has none
+
+    def worst(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolDefinition] = (),
+        options: RequestOptions = NO_OPTIONS,
+    ) -> tuple[TokenUsage, ModelCost | None]:
+        """The most that a request may use, as budgets reserve it."""
 
     async def complete(
         self,

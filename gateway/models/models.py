@@ -64,8 +64,8 @@ from gateway.models.transport import (
     ProviderResponse,
     Replay,
 )
-from gateway.models.usage import BudgetExhausted, TokenUsage, cost_of
-from registry.display.budgets import tokens
+from gateway.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
+from registry.display.budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
 
 log = logging.getLogger("toolgate.models")
@@ -192,6 +192,8 @@ class _Ask:
     until: float  # deadline, time of the event loop
     worst: TokenUsage
     used: TokenUsage = field(default_factory=TokenUsage)
+    seen: int = 0  # characters of this attempt
+    counted: bool = False  # what this attempt used
     shown: bool = False  # something was passed on
     answer: bytearray | None = None  # of this attempt, as it came; None: not recorded
 
@@ -199,6 +201,13 @@ class _Ask:
     def made(self) -> str:
         """The beginning of ids of calls that come without: equal requests have equal ones."""
         return f"call_{hashlib.sha256(self.body).hexdigest()[:12]}"
+
+    def count(self) -> None:
+        """Estimate what an attempt without a whole answer used."""
+        if not self.counted:
+            self.counted = True
+            told = TokenUsage(self.worst.input, self.seen // CHARACTERS, estimated=True)
+            self.used = self.used.plus(told)
 
 
 class Model:
@@ -217,6 +226,7 @@ class Model:
         self.strategy = strategy
         self.context_tokens = settings.context_tokens
         self.max_tokens = settings.max_tokens
+        self.currency = "" if settings.price is None else settings.price.currency
         self._settings = settings
         self._limits = limits
         self._transport = transport
@@ -245,6 +255,17 @@ class Model:
     ) -> AsyncGenerator[ModelEvent]:
         return self._asked(messages, tools, options, stream=True)
 
+    def worst(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolDefinition] = (),
+        options: RequestOptions = NO_OPTIONS,
+    ) -> tuple[TokenUsage, ModelCost | None]:
+        name = self._settings.model
+        prompt = self._prompt(name, messages, tools, options, stream=True)
+        usage = _worst(prompt, self._body(prompt))
+        return usage, cost_of(usage, self._settings.price)
+
     async def model(self) -> str:
         """The provider's name of the model. Raises ModelFailed."""
         known = self._settings.model or self._names.get(self.strategy)
@@ -260,30 +281,43 @@ class Model:
         *,
         stream: bool,
     ) -> AsyncGenerator[ModelEvent]:
-        prompt = Prompt(
-            strategy=self.strategy,
-            settings=self._settings,
-            model=await self.model(),
-            messages=messages,
-            tools=tools,
-            options=options,
-            stream=stream,
-        )
-        body = msgspec.json.encode({**self._dialect.body(prompt), **self._options})
+        prompt = self._prompt(await self.model(), messages, tools, options, stream=stream)
+        body = self._body(prompt)
         key = hashlib.sha256(self.strategy.encode() + body).digest()
         if (reply := self._cache.get(key)) is not None:
             for event in _whole(reply):
                 yield event
             return
         until = asyncio.get_running_loop().time() + self._limits.timeout_s
-        worst = TokenUsage(tokens(body), prompt.max_tokens, estimated=True)
-        ask = _Ask(prompt=prompt, body=body, until=until, worst=worst)
+        ask = _Ask(prompt=prompt, body=body, until=until, worst=_worst(prompt, body))
         with _Reserved(self, ask):
             async with aclosing(self._attempts(ask)) as events:
                 async for event in events:
                     yield event
                     if isinstance(event, ToolCallsComplete | FinalResponse):
                         self._cache.put(key, event.reply)
+
+    def _prompt(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolDefinition],
+        options: RequestOptions,
+        *,
+        stream: bool,
+    ) -> Prompt:
+        return Prompt(
+            strategy=self.strategy,
+            settings=self._settings,
+            model=model,
+            messages=messages,
+            tools=tools,
+            options=options,
+            stream=stream,
+        )
+
+    def _body(self, prompt: Prompt) -> bytes:
+        return msgspec.json.encode({**self._dialect.body(prompt), **self._options})
 
     async def _attempts(self, ask: _Ask) -> AsyncGenerator[ModelEvent]:
         pause_s, left = self._limits.backoff_s, self._limits.retries
@@ -308,6 +342,7 @@ class Model:
         """One request. Raises ModelFailed."""
         record = ask.prompt.options.record
         ask.answer = bytearray() if record is not None else None
+        ask.seen, ask.counted = 0, False
         status, content_type = 0, ""
         try:
             async with self._transport.send(self._request(ask)) as response:
@@ -317,7 +352,12 @@ class Model:
                     async for event in events:
                         yield event
         except ProviderError as error:
+            if status == 200 or error.kind == "late":
+                ask.count()
             raise self._failed(error) from error
+        except BaseException:  # its caller has left
+            ask.count()
+            raise
         finally:
             if record is not None and status:
                 path, answer = self._dialect.path, bytes(ask.answer or b"")
@@ -338,18 +378,12 @@ class Model:
         if response.content_type != STREAM:
             raise malformed(f"a body of type {response.content_type}")
         reader = self._dialect.reader(ask.made)
-        seen = 0  # characters
-        try:
-            async with aclosing(_read_stream(ask, response, reader)) as events:
-                async for event in events:
-                    if isinstance(event, ContentChunk | ReasoningChunk):
-                        seen += len(event.text)
-                    ask.shown = True
-                    yield event
-        except BaseException:
-            told = TokenUsage(ask.worst.input, seen // 4, estimated=True)
-            ask.used = ask.used.plus(told)
-            raise
+        async with aclosing(_read_stream(ask, response, reader)) as events:
+            async for event in events:
+                if isinstance(event, ContentChunk | ReasoningChunk):
+                    ask.seen += len(event.text)
+                ask.shown = True
+                yield event
         for event in _ending(self._reply(ask, reader.answer())):
             yield event
 
@@ -358,7 +392,7 @@ class Model:
         if usage is None or not usage.total:
             written = answer.text + answer.reasoning + "".join(c.arguments for c in answer.calls)
             usage = TokenUsage(ask.worst.input, tokens(written), estimated=True)
-        ask.used = ask.used.plus(usage)
+        ask.used, ask.counted = ask.used.plus(usage), True
         kept = answer.kept
         return ModelReply(
             answer.text,
@@ -437,6 +471,10 @@ class _Reserved:
     def __exit__(self, *_: object) -> None:
         if self._budget is not None:
             self._budget.settle(self._ask.worst, self._ask.used, self._price)
+
+
+def _worst(prompt: Prompt, body: bytes) -> TokenUsage:
+    return TokenUsage(tokens(body), prompt.max_tokens, estimated=True)
 
 
 async def _whole_body(ask: _Ask, response: ProviderResponse) -> bytes:

@@ -68,6 +68,8 @@ class Budget:
         self.tokens = tokens
         self.money = money
         self.currency = currency
+        self.used = TokenUsage()
+        self.spent = 0.0  # of `currency`
 
     def reserve(self, worst: TokenUsage, price: Price | None) -> None:
         """Raises BudgetExhausted."""
@@ -86,6 +88,9 @@ class Budget:
 
     def settle(self, worst: TokenUsage, used: TokenUsage, price: Price | None) -> None:
         """Replace what was reserved by what was used."""
+        self.used = self.used.plus(used)
+        cost = cost_of(used, price)
+        self.spent += cost.amount if cost is not None and cost.currency == self.currency else 0.0
         if self.tokens is not None:
             self.tokens += worst.total - used.total
         if self.money is not None:

@@ -151,7 +151,7 @@ def summary(run: Run) -> dict[str, Any]:
         "duration_s": round(duration, 3),
     }
     if run.money:
-        told["money"] = run.money
+        told["money"] = round(run.money, 9)
     if run.stopped:
         told["stopped"] = run.stopped
     if run.approvals and run.state == "waiting":

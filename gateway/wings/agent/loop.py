@@ -12,15 +12,17 @@ process goes on where another one stopped:
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Sequence
-from contextlib import aclosing
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import anyio
 from msgspec.structs import replace
 
 from config.agent import AgentSettings
-from gateway.context import Context
+from gateway.context import Context, RunMark
 from gateway.models.abc import (
     ChatMessage,
     ChatModel,
@@ -35,8 +37,9 @@ from gateway.models.abc import (
     ToolDefinition,
 )
 from gateway.models.assembly import UnusableArguments
-from gateway.models.usage import Budget
+from gateway.models.usage import BudgetExhausted
 from gateway.wings.agent.events import EventWriter
+from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
     Asked,
@@ -48,19 +51,25 @@ from gateway.wings.agent.steps import (
     Result,
     Step,
 )
-from gateway.wings.agent.store import NOTHING, Ending, Run, Runs, Used
-from gateway.wings.agent.tools import PlannedCall, SearchFailed, Toolbox, marked
+from gateway.wings.agent.store import NOTHING, Ending, LeaseLost, Run, Runs, Spent, Used
+from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, marked
 from gateway.wings.agent.window import window
 from registry.access.approvals import Approvals
+from registry.database.postgres import AWAY
 from schemas.errors import Fault
 
 HINT_AFTER, STOP_AFTER = 3, 5  # equal results of equal calls
 LEVELS = 2  # of compaction
+QUERY = 2000  # characters of a message that are searched for
 HINT = "\n[This is the same result as before. Do something else, or answer with what you have.]"
+NO_CALLS = "the budget of calls is used up. It was not made. Answer with what you have."
 UNKNOWN = (
     "Outcome unknown: the gateway stopped while this call was made, and the tool does not say that"
     " it may be repeated. It was not made again. Find out whether it had its effect."
 )
+
+
+log = logging.getLogger("toolgate.agent")
 
 
 @dataclass(kw_only=True)
@@ -76,13 +85,8 @@ class Loop:
     approvals: Approvals
     context: Context  # of the caller
     events: EventWriter
-    spent: tuple[int, int]  # tokens of the conversation and of the day, with this run's
+    meter: RunMeter
     taken_over: bool = False
-    _tokens: int = field(init=False)
-    _money: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._tokens, self._money = self.run.tokens, self.run.money
 
     @property
     def turn(self) -> AgentTurn:
@@ -90,11 +94,19 @@ class Loop:
 
     async def advance(self) -> Ending:
         """Go on until the run ends or waits. Raises LeaseLost and psycopg.OperationalError."""
-        if self.turn.context is None:
-            await self._search()
-        while True:
-            if (ending := await self._next()) is not None:
-                return ending
+        try:
+            async with asyncio.timeout(self.meter.left_s):
+                while True:
+                    if (ending := await self._next()) is not None:
+                        return ending
+        except TimeoutError:
+            return self._stopped("time")
+        except BudgetExhausted:
+            return self._stopped("budget")
+        finally:
+            with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
+                if self.meter.owes:
+                    await self._store(counted=NOTHING)
 
     async def _next(self) -> Ending | None:
         rounds = self.turn.rounds
@@ -112,7 +124,8 @@ class Loop:
         last = self.turn.rounds[-1]
         text, finish = last.reply.text, last.reply.finish
         if last.last:
-            return self._stopped("max_iterations")
+            over = len(self.turn.rounds) > self.settings.max_iterations
+            return self._stopped("max_iterations" if over else "budget")
         if finish == "paused":
             return None
         if finish in ("length", "filtered", "refused"):
@@ -126,49 +139,90 @@ class Loop:
     def _stopped(self, why: str) -> Ending:
         return Ending(state="exhausted", stopped=why, answer=self.turn.answer)
 
-    async def _store(self, *steps: Step, used: Used = NOTHING) -> None:
-        await self.runs.add(self.run, self.turn.count, steps, used)
+    async def _store(
+        self, *steps: Step, counted: Used | None = None, iteration: int = 0,
+        check: Callable[[Spent], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Store steps; with `counted` also what the meter owes, and that. Raises as `Runs.add`."""
+        used = NOTHING if counted is None else self.meter.owed().plus(counted)
+        spent = await self.runs.add(
+            self.run, self.turn.count, steps, used, iteration=iteration, check=check
+        )
+        if counted is not None:
+            self.meter.settled(spent)
         for step in steps:
             self.turn.take(step)
-        self._tokens += used.tokens
-        self._money += used.money
 
     # -- what is known before the first request --
 
-    async def _search(self) -> None:
+    async def _search(self) -> FoundContext:
+        async with asyncio.TaskGroup() as tasks:
+            searching = tasks.create_task(self._found())
+            reading = [tasks.create_task(self._read(name)) for name in self.settings.reads]
+        found, read = searching.result(), [text for task in reading if (text := task.result())]
+        lines = "\n".join(f"{one.name}: {one.description}" for one in found)
+        told = [marked("search_tools", f"Tools that may help:\n{lines}")] if found else []
+        names = tuple(one.name for one in found)
+        return FoundContext("\n".join([*told, *read]), names, bool(read))
+
+    async def _found(self) -> Sequence[FoundTool]:
         try:
-            found = await self.tools.found(self.context, self.turn.content)
+            return await self.tools.found(self.context, self.turn.content)
         except (Fault, SearchFailed) as error:
             self.events.put("StatusUpdate", status="search_failed", phase=str(error)[:200])
-            found = ()
-        lines = "\n".join(f"{one.name}: {one.description}" for one in found)
-        text = marked("search_tools", f"Tools that may help:\n{lines}") if found else ""
-        await self._store(FoundContext(text, tuple(one.name for one in found)))
+            return ()
+
+    async def _read(self, name: str) -> str:
+        given = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
+        try:
+            return await self.tools.told(self.context, name, given)
+        except (Fault, SearchFailed) as error:
+            self.events.put("StatusUpdate", status="read_failed", phase=f"{name}: {error}"[:200])
+            return ""
+
+    async def keep(self, answer: str) -> None:
+        """Give the message and its answer to the tools that keep them."""
+        turns = [
+            {"role": role, "content": text, "id": f"{self.run.id}:{role}"}
+            for role, text in (("user", self.turn.content), ("assistant", answer))
+        ]
+        given = {"turns": turns, "session": self.run.conversation}
+        for name in self.settings.keeps if answer.strip() else ():
+            try:
+                await self.tools.told(self.context, name, given)
+            except (Fault, SearchFailed) as error:
+                log.warning("agent_not_kept", extra={"tool": name, "reason": str(error)[:200]})
 
     # -- the model --
 
     async def _ask(self) -> Ending | None:
         iteration = len(self.turn.rounds) + 1
         self.events.iteration = iteration
-        last = iteration > self.settings.max_iterations
+        last = iteration > self.settings.max_iterations or self.meter.calls_used
+        steps: list[Step] = []
+        if self.turn.context is None:
+            self.turn.context = await self._search()
+            steps.append(self.turn.context)
         if self.turn.asked is None:
-            await self._store(Asked(iteration, last))
+            steps.append(Asked(iteration, last))
         elif self.taken_over:
             self.events.put("StatusUpdate", status="restarted", phase="model")
-        budget = self._budget()
+        messages, tools = self._messages(), self._definitions()
+        worst = self.meter.worst(*self.model.worst(messages, tools))
+        await self._store(*steps, counted=worst, check=self.meter.check)
         options = RequestOptions(
             tool_choice="none" if last else "auto",
-            budget=budget,
-            record=self._kept if self.settings.transcripts else None,
+            budget=self.meter.request(worst),
+            record=self._exchanges.append if self.settings.transcripts else None,
         )
         try:
-            reply = await self._replied(self._messages(), self._definitions(), options)
+            reply = await self._replied(messages, tools, options)
         except ModelFailed as error:
             return await self._failed(error)
         finally:
             await self._keep_transcript()
-        money = 0.0 if reply.cost is None else reply.cost.amount
-        await self._store(Replied(iteration, reply), used=Used(reply.usage.total, money, iteration))
+        calls = Used(calls=len(reply.calls))
+        await self._store(Replied(iteration, reply), counted=calls, iteration=iteration)
         self.events.put(
             "IterationComplete", tokens=reply.usage.total, should_continue=bool(reply.calls)
         )
@@ -200,8 +254,6 @@ class Loop:
             self.events.put("StatusUpdate", status="compacting", phase="model")
             await self._store(Compacted(self.turn.level + 1))
             return None
-        if error.kind == "budget":
-            return self._stopped("budget")
         return Ending(
             state="failed", error=f"provider_{error.kind}", stopped=str(error),
             answer=self.turn.answer,
@@ -221,21 +273,6 @@ class Loop:
         before = [name for turn in self.turns for name in turn.names]
         return self.tools.definitions(self.context, [*found, *before])
 
-    def _budget(self) -> Budget:
-        """What is left for this run, of the limits that are set (0: none)."""
-        own, day = self.spent
-        limits = (
-            (self.settings.run_tokens, self._tokens),
-            (self.settings.conversation_tokens, own + self._tokens - self.run.tokens),
-            (self.settings.day_tokens, day + self._tokens - self.run.tokens),
-        )
-        left = [limit - used for limit, used in limits if limit]
-        money = self.settings.run_money - self._money if self.settings.run_money else None
-        return Budget(min(left, default=None), money, self.settings.currency)
-
-    def _kept(self, exchange: ModelExchange) -> None:
-        self._exchanges.append(exchange)
-
     _exchanges: list[ModelExchange] = field(init=False, default_factory=list)
 
     async def _keep_transcript(self) -> None:
@@ -250,9 +287,10 @@ class Loop:
         does."""
         open_ = self.turn.rounds[-1].open
         planned = [one for call in open_ if (one := await self._planned(call)) is not None]
-        calls = sum(len(one.reply.calls) for one in self.turn.rounds)
-        if planned and calls > self.settings.run_calls:
-            return self._stopped("budget")
+        if planned and self.meter.calls_used:
+            for one in planned:
+                await self._refuse(one.call, NO_CALLS)
+            return None
         if all(one.reads_only for one in planned):
             await self._at_once(planned)
         else:
@@ -324,7 +362,9 @@ class Loop:
 
     async def _outcome(self, planned: PlannedCall) -> Result | Held:
         headers = replace(self.context.headers, idempotency_key=self._key(planned.call))
-        context = replace(self.context, headers=headers, note=None)
+        tainted = any(one.tainted(len(one.rounds)) for one in self.turns[:-1])
+        tainted = tainted or self.turn.tainted(len(self.turn.rounds) - 1)
+        context = replace(self.context, headers=headers, note=None, run=RunMark(tainted))
         return await self.tools.make(context, planned, self.approvals)
 
     def _key(self, call: ModelCall) -> str:

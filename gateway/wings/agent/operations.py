@@ -1,6 +1,7 @@
 """Operations of the agent."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -188,7 +189,7 @@ class ConversationOperations:
     def operations(self) -> tuple[Operation, ...]:
         read, write = "agent:read", "agent:write"
         one, run = "/conversations/{conversation}", "/runs/{run}"
-        return (
+        offered = (
             Operation(
                 "agent_ask", "POST", "/ask",
                 "Ask an agent, which may call tools for you, and get its answer.", write, self.ask,
@@ -247,6 +248,7 @@ class ConversationOperations:
                 read, self.health, HealthView,
             ),
         )  # fmt: skip
+        return tuple(map(_outside, offered))
 
     async def ask(self, asked: OperationInput) -> RunView:
         body: AgentQuestion = asked.body
@@ -437,6 +439,18 @@ def _context(asked: OperationInput) -> Context:
     return asked.context
 
 
+def _outside(operation: Operation) -> Operation:
+    """An operation that runs do not reach, whatever calls it for them: they would begin runs
+    without end, and what a tool says could read conversations or erase them."""
+
+    async def handle(asked: OperationInput) -> Any:
+        if asked.context is not None and asked.context.run is not None:
+            raise ProblemDetails(403, "forbidden", "An agent does not call agents.")
+        return await operation.handle(asked)
+
+    return replace(operation, handle=handle)
+
+
 def _view(one: Conversation) -> ConversationView:
     return ConversationView(one.id, one.title, one.strategy, one.created, one.updated)
 
@@ -450,7 +464,7 @@ def run_view(run: Run, turn: AgentTurn | None = None) -> RunView:
         () if turn is None else tuple(_calls(turn)),
         run.iterations,
         run.tokens,
-        run.money,
+        round(run.money, 9),
         run.stopped,
         run.error,
         tuple(run.approvals) if run.state == "waiting" else (),

@@ -8,19 +8,30 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from config.agent import AgentSettings
 from gateway.abc import Log
-from gateway.context import NO_CALL_HEADERS, Context, new_request_id
-from gateway.models.abc import ChatModel, ModelFailed
+from gateway.context import NO_CALL_HEADERS, Context, RunMark, new_request_id
+from gateway.models.abc import ChatMessage, ChatModel, ModelFailed
 from gateway.operations.callers import current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import EventWriter, summary
 from gateway.wings.agent.loop import Loop
-from gateway.wings.agent.store import Conversations, Ending, LeaseLost, NewRun, Run, Runs
+from gateway.wings.agent.meter import RunMeter
+from gateway.wings.agent.steps import AgentTurn, folded
+from gateway.wings.agent.store import (
+    NOTHING,
+    Conversations,
+    Ending,
+    LeaseLost,
+    NewRun,
+    Run,
+    Runs,
+)
 from gateway.wings.agent.tools import Toolbox
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY, Pool
@@ -179,10 +190,17 @@ class Runner:
             context = await self._context(run)
         except ProblemDetails as problem:
             return Ending(state="failed", error=problem.kind, stopped=problem.detail)
-        turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
+        budgets = self._settings.budgets
+        if budgets.of_money and model.currency != self._settings.currency:
+            text = f"A budget of money needs a price in {self._settings.currency}"
+            where = f"models.strategies.{model.strategy}.price"
+            return Ending(state="failed", error="provider_price", stopped=f"{text} ({where}).")
+        others = day = NOTHING
+        if budgets.of_others:
+            others, day = await self.conversations.spent(run)
         loop = Loop(
             run=run,
-            turns=[turn for one, turn in turns if one.turn <= run.turn],
+            turns=await self._turns(run),
             settings=self._settings,
             model=model,
             tools=self.tools,
@@ -190,14 +208,20 @@ class Runner:
             approvals=Approvals(self.pool, run.tenant),
             context=context,
             events=writer,
-            spent=await self.conversations.spent(run.tenant, run.owner, run.conversation),
+            meter=RunMeter(self._settings, run, others, day),
             taken_over=run.attempt > 1,
         )
-        try:
-            async with asyncio.timeout(self._settings.run_s):
-                return await loop.advance()
-        except TimeoutError:
-            return Ending(state="exhausted", stopped="time", answer=loop.turn.answer)
+        ending = await loop.advance()
+        if ending.state == "completed":
+            await loop.keep(ending.answer)
+        return ending
+
+    async def _turns(self, run: Run) -> list[AgentTurn]:
+        """The turns of the conversation, up to this run's."""
+        if run.turn == 1 and run.attempt == 1:  # nothing is stored yet
+            return [folded(run.content, (), msgspec.convert(run.history, list[ChatMessage]))]
+        turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
+        return [turn for one, turn in turns if one.turn <= run.turn]
 
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
@@ -218,12 +242,13 @@ class Runner:
         token, and what its credential still permits. Raises ProblemDetails if that was revoked."""
         kept = self._contexts.get(run.id)
         if kept is not None:
-            return replace(kept, request_id=new_request_id())
+            return replace(kept, request_id=new_request_id(), run=RunMark())
         stored = read_caller(run.caller)
         principal = await current_caller(self.pool, stored.principal)
-        return later_context(
+        context = later_context(
             stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
         )
+        return replace(context, run=RunMark())
 
     async def _renew_regularly(self) -> None:
         while True:

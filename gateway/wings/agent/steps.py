@@ -21,6 +21,7 @@ from gateway.models.abc import ChatMessage, ModelCall, ModelReply
 class FoundContext(Struct, frozen=True, tag="context"):
     text: str
     tools: tuple[str, ...] = ()  # names of those found, best first
+    tainted: bool = False  # it holds text from outside
 
 
 class Asked(Struct, frozen=True, tag="asked"):
@@ -103,6 +104,7 @@ class Round:
 
 
 NOT_MADE = "The call was not made: the run ended before."
+TRUSTED = ("search_tools", "describe_tools")  # their results come from the catalog
 
 
 @dataclass
@@ -139,6 +141,11 @@ class AgentTurn:
             case Compacted():
                 self.level = step.level
 
+    def tainted(self, rounds: int) -> bool:
+        """Whether the context or the first `rounds` rounds hold text from outside."""
+        context = self.context is not None and self.context.tainted
+        return context or bool(self.history) or any(map(_tainted, self.rounds[:rounds]))
+
     @property
     def messages(self) -> list[ChatMessage]:
         context = self.context
@@ -159,6 +166,11 @@ class AgentTurn:
     @property
     def answer(self) -> str:
         return self.rounds[-1].reply.text if self.rounds else ""
+
+
+def _tainted(one: Round) -> bool:
+    made = {id_ for id_, result in one.results.items() if result.made}
+    return any(call.id in made and call.name not in TRUSTED for call in one.reply.calls)
 
 
 def folded(content: str, steps: Iterable[Step], history: Sequence[ChatMessage] = ()) -> AgentTurn:

@@ -1,8 +1,9 @@
 """Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
+from operator import add, sub
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,33 @@ from registry.database.postgres import Pool, borrowed
 
 RunState = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted"]
 ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used, in the units of budgets."""
+
+    tokens: int = 0
+    money: float = 0.0
+    seconds: float = 0.0
+    calls: int = 0
+
+    def plus(self, other: "Used") -> "Used":
+        return Used(*map(add, astuple(self), astuple(other)))
+
+    def minus(self, other: "Used") -> "Used":
+        return Used(*map(sub, astuple(self), astuple(other)))
+
+
+NOTHING = Used()
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has used, and its owner on this day."""
+
+    run: Used = NOTHING
+    day: Used = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +78,18 @@ class Run:
     iterations: int
     tokens: int
     money: float
+    seconds: float
+    calls: int
     created: datetime
     updated: datetime
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def used(self) -> Used:
+        return Used(self.tokens, self.money, self.seconds, self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +113,6 @@ class Ending:
     approvals: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What some steps used."""
-
-    tokens: int = 0
-    money: float = 0.0
-    iteration: int = 0
-
-
-NOTHING = Used()
-
-
 class Busy(Exception):
     """The conversation has a run that has not ended."""
 
@@ -112,7 +134,29 @@ _RUN = (
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
     " owner, caller::text AS caller, content, strategy, streams, history, state, stopped, error,"
     " answer, approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
-    " created_ts AS created, update_ts AS updated"
+    " seconds, calls, created_ts AS created, update_ts AS updated"
+)
+_TODAY = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
+_ADD = (
+    "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"  # noqa: S608 - constants
+    " money = money + %(money)s,"
+    " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
+    " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
+    " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
+    " AND state = 'running' RETURNING host_id, owner, run_id, tokens, money, seconds, calls),"
+    " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
+    " SELECT host_id, run_id, number, kind, data FROM held,"
+    " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
+    " AS step (number, kind, data)),"
+    " day AS (INSERT INTO agent_usage_t AS own"
+    " (host_id, owner, day, tokens, money, seconds, calls)"
+    f" SELECT host_id, owner, {_TODAY}, %(tokens)s, %(money)s, %(seconds)s, %(calls)s"
+    " FROM held WHERE %(counts)s ON CONFLICT (host_id, owner, day) DO UPDATE SET"
+    " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
+    " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
+    " RETURNING tokens, money, seconds, calls)"
+    " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
+    " day.seconds, day.calls FROM held LEFT JOIN day ON true"
 )
 _DUE = (
     "(state = 'queued' OR (state = 'running'"
@@ -191,19 +235,19 @@ class Conversations:
             runs = (await cursor.fetchall())[::-1]
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
-    async def spent(self, host_id: str, owner: str, id_: str) -> tuple[int, int]:
-        """Tokens of the conversation, and of the owner's runs of the last day."""
+    async def spent(self, run: Run) -> tuple[Used, Used]:
+        """What the other runs of the conversation used, and its owner on this day."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
-                "SELECT coalesce(sum(tokens) FILTER (WHERE conversation_id = %s), 0)::bigint,"
-                " coalesce(sum(tokens) FILTER"
-                " (WHERE created_ts > clock_timestamp() - interval '1 day'), 0)::bigint"
-                " FROM agent_run_t WHERE host_id = %s AND owner = %s AND (conversation_id = %s"
-                " OR created_ts > clock_timestamp() - interval '1 day')",
-                [id_, host_id, owner, id_],
+            rows = await connection.execute(
+                "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"  # noqa: S608 - constants
+                " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
+                " UNION ALL SELECT sum(tokens)::bigint, sum(money), sum(seconds),"
+                " sum(calls)::bigint FROM agent_usage_t"
+                f" WHERE host_id = %s AND owner = %s AND day = {_TODAY}",
+                [run.tenant, run.conversation, run.id, run.tenant, run.owner],
             )
-            [(own, day)] = await found.fetchall()
-        return own, day
+            others, day = [Used(*(value or 0 for value in row)) async for row in rows]
+        return others, day
 
 
 class Runs:
@@ -348,24 +392,37 @@ class Runs:
             )
             return {id_: cancel async for id_, cancel in found}
 
-    async def add(self, run: Run, number: int, steps: Sequence[Step], used: Used) -> None:
-        """Append steps from `number` on, and count what they used. Raises LeaseLost."""
-        async with borrowed(self._pool) as connection, connection.transaction():
-            held = await connection.execute(
-                "UPDATE agent_run_t SET tokens = tokens + %s, money = money + %s,"
-                " iterations = greatest(iterations, %s), update_ts = clock_timestamp()"
-                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
-                [used.tokens, used.money, used.iteration, run.tenant, run.id, run.attempt],
-            )
-            if not held.rowcount:
+    async def add(
+        self,
+        run: Run,
+        number: int,
+        steps: Sequence[Step],
+        used: Used = NOTHING,
+        *,
+        iteration: int = 0,
+        check: Callable[[Spent], None] | None = None,
+    ) -> Spent:
+        """Append steps from `number` on, and count what was used. Raises LeaseLost, and what
+        `check` raises of the sums; then nothing is stored."""
+        values = {
+            **asdict(used),
+            "counts": used != NOTHING,
+            "iteration": iteration,
+            "host": run.tenant,
+            "run": run.id,
+            "attempt": run.attempt,
+            "numbers": list(range(number, number + len(steps))),
+            "kinds": [type(step).__struct_config__.tag for step in steps],
+            "data": [encoded(step) for step in steps],
+        }
+        async with borrowed(self._pool) as connection:
+            row = await (await connection.execute(_ADD, values)).fetchone()
+            if row is None:
                 raise LeaseLost(run.id)
-            for place, step in enumerate(steps, number):
-                kind = type(step).__struct_config__.tag
-                await connection.execute(
-                    "INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
-                    " VALUES (%s, %s, %s, %s, %s)",
-                    [run.tenant, run.id, place, kind, encoded(step)],
-                )
+            spent = Spent(Used(*row[:4]), Used(*(value or 0 for value in row[4:])))
+            if check is not None:
+                check(spent)
+        return spent
 
     async def end(self, run: Run, ending: Ending) -> None:
         """Leave the state `running`. Raises LeaseLost."""

@@ -75,6 +75,20 @@ class Toolbox:
         catalog = self._view(context)
         return [one for one in found if not _is_agent(catalog.find(one.name))]
 
+    async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
+        """What a tool says to those of the arguments `given` that it has, marked; "": nothing, or
+        the caller does not see it. Raises Fault and SearchFailed."""
+        tool = self._view(context).find(name)
+        if tool is None:
+            return ""
+        known = msgspec.json.decode(tool.input_schema).get("properties", {})
+        arguments = {key: value for key, value in given.items() if key in known}
+        result = await self._call(context, name, arguments)
+        text = _said(result)
+        if result.is_error:
+            raise SearchFailed(text[:200])
+        return marked(name, self._limited(text)) if text.strip() else ""
+
     def definitions(self, context: Context, names: Iterable[str]) -> list[ToolDefinition]:
         """The gateway's own tools for finding others, then those of `names` that the caller sees
         and that fit the budget. The order is stable, so that caches of providers hold."""
@@ -100,8 +114,6 @@ class Toolbox:
             raise UnusableArguments("The answer ended before the arguments. Nothing was executed.")
         arguments = call_arguments(call, ARGUMENTS_BYTES)
         tool = _reached(self._view(context), call.name, arguments)
-        if _is_agent(tool):
-            raise UnusableArguments("An agent does not call agents. Nothing was executed.")
         hints = tool.annotations if tool is not None else None
         reads = hints is not None and hints.read_only_hint is True
         again = reads or (hints is not None and hints.idempotent_hint is True)
@@ -157,6 +169,15 @@ def marked(source: str, text: str) -> str:
     inside = text.replace("</data", "<\\/data")
     name = "".join(one if one.isalnum() or one in "_-." else "_" for one in source[:128])
     return f'<data source="{name}" trusted="no">\n{inside}\n</data>'
+
+
+def _said(result: ToolResult) -> str:
+    """The member `text` of a result that has one, or all of it."""
+    if result.structured_content is not UNSET:
+        found = msgspec.json.decode(bytes(result.structured_content))
+        if isinstance(found, dict) and isinstance(found.get("text"), str):
+            return str(found["text"])
+    return text_of(result)
 
 
 def text_of(result: ToolResult) -> str:

@@ -23,6 +23,9 @@ from tests.servers.provider import Answer, Provider, Say, providing
 RULES = {
     "ask": Rule(effect="approve", tools=("deletePet",)),
     "no": Rule(effect="deny", tools=("more_0000",)),
+    "tainted": Rule(
+        effect="approve", principals=("careful",), when="context.tainted && !tool.readOnly"
+    ),
 }
 QUICK: Mapping[str, Any] = {
     "enabled": True, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0, "transcripts": True,

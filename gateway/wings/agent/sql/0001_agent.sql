@@ -38,6 +38,8 @@ CREATE TABLE agent_run_t (
     iterations         integer NOT NULL DEFAULT 0,
     tokens             bigint NOT NULL DEFAULT 0,
     money              double precision NOT NULL DEFAULT 0,
+    seconds            double precision NOT NULL DEFAULT 0,
+    calls              bigint NOT NULL DEFAULT 0,
     created_ts         timestamptz NOT NULL DEFAULT clock_timestamp(),
     update_ts          timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (host_id, run_id),
@@ -62,6 +64,19 @@ CREATE TABLE agent_step_t (
     created_ts         timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (host_id, run_id, number),
     FOREIGN KEY (host_id, run_id) REFERENCES agent_run_t ON DELETE CASCADE
+);
+
+-- What the runs of an owner used on a day (UTC). It outlives conversations: budgets count what was
+-- deleted, too.
+CREATE TABLE agent_usage_t (
+    host_id            uuid NOT NULL,
+    owner              text COLLATE "C" NOT NULL,
+    day                date NOT NULL,
+    tokens             bigint NOT NULL,
+    money              double precision NOT NULL,
+    seconds            double precision NOT NULL,
+    calls              bigint NOT NULL,
+    PRIMARY KEY (host_id, owner, day)
 );
 
 -- Traffic with providers, for `agent.transcripts`.

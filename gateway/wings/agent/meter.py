@@ -1,0 +1,80 @@
+"""Budgets of a run: what it may use, alone, with its conversation, and with its owner's day. Pure.
+
+The worst case of a request is reserved with the step that begins it. What it used replaces that
+with the next step that counts, also where it failed or was cancelled; a process that is killed
+leaves the worst case.
+"""
+
+import time
+
+from config.agent import AgentBudget, AgentSettings
+from gateway.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
+from gateway.wings.agent.store import NOTHING, Run, Spent, Used
+
+WORTH_S = 1.0  # working time from which the end of a run is counted by itself
+
+
+class RunMeter:
+    def __init__(self, settings: AgentSettings, run: Run, others: Used, day: Used) -> None:
+        """`others`: what the other runs of the conversation used."""
+        self._currency = settings.currency
+        self._budgets = settings.budgets
+        self._others = others
+        self._spent = Spent(run.used, day)
+        self._since = time.monotonic()
+        self._reserved = NOTHING
+        self._request: Budget | None = None
+
+    def worst(self, usage: TokenUsage, cost: ModelCost | None) -> Used:
+        counts = cost is not None and cost.currency == self._currency
+        return Used(usage.total, cost.amount if cost is not None and counts else 0.0)
+
+    def check(self, spent: Spent) -> None:
+        """Raises BudgetExhausted."""
+        for used, limit in self._limits(spent):
+            if (limit.tokens and used.tokens > limit.tokens) or (
+                limit.money and used.money > limit.money
+            ):
+                raise BudgetExhausted("a budget of tokens or money is used up")
+
+    def request(self, worst: Used) -> Budget:
+        """The account of a request whose worst case was stored."""
+        self._reserved = worst
+        self._request = Budget(currency=self._currency)
+        return self._request
+
+    @property
+    def calls_used(self) -> bool:
+        """Whether models have asked for more calls than may be made."""
+        return any(limit.calls and used.calls > limit.calls for used, limit in self._limits())
+
+    @property
+    def left_s(self) -> float | None:
+        """Working time that is left; None: any."""
+        left = [limit.seconds - used.seconds for used, limit in self._limits() if limit.seconds]
+        return min(left, default=None)
+
+    def owed(self) -> Used:
+        """What was used and is not stored yet; negative where more was reserved."""
+        seconds = time.monotonic() - self._since
+        request = self._request or Budget()
+        used = Used(request.used.total, request.spent, seconds)
+        return used.minus(self._reserved)
+
+    @property
+    def owes(self) -> bool:
+        return self._reserved != NOTHING or time.monotonic() - self._since > WORTH_S
+
+    def settled(self, spent: Spent) -> None:
+        """What was owed is stored."""
+        self._spent, self._since = spent, time.monotonic()
+        self._reserved, self._request = NOTHING, None
+
+    def _limits(self, spent: Spent | None = None) -> list[tuple[Used, AgentBudget]]:
+        now = spent or self._spent
+        budgets = self._budgets
+        return [
+            (now.run, budgets.run),
+            (self._others.plus(now.run), budgets.conversation),
+            (now.day, budgets.day),
+        ]

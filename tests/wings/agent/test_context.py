@@ -1,0 +1,106 @@
+"""What a model is told before it is asked, and what the calls of its run are marked with."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import DatabaseSettings
+from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, RunMark
+from gateway.operations.callers import caller_of, later_context, read_caller
+from schemas.mcp.revisions import V2025_11_25
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import Recorder, running
+from tests.fixtures_servers import serving
+from tests.servers.provider import Answer, chat_whole, providing
+from tests.wings.agent.rig import Rig, agent_settings
+from tests.wings.agent.test_rights import called, until
+from tests.wings.agent.test_takeover import GET, PET
+
+pytestmark = pytest.mark.anyio
+
+SCOPES = frozenset({"agent:read", "agent:write", "memory:read", "memory:write", "pets"})
+
+
+def caller(name: str, run: RunMark | None = None) -> Context:
+    identity = Identity(Principal(name, HOST, scopes=SCOPES), verified=True)
+    return Context(identity, V2025_11_25, "1", run=run)
+
+
+@pytest.fixture(scope="module")
+async def rig(
+    module_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Rig]:
+    """The agent beside the memory."""
+    service = Recorder()
+    folder: Path = tmp_path_factory.mktemp("agent")
+    async with serving(service) as service.url, providing(Answer()) as provider:
+        settings = agent_settings(
+            module_database, folder / "pets.json", service, provider.url,
+            reads=("memory_context", "getPet", "noSuchTool"),
+        )  # fmt: skip
+        settings = replace(settings, memory=replace(settings.memory, enabled=True))
+        async with running(settings) as client:
+            yield Rig(client, provider, service)
+
+
+async def test_memory_is_read_before_a_run_and_written_after_it(rig: Rig) -> None:
+    ann = caller("ann")
+    await called(rig, ann, "memory_add", content="Ann likes grey cats.", scope="user")
+    rig.script(chat_whole("A grey one, then."))
+    run = await called(rig, ann, "agent_ask", message="Which cats does Ann like?")
+    told = rig.sent(0)[1]
+    assert told["role"] == "user"
+    assert '<data source="memory_context" trusted="no">' in told["content"]
+    assert "likes grey cats" in told["content"]
+    assert "noSuchTool" not in told["content"]
+    assert 'getPet" trusted' not in told["content"]  # it failed: it has other arguments
+    found = await called(rig, ann, "memory_list", session=run["conversation"], scope="session")
+    assert {one["content"] for one in found["items"]} == {
+        "Which cats does Ann like?", "A grey one, then.",
+    }  # fmt: skip
+    bob = caller("bob")
+    await called(rig, bob, "agent_ask", message="Which cats does Ann like?")
+    assert "likes grey cats" not in str(rig.sent(1))
+
+
+async def test_after_a_result_from_outside_changes_need_an_approval(rig: Rig) -> None:
+    """By the rule `context.tainted && !tool.readOnly`."""
+    careful = caller("careful")
+    rig.script(chat_whole("", [PET]), chat_whole("Done."))
+    assert (await called(rig, careful, "agent_ask", message="Make one."))["answer"] == "Done."
+    assert rig.called.count("POST /pets") == 1
+    rig.script(chat_whole("", [GET]), chat_whole("", [PET]), chat_whole("Done."))
+    run = await called(rig, careful, "agent_ask", message="Copy it.", wait=False)
+    await until(rig, careful, run["run"], "waiting")
+    assert rig.called == ["GET /pets/7"]
+    # and what an earlier turn has read counts, too
+    await called(rig, careful, "agent_cancel_run", run=run["run"])
+    rig.script(chat_whole("", [PET]), chat_whole("Done."))
+    run = await called(
+        rig, careful, "agent_send", conversation=run["conversation"], content="Do.", wait=False
+    )
+    await until(rig, careful, run["run"], "waiting")
+    assert rig.called == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_calls_for_a_run_do_not_reach_the_agent(rig: Rig, later: bool) -> None:
+    rig.script(chat_whole("Never."))
+    context = caller("eve", RunMark(tainted=True))
+    if later:  # as jobs, invocations and tasks of MCP make calls
+        stored = read_caller(caller_of(context))
+        context = later_context(stored, stored.principal, request_id="2", headers=NO_CALL_HEADERS)
+    parts = await rig.parts()
+    for name in ("agent_ask", "call_tool"):
+        arguments: dict[str, Any] = {"message": "Again."}
+        if name == "call_tool":
+            arguments = {"name": "agent_ask", "arguments": arguments}
+        result = await parts.call(context, name, arguments)
+        assert result.is_error
+        text = json.dumps([getattr(one, "text", "") for one in result.content])
+        assert "An agent does not call agents" in text
+    assert rig.provider.requests == []
