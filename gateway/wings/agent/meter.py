@@ -21,7 +21,7 @@ class RunMeter:
         self._budgets = settings.budgets
         self._others = others
         self._spent = Spent(run.used, day)
-        self._since = time.monotonic()
+        self._since = self._measured = time.monotonic()  # what is counted and stored; counted
         self._reserved = NOTHING
         self._request: Budget | None = None
 
@@ -56,9 +56,9 @@ class RunMeter:
 
     def owed(self) -> Used:
         """What was used and is not stored yet; negative where more was reserved."""
-        seconds = time.monotonic() - self._since
+        self._measured = time.monotonic()
         request = self._request or Budget()
-        used = Used(request.used.total, request.spent, seconds)
+        used = Used(request.used.total, request.spent, self._measured - self._since)
         return used.minus(self._reserved)
 
     @property
@@ -67,7 +67,7 @@ class RunMeter:
 
     def settled(self, spent: Spent) -> None:
         """What was owed is stored."""
-        self._spent, self._since = spent, time.monotonic()
+        self._spent, self._since = spent, self._measured
         self._reserved, self._request = NOTHING, None
 
     def _limits(self, spent: Spent | None = None) -> list[tuple[Used, AgentBudget]]:
