@@ -1,55 +1,30 @@
-"""Chunks as rows, and a plain cut into paragraphs. Pure."""
+"""Chunks and their mentions as rows. Pure."""
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from gateway.wings.knowledge.chunking.chunks import Chunk
+from gateway.wings.knowledge.chunking.mentions import normal
 
-
-class Chunk(Struct, frozen=True):
-    start: int
-    end: int
-    start_line: int
-    end_line: int
-    kind: str = "text"
-    header: str = ""
-    symbol: str = ""
-    page: int | None = None
-
-
-def paragraphs(text: str, size: int = 2000) -> Iterator[Chunk]:
-    data = text.encode()
-    at = 0
-    while at < len(data):
-        end = min(at + size, len(data))
-        if end < len(data):
-            cut = data.rfind(b"\n\n", at + 1, end)
-            end = cut if cut > at else end
-            while end < len(data) and data[end] & 0xC0 == 0x80:
-                end += 1
-        piece = data[at:end]
-        begin = at + len(piece) - len(piece.lstrip())
-        last = at + len(piece.rstrip())
-        if begin < last:
-            first = data.count(b"\n", 0, begin) + 1
-            yield Chunk(begin, last, first, first + data.count(b"\n", begin, last))
-        at = end
+BY_PARSER = frozenset({"import", "inherit", "call"})
+SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})
 
 
 def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The chunks as rows of a document. The id of a chunk is made of what it says: it stays where
     others change."""
     seen: Counter[str] = Counter()
+    namespace = uuid.UUID(document_id)
     found = []
     for ordinal, one in enumerate(chunks):
         text = content[one.start : one.end].decode()
-        name = "\0".join((one.kind, one.header, one.symbol, text))
+        name = "\0".join((one.kind, one.header, one.symbol, *one.subjects, text))
         seen[name] += 1
         found.append(
             {
-                "id": str(uuid.uuid5(uuid.UUID(document_id), f"{name}\0{seen[name]}")),
+                "id": str(uuid.uuid5(namespace, f"{name}\0{seen[name]}")),
                 "ordinal": ordinal,
                 "kind": one.kind,
                 "start_byte": one.start,
@@ -61,4 +36,30 @@ def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict
                 "symbol": one.symbol,
             }
         )
+    return found
+
+
+def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
+    """The mentions of chunks as rows. What a chunk is about is named by the whole of it."""
+    found = []
+    for row, chunk in zip(rows, chunks, strict=True):
+        named = [
+            (name, "symbol" if chunk.symbol else "name", "subject", chunk.start, chunk.end)
+            for name in chunk.subjects
+        ]
+        named += [(one.name, one.type, one.role, one.start, one.end) for one in chunk.mentions]
+        for name, type_, role, start, end in named:
+            if norm := normal(name):
+                found.append(
+                    {
+                        "id": row["id"],
+                        "norm": norm,
+                        "role": role,
+                        "start_byte": start - chunk.start,
+                        "end_byte": end - chunk.start,
+                        "type": "symbol" if type_ in SYMBOLS else type_,
+                        "name": name,
+                        "method": "parser" if role in BY_PARSER else "rule",
+                    }
+                )
     return found

@@ -16,7 +16,8 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict
-from gateway.wings.knowledge.chunks import Chunk, rows
+from gateway.wings.knowledge.chunking.chunks import Chunk
+from gateway.wings.knowledge.chunks import mentions_of, rows
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool, borrowed
@@ -124,20 +125,20 @@ class DocumentStore:
         content: bytes,
     ) -> KeptDocument:
         sha256 = hashlib.sha256(content).digest()
-        chunks = rows(
-            values["document"], content, self._cut(content.decode(), new.media_type, new.path)
-        )
+        found = self._cut(content.decode(), new.media_type, new.path)
+        chunks = rows(values["document"], content, found)
         values |= {
             "sha256": sha256,
             "content": content,
             "bytes": len(content),
             "chunks": Jsonb(chunks),
+            "mentions": Jsonb(mentions_of(chunks, found)),
             "count": len(chunks),
             "version": values["last"] + 1,
             "track": f"insert_{uuid.uuid4().hex}",
         }
         await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-        for statement in (_BLOB, _GONE, _MOVED, _NEW, _LIVE, _VERSION):
+        for statement in (_BLOB, _GONE, _MOVED, _NEW, _NAMED, _LIVE, _VERSION):
             await connection.execute(statement, values)
         if values["old"] not in (None, sha256):
             await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
@@ -260,6 +261,15 @@ _NEW = f"""
     FROM {_GIVEN} WHERE NOT EXISTS (SELECT FROM knowledge_chunk_t AS had
         WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id))
 """.encode()
+# Chunks that were there have their mentions.
+_NAMED = b"""
+    INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
+        collection_id, type, name, method)
+    SELECT %(host)s, id, norm, role, start_byte, end_byte, %(collection)s, type, name, method
+    FROM jsonb_to_recordset(%(mentions)s) AS given (id uuid, norm text, role text,
+        start_byte integer, end_byte integer, type text, name text, method text)
+    ON CONFLICT DO NOTHING
+"""
 _LIVE = b"""
     UPDATE knowledge_document_t AS had SET version = %(version)s, live = %(version)s,
         sha256 = %(sha256)s, bytes = %(bytes)s, chunks = %(count)s, media_type = %(media_type)s,

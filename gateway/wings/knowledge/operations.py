@@ -116,6 +116,7 @@ class KnowledgeOperations:
                 collections=body.collections or None,
                 filter=body.filter,
                 limit=body.limit,
+                mode=body.mode,
             )
         )
         whole = packed(found.chunks, body.tokens or self._settings.context_tokens)

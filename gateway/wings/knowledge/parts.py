@@ -1,10 +1,11 @@
 """The parts of the knowledge, wired."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation
-from gateway.wings.knowledge.chunks import Chunk, paragraphs
+from gateway.wings.knowledge.chunking.chunks import Chunk
+from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.operations import KnowledgeOperations
@@ -36,5 +37,5 @@ class KnowledgeParts:
         return self._operations.operations
 
 
-def _cut(text: str, _media_type: str, _path: str) -> list[Chunk]:
-    return list(paragraphs(text))
+def _cut(text: str, media_type: str, path: str) -> Sequence[Chunk]:
+    return cut(text, media_type=media_type, path=path)

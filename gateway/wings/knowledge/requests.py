@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -12,7 +12,7 @@ from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSa
 from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.readers import Access
-from gateway.wings.knowledge.search import ScoredChunk
+from gateway.wings.knowledge.search import Mode, ScoredChunk
 
 CollectionName = Annotated[
     str,
@@ -37,7 +37,6 @@ Grantee = Annotated[
         description="user:ID, agent:NAME, scope:NAME, or * for all",
     ),
 ]
-Mode = Literal["naive", "local", "global", "hybrid", "mix"]
 
 
 class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):

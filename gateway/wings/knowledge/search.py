@@ -7,24 +7,31 @@ frequencies are counted in the collections that the caller may read, so that the
 others.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from config.knowledge import KnowledgeSettings
+from gateway.wings.knowledge.chunking.mentions import normal
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.graph import SEEDS, Edge, edges, linked, page_ranked
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.search.encoding import Encoded, Encoding
-from registry.search.fusion import Candidate, enough, ranked
+from registry.search.fusion import DIGITS, Candidate, enough, ranked
 from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
 from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction, transaction
 
 KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
 QUERY = 2000  # characters of a query that are used
+SPREAD = 50  # chunks from which PageRank starts
+EDGES = 5000  # rows of the graph that are read for a query
+_NO_NAME = re.compile(r"[^\w'&-]+")
+Mode = Literal["naive", "local", "global", "hybrid", "mix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,7 @@ class ChunkQuery:
     collections: Sequence[str] | None = None  # None: all that the caller may read
     filter: ChunkFilter = field(default_factory=ChunkFilter)
     limit: int = 10
+    mode: Mode = "mix"
     share: float | None = None  # of meaning; None: that of the settings
 
 
@@ -84,15 +92,20 @@ class Searcher:
         async with transaction(self._pool, Transaction) as opened:
             candidates, docs = await self._candidates(opened, query, text, encoded)
             vectors = encoded.vectors is not None
-            best = ranked(
-                candidates, share if vectors else 0.0, query.limit, enough(docs) if vectors else 0.0
+            fused = ranked(
+                candidates,
+                share if vectors else 0.0,
+                len(candidates),
+                enough(docs) if vectors else 0.0,
             )
-            shown = await self._shown(opened, query, [one.candidate.id for one in best])
-        chunks = [
-            _scored(shown[one.candidate.id], one.score, one.candidate)
-            for one in best
-            if one.candidate.id in shown
-        ]
+            scores = {one.candidate.id: one.score for one in fused}
+            if query.mode != "naive":
+                scores = await self._related(opened, query, scores)
+            best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
+            best = best[: query.limit]
+            shown = await self._shown(opened, query, [id_ for id_, _ in best])
+        known = {one.id: one for one in candidates}
+        chunks = [_scored(shown[id_], score, known.get(id_)) for id_, score in best if id_ in shown]
         return ChunksFound(chunks, encoded.why and f"searched by words only: {encoded.why}")
 
     async def _encoded(self, text: str) -> Encoded:
@@ -122,6 +135,22 @@ class Searcher:
         planner = SCANS if encoded.whole is not None else LOOKUPS
         return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
 
+    async def _related(
+        self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
+    ) -> dict[str, float]:
+        """The scores, with what the graph of names around the best adds."""
+        about = query.mode in ("local", "mix")
+        narrowed, values = self._values(query)
+        seeds = list(scores)[: SEEDS if about else SPREAD]
+        asked = " ".join(_NO_NAME.sub(" ", normal(query.text)).split())
+        values |= {"seeds": seeds, "question": f" {asked} ", "edges": EDGES}
+        allowed = _filtered(narrowed, "target.chunk_id")
+        statement = edges(PERMITTED, allowed, about=about)
+        found = [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
+        if about:
+            return linked(scores, found)
+        return page_ranked({id_: scores[id_] for id_ in seeds}, found)
+
     async def _shown(
         self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]
     ) -> dict[str, ScoredChunk]:
@@ -139,9 +168,10 @@ class Searcher:
         return narrowed, {**values, **query.reader.values(), "names": names, "reach": reach}
 
 
-def _scored(chunk: ScoredChunk, score: float, found: Candidate) -> ScoredChunk:
-    fields = {name: getattr(chunk, name) for name in ScoredChunk.__slots__}
-    return ScoredChunk(**{**fields, "score": score, "words": found.bm25, "meaning": found.cosine})
+def _scored(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:
+    """`found`: None where the graph alone proposed it."""
+    words, meaning = (0.0, None) if found is None else (found.bm25, found.cosine)
+    return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
 
 
 def _worded(planned: WordPlan) -> dict[str, Any]:

@@ -114,6 +114,31 @@ COMMENT ON COLUMN knowledge_chunk_t.chunk_id IS
     'Made of its document, its header and its text: it stays where only others change.';
 COMMENT ON COLUMN knowledge_chunk_t.header IS 'Headings or scopes that it stands in.';
 
+CREATE TABLE knowledge_mention_t (
+    host_id            uuid NOT NULL,
+    chunk_id           uuid NOT NULL,
+    norm               text COLLATE "C" NOT NULL,
+    role               text NOT NULL CHECK (role IN ('subject', 'mention', 'link', 'import',
+        'inherit', 'call')),
+    start_byte         integer NOT NULL,
+    end_byte           integer NOT NULL,
+    collection_id      uuid NOT NULL,
+    type               text NOT NULL,
+    name               text NOT NULL,
+    method             text NOT NULL DEFAULT 'rule' CHECK (method IN ('rule', 'parser', 'llm')),
+    PRIMARY KEY (host_id, chunk_id, norm, role, start_byte),
+    FOREIGN KEY (host_id, chunk_id) REFERENCES knowledge_chunk_t ON DELETE CASCADE
+);
+CREATE INDEX knowledge_mention_norm_ix
+    ON knowledge_mention_t (host_id, collection_id, norm, role) INCLUDE (chunk_id);
+COMMENT ON TABLE knowledge_mention_t IS
+    'Names in chunks, which are the graph: an entity is what has a name in a collection, and is '
+    'there as long as a chunk mentions it.';
+COMMENT ON COLUMN knowledge_mention_t.norm IS 'The name as it is compared with others.';
+COMMENT ON COLUMN knowledge_mention_t.role IS
+    'subject: the chunk is about it. Others: how the chunk names it.';
+COMMENT ON COLUMN knowledge_mention_t.start_byte IS 'Within the chunk, which may move.';
+
 CREATE FUNCTION knowledge_text(content bytea, start_byte integer, end_byte integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN convert_from(substring(content FROM start_byte + 1 FOR end_byte - start_byte), 'UTF8');

@@ -1,0 +1,126 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""The graph of names and chunks around what a query finds: a few rows, and ranking over them.
+
+Two ways to rank: links, from what the best chunks mention to the chunks that are about it; and
+personalised PageRank over chunks and names (Haveliwala 2002). Both see only chunks that the
+statement of the search might have found, too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy
+
+SEEDS = 3  # chunks whose mentions are followed
+HUB = 25  # chunks that mention a name, above which it says nothing
+LINKED = 0.6  # weight of a link
+LEAST = 0.3  # of it, to a chunk without a score
+SLOWER = 0.1  # by the rank of the chunk that it comes from
+DAMPING = 0.5
+ROUNDS = 12
+OF_GRAPH = 0.5  # share of PageRank in the score
+CHUNK_WEIGHT = 0.6  # of the personalisation: the rest is that of names
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A name that joins two chunks."""
+
+    source: str  # a chunk that mentions it
+    norm: str
+    target: str  # a chunk that is about it, or mentions it
+
+
+def linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
+    """The scores, raised for chunks that are about what the best chunks mention. Each pair of
+    chunks counts once."""
+    best = max(scores.values(), default=0.0) or 1.0
+    ranks = {id_: rank for rank, id_ in enumerate(scores)}
+    pairs = sorted({(ranks[one.source], one.source, one.target) for one in edges})
+    found = {id_: score / best for id_, score in scores.items()}
+    raised = dict(found)
+    for rank, source, target in pairs:
+        if source != target:
+            h_j = found.get(target, 0.0)
+            bonus = LINKED * found[source] / (1 + SLOWER * rank) * (LEAST + h_j)
+            raised[target] = raised.get(target, 0.0) + bonus
+    return raised
+
+
+def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
+    """The scores, mixed with the PageRank of chunks and names that a walk from the scored chunks
+    and their names visits."""
+    best = max(scores.values(), default=0.0) or 1.0
+    chunks = sorted({*scores, *(one.source for one in edges), *(one.target for one in edges)})
+    names = sorted({one.norm for one in edges})
+    if not names:
+        return {id_: score / best for id_, score in scores.items()}
+    places = {one: place for place, one in enumerate((*chunks, *(f"\0{one}" for one in names)))}
+    pairs = {
+        (places[chunk], places[f"\0{one.norm}"])
+        for one in edges
+        for chunk in (one.source, one.target)
+    }
+    rank = _walked(places, numpy.array(sorted(pairs)), scores, len(chunks))
+    highest = float(rank[: len(chunks)].max()) or 1.0
+    return {
+        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) / best
+        + OF_GRAPH * float(rank[places[id_]]) / highest
+        for id_ in chunks
+    }
+
+
+def _walked(
+    places: Mapping[str, int],
+    pairs: "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.int64]]",
+    scores: Mapping[str, float],
+    chunks: int,
+) -> "numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]":
+    size = len(places)
+    start = numpy.zeros(size)
+    for id_, score in scores.items():
+        start[places[id_]] = max(score, 0.0)
+    rows = numpy.concatenate((pairs[:, 0], pairs[:, 1]))
+    columns = numpy.concatenate((pairs[:, 1], pairs[:, 0]))
+    degree = numpy.bincount(rows, minlength=size).clip(min=1)
+    reached = numpy.bincount(columns, weights=(start / degree)[rows], minlength=size)
+    reached[:chunks] = 0.0
+    start = CHUNK_WEIGHT * start / (start.sum() or 1.0)
+    start += (1 - CHUNK_WEIGHT) * reached / (reached.sum() or 1.0)
+    rank = start
+    for _ in range(ROUNDS):
+        walked = numpy.bincount(columns, weights=(rank / degree)[rows], minlength=size)
+        rank = (1 - DAMPING) * start + DAMPING * walked
+    return rank
+
+
+@lru_cache(maxsize=256)
+def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
+    """Rows of (source, norm, target): what the chunks %(seeds)s mention, and the chunks that are
+    about that, or, without `about`, that mention it. `allowed`: a condition on `target`."""
+    role = "AND target.role = 'subject'" if about else ""
+    return f"""
+        WITH {permitted}, named AS MATERIALIZED (
+            SELECT DISTINCT seed.id, mention.norm
+            FROM unnest(%(seeds)s::uuid[]) AS seed (id)
+            JOIN knowledge_mention_t AS mention
+                ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id)
+            JOIN permitted USING (collection_id)
+            WHERE strpos(%(question)s, ' ' || mention.norm || ' ') = 0
+        ), name AS MATERIALIZED (
+            SELECT norm FROM (SELECT DISTINCT norm FROM named) AS one WHERE (
+                SELECT count(*) FROM (
+                    SELECT DISTINCT mention.chunk_id
+                    FROM permitted JOIN knowledge_mention_t AS mention USING (collection_id)
+                    WHERE mention.host_id = %(host)s AND mention.norm = one.norm
+                    LIMIT {HUB + 1}
+                ) AS chunk) <= {HUB}
+        )
+        SELECT DISTINCT named.id::text, name.norm, target.chunk_id::text
+        FROM name JOIN named USING (norm) CROSS JOIN permitted
+        JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
+            AND target.collection_id = permitted.collection_id AND target.norm = name.norm {role}
+        WHERE {allowed or "true"}
+        ORDER BY 1, 2, 3 LIMIT %(edges)s
+    """.encode()
