@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation
-from gateway.wings.knowledge.chunking.chunks import Chunk
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
 from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.documents import DocumentStore
@@ -25,8 +25,9 @@ class KnowledgeParts:
         settings: KnowledgeSettings,
     ) -> None:
         encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
+        self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
-        self.documents = DocumentStore(pool, self.collections, _cut, settings.document_bytes)
+        self.documents = DocumentStore(pool, self.collections, self.cut, settings.document_bytes)
         self.searcher = Searcher(pool, encoding, settings)
         self._operations = KnowledgeOperations(
             self.collections, self.documents, self.searcher, settings
@@ -36,6 +37,5 @@ class KnowledgeParts:
     def operations(self) -> tuple[Operation, ...]:
         return self._operations.operations
 
-
-def _cut(text: str, media_type: str, path: str) -> Sequence[Chunk]:
-    return cut(text, media_type=media_type, path=path)
+    def cut(self, text: str, media_type: str, path: str) -> Sequence[Chunk]:
+        return cut(text, media_type=media_type, path=path, chunking=self._chunking)

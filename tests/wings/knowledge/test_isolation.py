@@ -1,0 +1,192 @@
+"""Nobody finds what they may not read: random collections, grants and queries, and an oracle.
+
+TOOLGATE_KNOWLEDGE_QUERIES, _TENANTS and _COLLECTIONS set the size; `make test` has a smaller world.
+"""
+
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid5
+
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.readers import READ, WRITE
+from tests.fixtures_database import HOST
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
+
+QUERIES, TENANTS, COLLECTIONS = (
+    int(os.environ.get(f"TOOLGATE_KNOWLEDGE_{name}", default))
+    for name, default in (("QUERIES", "150"), ("TENANTS", "3"), ("COLLECTIONS", "6"))
+)
+DOCUMENTS = 3
+SUBJECTS, AGENTS = ("ann", "bo", "cy", None), ("clerk", "scout", None)
+MODES = ("naive", "local", "global", "hybrid", "mix")
+NAMES = ("Grey Heron", "Lake Constance", "Otto Reed", "Iron Bridge")  # join chunks of all
+GRANTEES = ("*", "user:bo", "user:cy", "agent:clerk", "agent:scout", "scope:zoo", f"scope:{READ}")
+
+
+@dataclass(frozen=True)
+class Who:
+    tenant: str
+    subject: str | None
+    agent: str | None
+    zoo: bool
+
+    @property
+    def names(self) -> set[str]:
+        """The grantees that it is."""
+        if self.subject is None:
+            return {"*"}
+        found = {"*", f"user:{self.subject}", f"scope:{READ}", f"scope:{WRITE}"}
+        return (
+            found
+            | ({f"agent:{self.agent}"} if self.agent else set())
+            | ({"scope:zoo"} if self.zoo else set())
+        )
+
+    def on(self, rig: KnowledgeRig) -> KnowledgeCaller:
+        scopes = ["zoo"] if self.zoo else []
+        return rig.caller(self.subject, tenant=self.tenant, agent=self.agent, scopes=scopes)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A collection as the oracle knows it. Two tenants have the same names."""
+
+    tenant: str
+    name: str
+    owner: str
+    grants: Mapping[str, str]
+
+    def may_be_read_by(self, who: Who) -> bool:
+        granted = bool(self.grants.keys() & who.names)
+        return self.tenant == who.tenant and (self.owner == who.subject or granted)
+
+
+@dataclass
+class World:
+    rig: KnowledgeRig
+    draw: random.Random
+    shelves: list[Shelf] = field(default_factory=list)
+    tags: dict[str, Shelf] = field(default_factory=dict)  # words that are in one collection alone
+    documents: list[str] = field(default_factory=list)
+
+    async def fill(self) -> None:
+        for number in range(TENANTS):
+            tenant = HOST if number == 0 else str(uuid5(UUID(HOST), str(number)))
+            await self.rig.run(
+                "INSERT INTO host_t (host_id, name) VALUES (%(id)s::uuid, %(id)s::text)"
+                " ON CONFLICT DO NOTHING",
+                id=tenant,
+            )
+            for place in range(COLLECTIONS):
+                await self.shelve(tenant, f"shelf-{place}")
+
+    async def shelve(self, tenant: str, name: str) -> None:
+        draw = self.draw
+        chosen = draw.sample(GRANTEES, draw.choice((0, 0, 1, 2)))
+        grants = {one: draw.choice(("read", "write", "admin")) for one in chosen}
+        shelf = Shelf(tenant, name, draw.choice(("ann", "bo", "cy")), grants)
+        owner = self.rig.caller(shelf.owner, tenant=tenant)
+        await owner("put_collection", collection=name, grants=grants)
+        for _ in range(DOCUMENTS):
+            about, mentioned = draw.sample(NAMES, 2)
+            tag = f"tag{len(self.tags)}"
+            text = f"# {about}\n\nIt is near {mentioned}, as {tag} says."
+            added = await owner.add(text, name, path=f"{tag}.md", media_type="text/markdown")
+            self.documents.append(added.document)
+            self.tags[tag] = shelf
+        self.shelves.append(shelf)
+
+    async def query(self, who: Who) -> None:
+        draw = self.draw
+        tag = draw.choice(list(self.tags))
+        more: dict[str, Any] = {"mode": draw.choice(MODES)}
+        if draw.random() < 0.4:
+            shelves = draw.sample(range(COLLECTIONS), 2)
+            more["collections"] = [f"shelf-{one}" for one in shelves]
+        if draw.random() < 0.2:
+            more["filter"] = {"documents": draw.sample(self.documents, 4)}
+        text = draw.choice((f"what says {tag}?", f"{draw.choice(NAMES)} near the river"))
+        found = await who.on(self.rig)("query", query=text, limit=50, **more)
+        for one in found.evidence:
+            shelf = self.tags[one.path.removesuffix(".md")]
+            assert shelf.may_be_read_by(who), (who, shelf, more)
+            assert shelf.name in more.get("collections", [shelf.name])
+        own = self.tags[tag].may_be_read_by(who) and not more.keys() & {"filter", "collections"}
+        if own and tag in text:
+            assert f"{tag}.md" in [one.path for one in found.evidence]
+
+    async def lists(self, who: Who) -> None:
+        caller = who.on(self.rig)
+        readable = {one.name for one in self.shelves if one.may_be_read_by(who)}
+        assert {one.name for one in (await caller("collections")).items} == readable
+        documents = (await caller("documents", limit=1000)).items
+        assert {one.collection for one in documents} == readable
+        assert len(documents) == DOCUMENTS * len(readable)
+
+    def who(self) -> Who:
+        draw, subject = self.draw, self.draw.choice(SUBJECTS)
+        agent = draw.choice(AGENTS) if subject else None
+        zoo = draw.random() < 0.3 and subject is not None
+        return Who(draw.choice(self.shelves).tenant, subject, agent, zoo)
+
+
+async def test_k19_nobody_finds_what_they_may_not_read(rig: KnowledgeRig) -> None:
+    world = World(rig, random.Random(20))
+    await world.fill()
+    for number in range(QUERIES):
+        await world.query(world.who())
+        if number % 10 == 0:
+            await world.lists(world.who())
+
+
+async def test_k19_writing_and_deleting_take_their_access(rig: KnowledgeRig) -> None:
+    ann, bo = rig.caller("ann"), rig.caller("bo")
+    added = await ann.add("The heron nests in reeds.")
+    for access, writes, rules in (("", 0, 0), ("read", 0, 0), ("write", 1, 0), ("admin", 1, 1)):
+        grants = {"user:bo": access} if access else {}
+        await ann("put_collection", collection="notes", grants=grants)
+        for allowed, call in (
+            (writes, bo.add("Other words.", path=f"{access}.txt")),
+            (0 if not rules else 1, bo("put_collection", collection="notes")),
+        ):
+            if allowed:
+                await call
+            else:
+                with pytest.raises(ProblemDetails) as refused:
+                    await call
+                assert refused.value.status == 403
+    await ann("put_collection", collection="notes", grants={})
+    for call in (
+        bo("delete", collection="notes", documents=[added.document]),
+        bo("delete_collection", collection="notes"),
+        bo("get_collection", collection="notes"),
+    ):
+        with pytest.raises(ProblemDetails) as refused:
+            await call
+        assert refused.value.status == 404  # it is not told that there is one
+    assert await ann.found("heron")
+
+
+async def test_grants_are_told_to_administrators_alone(rig: KnowledgeRig) -> None:
+    ann = rig.caller("ann")
+    await ann("put_collection", collection="notes", grants={"user:bo": "read", "user:cy": "admin"})
+    for name, told in (("ann", 2), ("cy", 2), ("bo", 0)):
+        view = await rig.caller(name)("get_collection", collection="notes")
+        assert len(view.grants) == told
+
+
+async def test_anonymous_callers_read_what_all_may_and_own_nothing(rig: KnowledgeRig) -> None:
+    ann, nobody = rig.caller("ann"), rig.caller(None)
+    await ann.add("The heron nests in reeds.")
+    assert await nobody.found("heron") == []
+    await ann("put_collection", collection="notes", grants={"*": "read"})
+    assert len(await nobody.found("heron")) == 1
+    with pytest.raises(ProblemDetails, match="403"):
+        await nobody.add("Words", "mine")
