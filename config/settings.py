@@ -314,6 +314,7 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     semantic_share: Share
+    least_fit: Share
     limit: Count
     limit_max: Count
     answer_tokens: ToolTokens

@@ -217,7 +217,7 @@ class SearchTools:
     async def _found(
         self, query: SearchQuery, catalog: Catalog, context: Context
     ) -> tuple[list[tuple[Tool, float]], str | None]:
-        """The tools with their scores, and a note if the search was degraded."""
+        """The tools with their scores, and a note if the search was degraded or nothing fits."""
         try:
             found = await self._find(query)
         except UNSEARCHABLE:
@@ -229,7 +229,7 @@ class SearchTools:
         seen = [(tool, score) for tool, score in known if tool is not None]
         if self._learn is not None:
             self._learn(context, found, [tool for tool, _ in seen])
-        return seen, found.note
+        return seen, found.note or found.warning
 
 
 def unsearched(fault: Unreachable) -> ToolResult:

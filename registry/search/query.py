@@ -96,7 +96,7 @@ class Timings:
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """Search result: hits, best first. `note`: why results may be missing, for a person or a model
-    to read.
+    to read. `warning`: why they may be of no use. `fit`: see `registry.search.fit`; None: unknown.
 
     `path`: how vectors were searched. `vector`: the query's own, shape (dimension,), of `model`;
     the input of `Feedback.record`.
@@ -104,6 +104,8 @@ class SearchResult:
 
     hits: list[Hit] = field(default_factory=list)
     note: str | None = None
+    warning: str | None = None
+    fit: float | None = None
     path: Path = "lexical"
     took: Timings = Timings()
     model: str | None = None

@@ -15,9 +15,11 @@ from typing import Any
 from psycopg.rows import TupleRow
 
 from config.settings import SearchSettings as Settings
+from registry.embedding.kinds import TOOL
 from registry.search import statements
 from registry.search.encoding import Encoded
 from registry.search.filters import DocumentCounts, narrowing, partitions
+from registry.search.fit import POOR, fit
 from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
 from registry.search.indexes import predicate, suffix
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
@@ -117,7 +119,20 @@ class SearchRun:
         best = ranked(candidates, share, self._query.limit, least)
         note = self.note(encoded, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
-        return SearchResult(await self._hits(transaction, best), note, path)
+        fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
+        poor = fits is not None and fits < self._settings.least_fit
+        warning = POOR.format(fits) if poor else None
+        return SearchResult(await self._hits(transaction, best), note, warning, fits, path)
+
+    def _fit(
+        self, candidates: Sequence[Candidate], prepared: Sequence[PreparedPart]
+    ) -> float | None:
+        """Filters may leave fewer tools than there are: then it is that of as many as were
+        compared, which is rather too high."""
+        if self._query.kind is not TOOL or not candidates:
+            return None
+        docs = sum(part.plan.docs for part in prepared)
+        return fit(candidates, len(candidates) if self._narrowed else docs, self._model or "")
 
     def note(self, encoded: Encoded, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""

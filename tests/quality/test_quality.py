@@ -10,20 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fit import made_up
 from config.load import load
 from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
-from registry.evaluation.corpus import loaded
+from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.evaluate import evaluate
 from registry.evaluation.results import BASELINE
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
+from registry.search import SearchQuery
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
 FOLDER = Path(__file__).parent
 FLOORS = {"hybrid": 88.0, "dense": 87.0, "lexical": 70.0}  # NDCG@10, per cent
 SMALL = 2.0  # points that a part may be better by
+WARNED = 8  # of 164 requests that have a tool: some share no word with it
+GIBBERISH = 40  # of 60 that are warned of, at least
 AHEAD = 9.0  # points over plain BM25 and vectors with fused ranks, at least
 
 
@@ -39,6 +43,8 @@ async def test_tools_are_found(database: Database) -> None:
         result = await evaluate(
             "quality", corpus, requests, MODES, progress=lambda *_: None, baseline=True
         )
+        warned = [one.query for one in requests if await warning(corpus, one.query)]
+        gibberish = [text for text in made_up() if await warning(corpus, text)]
     finally:
         await embedder.close()
     found = {mode: result.quality.interval(mode, "ndcg@10").mean for mode in result.quality.modes}
@@ -48,3 +54,9 @@ async def test_tools_are_found(database: Database) -> None:
     assert found["hybrid"] >= found[BASELINE] + AHEAD
     assert result.notes == {}, "each mode has searched as it should"
     assert result.paths["dense"] == {"exact": len(requests)}
+    assert len(warned) <= WARNED, warned
+    assert len(gibberish) >= GIBBERISH
+
+
+async def warning(corpus: Corpus, text: str) -> str | None:
+    return (await corpus.search.run(SearchQuery(text, 5, "hybrid", corpus.filters))).warning

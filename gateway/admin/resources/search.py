@@ -29,10 +29,13 @@ class SearchRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchHits(Struct, frozen=True):
-    """Hits, best first. `note`: why results may be incomplete."""
+    """Hits, best first. `note`: why some may be missing; `warning`: why they may be of no use.
+    `fit`: probability that the best of them is what was asked for; null: unknown."""
 
     hits: tuple[Hit, ...]
     note: str | None
+    warning: str | None
+    fit: float | None
     model: str | None  # the embedding model whose vectors were searched
 
 
@@ -62,7 +65,7 @@ class SearchOperations:
         )
         wanted = SearchQuery(body.query, body.limit, mode, filters, prefix=body.words)
         found = await self._find(wanted)
-        return SearchHits(tuple(found.hits), found.note, found.model)
+        return SearchHits(tuple(found.hits), found.note, found.warning, found.fit, found.model)
 
 
 def _one(name: str | None) -> tuple[str, ...] | None:

@@ -138,6 +138,8 @@ def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
         say("Nothing found; try other words." if count else how_to_get_tools(settings))
     if found.note:
         say(f"note: {found.note}", "yellow")
+    if found.warning:
+        say(f"warning: {found.warning}", "yellow")
     if done.failure:
         say(done.failure, "yellow")
     how = {
@@ -145,6 +147,8 @@ def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
         "hnsw": "vectors were searched with an index",
         "lexical": "by words alone",
     }[found.path]
+    if found.fit is not None:
+        say(f"fit of the best: {found.fit:.2f} of 1")
     say(f"{how}; query {found.took.encode_ms:.1f} ms, database {found.took.sql_ms:.1f} ms")
     if found.model:
         say(f"model {found.model}")
@@ -156,6 +160,8 @@ def _as_json(found: SearchResult) -> dict[str, Any]:
     return {
         "hits": found.hits,
         "note": found.note,
+        "warning": found.warning,
+        "fit": found.fit,
         "path": found.path,
         "model": found.model,
         "took": found.took,
