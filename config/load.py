@@ -202,6 +202,7 @@ def masked(settings: Settings) -> dict[str, Any]:
     for group, key in WITH_KEYS:
         for entry in plain[group][key].values():
             entry["api_key"] = entry["api_key"] and MASK
+    plain["tracing"]["headers"] = dict.fromkeys(plain["tracing"]["headers"], MASK)
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):
         entry.update({key: MASK for key in ("secret", "old_secret") if entry[key]})

@@ -65,6 +65,7 @@ from config.types import (
     SocketPath,
     SourceName,
     SystemUser,
+    Text,
     TextLength,
     ToolsetName,
     ToolTokens,
@@ -453,6 +454,18 @@ class LoggingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     access: bool
 
 
+class Tracing(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    endpoint: HttpUrl
+    headers: Mapping[str, Text]
+    service_name: Text
+    ratio: Share
+    slow_s: Seconds
+    queue: Count
+    flush_s: Seconds
+    timeout_s: Seconds
+
+
 class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `toolsets`: tools of some sources, selected by name."""
 
@@ -498,6 +511,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings
+    tracing: Tracing
     state: StateSettings
     functions: Mapping[FunctionName, EntryPoint]
     sources: Mapping[SourceName, SourceSettings]

@@ -100,6 +100,7 @@ class CallHeaders(Struct, frozen=True):
     scope_token: str | None = None  # likewise
     correlation_id: str | None = None
     traceability_id: str | None = None
+    traceparent: str | None = None  # W3C Trace Context
     client: str = ""  # client address
     # Mcp-Param-*: lower-case rest, value; None: the call is nested in another's arguments
     mirrored: Mapping[str, str] | None = NOT_MIRRORED

@@ -143,6 +143,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return "POST"
 
     @property
+    def operation_name(self) -> str:
+        """Name of its calls in traces, the same for all arguments; "": that of the tool."""
+        return ""
+
+    @property
     def security(self) -> tuple[tuple[Credential, ...], ...]:
         """Credentials that a call requires: all of any one list; empty: not specified."""
         return ()
@@ -187,6 +192,10 @@ class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     accept: str | None = None  # media types of its successful answers, the best first
     pagination: Pagination | None = None
 
+    @property
+    def operation_name(self) -> str:
+        return f"{self.method} {self.path}"
+
     def target(self, address: str | None) -> str:
         return f"{self.method} {address or NO_ADDRESS}{self.path}"
 
@@ -212,6 +221,10 @@ class GraphQLBinding(Binding, frozen=True, tag="graphql", omit_defaults=True):
     pagination: Pagination | None = None
     page_size: int | None = None  # sent as `pagination.limit` by a call that gives no size
 
+    @property
+    def operation_name(self) -> str:
+        return f"{self.operation} {self.field}"
+
     def target(self, address: str | None) -> str:
         asks = f"\nasks for {self.selection}" if self.selection else ""
         return f"{self.operation} {self.field}  {address or NO_ADDRESS}{asks}"
@@ -230,6 +243,10 @@ class ServiceBinding(Binding, frozen=True, omit_defaults=True):
     @property
     def action(self) -> "ServiceBinding":
         return self
+
+    @property
+    def operation_name(self) -> str:
+        return self.service
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -284,6 +301,10 @@ class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
     name: str  # its name at that server
     eras: Eras = "both"
     mirrored: tuple[Mirrored, ...] = ()
+
+    @property
+    def operation_name(self) -> str:
+        return f"tools/call {self.name}"
 
     @property
     def peer_name(self) -> str:

@@ -220,11 +220,13 @@ class Access:
         policy_view: PolicyView,
         catalogs: Catalogs,
         events: Events,
+        innermost: Sequence[Guard] = (),
     ) -> None:
         """Access control of a gateway. `sweep` closes the streams of callers that are no longer
         authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
-        sources."""
+        sources. `innermost`: guards behind all others."""
         self._handle = handle
+        self._innermost = innermost
         self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
         self.identities = Identities(settings, sweep, self._resources)
@@ -274,7 +276,7 @@ class Access:
         arguments and results, circuit breaker."""
         bounds = self.bounds
         before = [*self.auditing.guards, self._policy_guard, bounds.rate_limits]
-        return [*before, self._guardrails, bounds.breaker]
+        return [*before, self._guardrails, bounds.breaker, *self._innermost]
 
     def remember(self, action: AdminAction) -> None:
         """Record an action of the admin API in the audit log."""

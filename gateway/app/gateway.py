@@ -1,5 +1,7 @@
 """One gateway process: wiring and lifecycle of its parts."""
 
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -42,10 +44,12 @@ from registry.display.profiles import Profiles
 from registry.display.shapes import ToolShaper
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
+from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
+    from gateway.app.tracing import TraceExport
     from gateway.app.wings import Wings
     from registry.search.replica import Replica
 
@@ -62,6 +66,7 @@ class Gateway:
         self._drained_by = 0.0  # deadline, monotonic time
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
+        self.tracing = _tracing(settings)
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
         self.catalogs = _catalogs(settings, events)
@@ -108,6 +113,8 @@ class Gateway:
                 tasks.start_soon(self.embeddings.run)
                 tasks.start_soon(self.access.run)
                 tasks.start_soon(self.access.bounds.shedding.run)
+                if self.tracing is not None:
+                    tasks.start_soon(self.tracing.run)
                 if self.wings is not None:
                     tasks.start_soon(self.wings.run)
                 if self.jobs is not None:
@@ -134,6 +141,8 @@ class Gateway:
             await self.access.close()
             await shared.stores.close()
             await self.upstreams.client.close()
+            if self.tracing is not None:
+                await self.tracing.close()
 
     def drain(self) -> None:
         """Begin a graceful shutdown: close streams, refuse new work, let running calls finish."""
@@ -283,6 +292,7 @@ class Gateway:
             policy_view=policy_view,
             catalogs=self.catalogs,
             events=self.events,
+            innermost=[] if self.tracing is None else [self.tracing.sampler],
         )
 
     def _embeddings(self) -> Embeddings:
@@ -350,6 +360,8 @@ class Gateway:
         counted = (self.legacy_use, self.mismatches, self.embeddings, self.access.auditing)
         for collector in counted:
             self.metrics.registry.register(collector)
+        if self.tracing is not None:
+            self.metrics.registry.register(self.tracing.sampler)
         self.access.bounds.show(self.metrics)
         state = self.feed.state
         register_gauges(
@@ -393,7 +405,8 @@ class Gateway:
     @property
     def _middleware(self) -> list[Middleware]:
         """Middleware in front of that of access."""
-        return [self.metrics.middleware, self.legacy_use.middleware]
+        tracing = [] if self.tracing is None else [self.tracing.sampler.middleware]
+        return [*tracing, self.metrics.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> AnswerProcessing:
         kept, validated = self.shared.kept, self.upstreams.validated
@@ -416,6 +429,17 @@ class Gateway:
             find=self.search.run,
             pool=self._handle.pool,
         )
+
+
+def _tracing(settings: Settings) -> "TraceExport | None":
+    if not settings.tracing.enabled:
+        return None
+    try:
+        from gateway.app.tracing import TraceExport
+    except ImportError as error:
+        text = "tracing.enabled needs the packages of an extra: pip install 'toolgate[otel]'"
+        raise ToolgateError(text) from error
+    return TraceExport(settings.tracing, node=f"{socket.gethostname()}-{os.getpid()}")
 
 
 def shaper_of(settings: Settings) -> ToolShaper:

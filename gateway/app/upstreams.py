@@ -114,6 +114,14 @@ UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
 """What makes the executor of a kind of bindings; see `schemas.source.KINDS`."""
 
 
+def _client(settings: Settings) -> type[Client]:
+    if not settings.tracing.enabled:
+        return Client
+    from gateway.upstreams.http.traced import TracedClient
+
+    return TracedClient
+
+
 class Upstreams:
     def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
         self._settings = settings
@@ -123,7 +131,7 @@ class Upstreams:
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
-        self.client = Client(upstream, sources, own)
+        self.client = _client(settings)(upstream, sources, own)
         self.transports = Transports(
             self.client.connections, upstream, sources, msgspec.to_builtins(SERVER)
         )

@@ -96,7 +96,7 @@ class AuditTrail:
             began, outcome, refused = time.perf_counter(), "crashed", False
             try:
                 result = await handler(context.noted(note), request)
-                outcome = _outcome(result)
+                outcome = outcome_of(result)
                 return result
             except ServiceFailed as fault:
                 outcome = f"service_{fault.status}"
@@ -175,7 +175,7 @@ class AuditTrail:
                 principal=printable(principal.id),
                 mark=principal.mark,
                 front=context.revision.name,
-                session="" if session is None else session.fingerprint or _fingerprint(session),
+                session="" if session is None else session.fingerprint or fingerprint_of(session),
                 method=printable(request.method, METHOD_LIMIT),
                 subject=note.subject or _subject(request, context.revision),
                 source=note.source,
@@ -259,12 +259,15 @@ def _is_recorded(route: Route, lists: bool) -> bool:
     return method not in SILENT and not method.startswith(NOTIFICATIONS)
 
 
-def _fingerprint(session: Session) -> str:
-    session.fingerprint = hashlib.sha256(session.id.encode()).hexdigest()[:16]
+def fingerprint_of(session: Session) -> str:
+    """Digest of a session's id, which itself could be used to take the session over."""
+    session.fingerprint = (
+        session.fingerprint or hashlib.sha256(session.id.encode()).hexdigest()[:16]
+    )
     return session.fingerprint
 
 
-def _outcome(result: Any) -> str:
+def outcome_of(result: Any) -> str:
     if type(result) is Raw:
         return "ok"
     if type(result) is CallToolResult:

@@ -64,6 +64,7 @@ class RequestHeaders(Headers):
     scope_token: str | None = None
     correlation_id: str | None = None
     traceability_id: str | None = None
+    traceparent: str | None = None
     key_repeated: bool = False  # Idempotency-Key is sent more than once
 
 
@@ -80,6 +81,7 @@ _ATTRIBUTES = {
     b"x-scope-token": "scope_token",
     b"x-correlation-id": "correlation_id",
     b"x-traceability-id": "traceability_id",
+    b"traceparent": "traceparent",
 }
 _FIRST_COUNTS = frozenset({"accept", "content_type", "content_length"})  # else the last
 _ROUTING = frozenset({"version", "session", "method", "name"})
@@ -147,6 +149,7 @@ def call_headers(
         scope_token=headers.scope_token,
         correlation_id=headers.correlation_id,
         traceability_id=headers.traceability_id,
+        traceparent=headers.traceparent,
         client=(scope.get("client") or ("",))[0],
         mirrored=mirrored or NOT_MIRRORED,
     )

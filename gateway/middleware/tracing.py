@@ -1,0 +1,246 @@
+"""Sampling of traces, in front of any SDK: which messages get spans is decided here, at the cost of
+one random number; spans of those are made after the fact, by `gateway.app.tracing`.
+
+Sampled are a share of the messages, those whose caller samples them, and, known at their end, all
+that fail or are slow; of these two without the calls that they made. The caller's context is the
+parent only if the caller is authenticated, else a link: ids of strangers must not join traces.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import random
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from config.settings import Tracing
+from gateway.abc import Execute, Handler, Route, ToolCall
+from gateway.context import Context
+from gateway.middleware.audit import fingerprint_of, outcome_of
+from gateway.protocol.shapes import is_failure
+from gateway.traces import (
+    CURRENT,
+    ActiveTrace,
+    Span,
+    SpanContext,
+    new_span_id,
+    new_trace_id,
+    parsed,
+)
+from schemas.errors import Fault
+from schemas.jsonrpc import Request
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
+
+NAME_LENGTH = 100  # characters of names that clients may choose
+TRACEPARENT = "traceparent"
+
+
+class Sampler(Collector):
+    """The middleware of messages, and the guard of tool calls."""
+
+    def __init__(self, settings: Tracing) -> None:
+        self.finished: deque[Span] = deque()
+        self.exported = 0
+        self.failed = 0
+        self._dropped = 0
+        self._settings = settings
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_spans", "Spans of traces, by what became of them.", labels=("outcome",)
+        )
+        total.add_metric(("exported",), self.exported)
+        total.add_metric(("failed",), self.failed)
+        total.add_metric(("dropped",), self._dropped)
+        yield total
+
+    def middleware(self, handler: Handler, _route: Route) -> Handler:
+        ratio, slow_ns = self._settings.ratio, int(self._settings.slow_s * 1e9)
+
+        async def traced(context: Context, request: Request) -> Any:
+            origin = _origin(context, request)
+            trace = token = None
+            if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
+                trace = ActiveTrace(origin.context(), context.request_id)
+                token = CURRENT.set(trace)
+            began, error = time.time_ns(), "crashed"
+            try:
+                result = await handler(context, request)
+                error = _error_of(outcome_of(result))
+                return result
+            except Fault as fault:
+                error = str(fault.code)
+                raise
+            except asyncio.CancelledError:
+                error = "cancelled"
+                raise
+            finally:
+                if token is not None:
+                    CURRENT.reset(token)
+                ended = time.time_ns()
+                if trace is not None or error or ended - began > slow_ns:
+                    own = trace or ActiveTrace(origin.context(), context.request_id)
+                    span = Span(
+                        _name(request, own.tool),
+                        "server",
+                        own.context,
+                        *(began, ended),
+                        attributes=_attributes(context, request, own, error),
+                        parent=origin.parent,
+                        link=origin.link,
+                        error=error,
+                    )
+                    self._keep(span, own.calls)
+
+        return traced
+
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return not tool.binding.facts.own
+
+    def guard(self, execute: Execute) -> Execute:
+        """Innermost guard: it sees what is sent to a service."""
+
+        async def called(call: ToolCall) -> ToolResult | RelayedResult:
+            trace = CURRENT.get()
+            if not isinstance(trace, ActiveTrace):
+                return await execute(call)
+            trace.tool = call.tool.name
+            own = SpanContext(trace.context.trace_id, new_span_id())
+            with _finishing(trace, own, call.tool) as outcome:
+                result = await execute(_continued(call, own))
+                outcome.error = "tool_error" if _is_error(result) else ""
+                return result
+
+        return called
+
+    def _keep(self, span: Span, calls: list[Span]) -> None:
+        room = self._settings.queue - len(self.finished)
+        if room <= len(calls):
+            self._dropped += 1 + len(calls)
+            return
+        self.finished.append(span)
+        self.finished.extend(calls)
+
+
+class _Origin(NamedTuple):
+    """Where a message comes from."""
+
+    parent: SpanContext | None = None
+    link: SpanContext | None = None
+    sampled: bool | None = None  # None: not decided by the caller
+
+    def context(self) -> SpanContext:
+        """The context of a span for the message."""
+        trace_id = new_trace_id() if self.parent is None else self.parent.trace_id
+        return SpanContext(trace_id, new_span_id())
+
+
+_NOWHERE = _Origin()
+
+
+def _origin(context: Context, request: Request) -> _Origin:
+    """The origin of a message: what this gateway does already, else the span that its `_meta` names
+    (SEP-414), else that of its HTTP request. The last two are links if they are strangers'."""
+    active = CURRENT.get()
+    if active is not None:
+        return _Origin(active.context if isinstance(active, ActiveTrace) else active, None, True)
+    params, outer = request.params, context.headers.traceparent
+    meta = params.get("_meta") if type(params) is dict else None
+    inner = meta.get(TRACEPARENT) if type(meta) is dict else None
+    if inner is None and outer is None:
+        return _NOWHERE
+    of_message, of_request = parsed(inner), parsed(outer)
+    named = of_message or of_request
+    if named is None:
+        return _NOWHERE
+    if not context.identity.verified:
+        return _Origin(link=named)
+    return _Origin(named, of_request if of_message is not None else None, named.sampled)
+
+
+def _name(request: Request, tool: str) -> str:
+    method = request.method[:NAME_LENGTH]
+    return f"{method} {tool}" if tool and request.method == "tools/call" else tool or method
+
+
+def _attributes(
+    context: Context, request: Request, trace: ActiveTrace, error: str
+) -> dict[str, Any]:
+    """The attributes of a message's span (semantic conventions of MCP, server)."""
+    params = request.params if isinstance(request.params, dict) else {}
+    attributes: dict[str, Any] = {
+        "mcp.method.name": request.method[:NAME_LENGTH],
+        "mcp.protocol.version": context.revision.name,
+        "network.transport": "tcp",
+        "toolgate.request.id": trace.request_id,
+    }
+    if request.id is not UNSET and request.id is not None:
+        attributes["jsonrpc.request.id"] = str(request.id)[:NAME_LENGTH]
+    if context.session is not None:
+        attributes["mcp.session.id"] = fingerprint_of(context.session)
+    if trace.tool or request.method == "tools/call":
+        tool = trace.tool or str(params.get("name", ""))[:NAME_LENGTH]
+        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    if error:
+        attributes["error.type"] = error
+    if error.lstrip("-").isdigit():
+        attributes["rpc.response.status_code"] = error
+    return attributes
+
+
+class _Outcome(Struct):
+    error: str = "failed"
+
+
+@contextmanager
+def _finishing(trace: ActiveTrace, own: SpanContext, tool: Tool) -> Iterator[_Outcome]:
+    """Context of one call of a service, whose span is `own`."""
+    began, outcome, token = time.time_ns(), _Outcome(), CURRENT.set(own)
+    try:
+        yield outcome
+    except Fault as fault:
+        outcome.error = str(fault.code)
+        raise
+    except asyncio.CancelledError:
+        outcome.error = "cancelled"
+        raise
+    finally:
+        CURRENT.reset(token)
+        attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
+        if outcome.error:
+            attributes["error.type"] = outcome.error
+        span = Span(
+            tool.binding.operation_name or tool.name,
+            "client",
+            own,
+            *(began, time.time_ns()),
+            attributes=attributes,
+            parent=trace.context,
+            error=outcome.error,
+        )
+        trace.calls.append(span)
+
+
+def _continued(call: ToolCall, own: SpanContext) -> ToolCall:
+    """The call with `own` in its `_meta`, for another MCP server (SEP-414)."""
+    if not call.tool.binding.facts.relayed:
+        return call
+    context = call.context
+    meta = context.params.get("_meta")
+    meta = {**(meta if isinstance(meta, dict) else {}), TRACEPARENT: own.traceparent}
+    return replace(call, context=replace(context, params={**context.params, "_meta": meta}))
+
+
+def _error_of(outcome: str) -> str:
+    return "" if outcome == "ok" else outcome
+
+
+def _is_error(result: ToolResult | RelayedResult) -> bool:
+    return result.is_error if isinstance(result, ToolResult) else is_failure(result.members)

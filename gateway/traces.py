@@ -1,0 +1,78 @@
+"""Spans of messages and of the calls that they make: plain values, which an exporter turns into
+those of OpenTelemetry later. Pure.
+
+Ids follow W3C Trace Context: a trace has 16 bytes, a span 8, and `traceparent` carries both.
+"""
+
+import re
+from contextvars import ContextVar
+from random import getrandbits
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+# Version ff is invalid, and so are ids of zeros (W3C Trace Context, 3.2.2).
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+)
+_NEWEST = 55  # characters of version 00, which may not be longer
+SAMPLED = 1  # bit of the flags
+
+
+class SpanContext(NamedTuple):
+    """Identity of a span, here or elsewhere."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool = True
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
+
+
+class Span(Struct):
+    """A finished operation. `attributes` follow the semantic conventions, or begin with
+    `toolgate.`."""
+
+    name: str
+    kind: str  # "server" or "client"
+    context: SpanContext
+    started_ns: int  # since 1970
+    ended_ns: int
+    attributes: dict[str, Any]
+    parent: SpanContext | None = None
+    link: SpanContext | None = None  # a span that is related, but not trusted to be the parent
+    error: str = ""  # "": the operation did not fail
+
+
+class ActiveTrace(Struct):
+    """The message that a task serves, if it is sampled."""
+
+    context: SpanContext  # of its own span
+    request_id: str
+    tool: str = ""  # the tool that it calls
+    calls: list[Span] = []  # finished calls of services
+
+
+CURRENT: ContextVar[ActiveTrace | SpanContext | None] = ContextVar("toolgate_trace", default=None)
+"""The span that a task works for: of a message, or of its call of a service."""
+
+
+def new_trace_id() -> int:
+    return getrandbits(128) or 1
+
+
+def new_span_id() -> int:
+    return getrandbits(64) or 1
+
+
+def parsed(traceparent: Any) -> SpanContext | None:
+    """The context in a `traceparent`; None for a malformed one, which is ignored."""
+    if not isinstance(traceparent, str):
+        return None
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None or (traceparent[:2] == "00" and len(traceparent) != _NEWEST):
+        return None
+    trace_id, span_id, flags = (int(text, 16) for text in found.groups())
+    return SpanContext(trace_id, span_id, bool(flags & SAMPLED))

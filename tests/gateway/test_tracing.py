@@ -1,0 +1,246 @@
+"""Traces: which messages have spans, and what a collector of OpenTelemetry gets."""
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from config.load import load, masked
+from config.settings import Settings, Tracing
+from config.sources import SourceSettings
+from gateway.abc import Route
+from gateway.app import Gateway
+from gateway.context import CallHeaders, Context, Identity, Principal
+from gateway.middleware.tracing import Sampler
+from gateway.traces import SpanContext, parsed
+from gateway.upstreams.http.client import Client as HttpClient
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import Request
+from schemas.mcp.revisions import V2025_11_25
+from tests.fixtures_gateway import Recorder, pets, running
+from tests.polling import until
+
+pytestmark = pytest.mark.anyio
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CALLER = f"00-{TRACE}-{SPAN}-01"
+OTHER = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@dataclass
+class Collector:
+    """What an OTLP collector received."""
+
+    url: str = ""
+    spans: list[Any] = field(default_factory=list)
+
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self.spans if span.name == name]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            request = ExportTraceServiceRequest()
+            request.ParseFromString(body)
+            for group in request.resource_spans:
+                found.spans += [span for scope in group.scope_spans for span in scope.spans]
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        found.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+def attributes(span: Any) -> dict[str, str]:
+    return {one.key: one.value.string_value for one in span.attributes}
+
+
+def traced(settings: Settings, **changes: Any) -> Settings:
+    tracing = replace(settings.tracing, enabled=True, ratio=1.0, flush_s=0.05, **changes)
+    return replace(settings, tracing=tracing)
+
+
+async def test_a_call_has_a_span_that_its_service_is_told(
+    settings: Settings,
+    service: Recorder,
+    collector: Collector,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    params = {"name": "getPet", "arguments": {"id": 1}}
+    failing = {"name": "getPet", "arguments": {"id": "no"}}
+    ghost = {"/ghost": {"get": {"operationId": "ghost", "summary": "Not there"}}}
+    file = tmp_path / "ghost.json"
+    file.write_text(json.dumps({**pets(), "paths": ghost}))
+    dead = SourceSettings(openapi=str(file), base_url="http://127.0.0.1:9")
+    settings = replace(settings, sources={**settings.sources, "dead": dead})
+    async with running(traced(settings, endpoint=collector.url)) as client:
+        await client.modern("tools/call", params)
+        request = {"jsonrpc": "2.0", "id": 7, "method": "listPets"}
+        await client.post("/rpc", request, {"traceparent": CALLER})
+        await client.post("/rpc", {**request, "method": "nothing"})
+        caplog.set_level(logging.INFO, "toolgate.upstream")
+        await client.post("/rpc", {**request, "method": "ghost"})
+        session = await client.session()
+        await session.call("tools/call", failing)
+        await until(lambda: sum(one.status.code == 2 for one in collector.spans) == 4)
+        metrics = await (await client.http.get(client.url + "/metrics")).text()
+    [inner] = collector.named("GET /pets/{id}")
+    outer = next(one for one in collector.spans if one.span_id == inner.parent_span_id)
+    assert outer.name == "tools/call getPet"
+    assert (outer.kind, inner.kind, outer.parent_span_id) == (2, 3, b"")
+    assert inner.trace_id == outer.trace_id
+    heard = service.requests[0]["headers"]["traceparent"]
+    assert heard == f"00-{inner.trace_id.hex()}-{inner.span_id.hex()}-01"
+    facts = attributes(outer)
+    assert facts["mcp.protocol.version"] == "2026-07-28"
+    assert (facts["gen_ai.operation.name"], facts["gen_ai.tool.name"]) == ("execute_tool", "getPet")
+    assert attributes(inner)["toolgate.source"] == "pets"
+    [stranger] = collector.named("listPets")
+    assert stranger.trace_id.hex() != TRACE
+    assert [link.span_id.hex() for link in stranger.links] == [SPAN]
+    [failed] = collector.named("nothing")
+    assert attributes(failed)["error.type"] == "-32601"
+    assert failed.status.code == 2
+    [away] = collector.named("GET /ghost")
+    [line] = [one for one in caplog.records if one.msg == "upstream_failed"]
+    assert (line.trace_id, line.span_id) == (away.trace_id.hex(), away.span_id.hex())
+    assert attributes(away)["error.type"] == "tool_error"
+    [invalid] = [one for one in collector.named("tools/call") if one.status.code == 2]
+    assert attributes(invalid)["error.type"] == "-32602"
+    assert 'toolgate_spans_total{outcome="exported"}' in metrics
+
+
+async def test_what_is_off_is_not_there(settings: Settings) -> None:
+    gateway = Gateway(settings)
+    assert gateway.tracing is None
+    assert type(gateway.upstreams.client) is HttpClient
+    assert len(gateway._middleware) == 2
+    await gateway.upstreams.client.close()
+
+
+def sampler(**changes: Any) -> Sampler:
+    defaults: Tracing = load(None, {}).tracing
+    return Sampler(replace(defaults, **{"ratio": 0.0, "slow_s": 1000.0, **changes}))
+
+
+async def serve(
+    subject: Sampler, *, header: str | None = None, meta: Any = None, verified: bool = True
+) -> None:
+    """Serve a message without a failure."""
+
+    async def handler(_context: Context, _request: Request) -> Any:
+        return {}
+
+    params = {} if meta is None else {"_meta": meta}
+    identity = Identity(Principal("ada", "t"), verified=verified)
+    context = Context(identity, V2025_11_25, "r-1", headers=CallHeaders(traceparent=header))
+    middleware = subject.middleware(handler, Route(V2025_11_25, "ping"))
+    await middleware(context, Request("2.0", "ping", params, 1))
+
+
+@pytest.mark.parametrize(
+    ("header", "meta", "verified", "expected"),
+    [
+        (CALLER, None, True, (SPAN, "")),
+        (CALLER, {"traceparent": OTHER}, True, ("00f067aa0ba902b7", SPAN)),
+        (None, {"traceparent": CALLER}, True, (SPAN, "")),
+        (CALLER, None, False, ("", SPAN)),
+        ("00-zz", {"traceparent": 5}, True, ("", "")),
+        (None, "text", True, ("", "")),
+    ],
+)
+async def test_the_parent_is_that_of_a_known_caller(
+    header: str | None, meta: Any, verified: bool, expected: tuple[str, str]
+) -> None:
+    subject = sampler(ratio=1.0)
+    await serve(subject, header=header, meta=meta, verified=verified)
+    [span] = subject.finished
+    ids = tuple(f"{one.span_id:016x}" if one else "" for one in (span.parent, span.link))
+    assert ids == expected
+    assert (span.context.trace_id == int(TRACE, 16)) is bool(expected[0])
+
+
+async def test_known_callers_decide_whether_they_are_sampled() -> None:
+    subject = sampler()
+    await serve(subject, header=CALLER, verified=False)
+    await serve(subject, header=CALLER[:-2] + "00")
+    await serve(subject)
+    assert not subject.finished
+    await serve(subject, header=CALLER)
+    assert len(subject.finished) == 1
+
+
+async def test_failures_and_slow_messages_always_have_a_span() -> None:
+    async def failing(_context: Context, _request: Request) -> Any:
+        raise InvalidParams("bad")
+
+    subject = sampler()
+    context = Context(Identity(Principal("ada", "t")), V2025_11_25, "r-1")
+    middleware = subject.middleware(failing, Route(V2025_11_25, "ping"))
+    with pytest.raises(InvalidParams):
+        await middleware(context, Request("2.0", "ping", {}, 1))
+    [span] = subject.finished
+    assert (span.error, span.attributes["rpc.response.status_code"]) == ("-32602", "-32602")
+    slow = sampler(slow_s=1e-9)
+    await serve(slow)
+    assert [one.error for one in slow.finished] == [""]
+
+
+async def test_spans_beyond_the_queue_are_counted() -> None:
+    subject = sampler(ratio=1.0, queue=1)
+    for _ in range(3):
+        await serve(subject)
+    assert len(subject.finished) == 1
+    [family] = subject.collect()
+    assert {one.labels["outcome"]: one.value for one in family.samples}["dropped"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (CALLER, SpanContext(int(TRACE, 16), int(SPAN, 16), True)),
+        (CALLER.replace("00-", "01-", 1) + "-more", SpanContext(int(TRACE, 16), int(SPAN, 16))),
+        (CALLER + "-more", None),
+        (CALLER.replace("00-", "ff-", 1), None),
+        (CALLER.upper(), None),
+        (f"00-{'0' * 32}-{SPAN}-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (CALLER + "\n", None),
+        (None, None),
+    ],
+)
+def test_malformed_contexts_are_ignored(text: str | None, expected: SpanContext | None) -> None:
+    assert parsed(text) == expected
+    if expected is not None:
+        assert parsed(expected.traceparent) == expected
+
+
+def test_headers_for_the_collector_are_masked() -> None:
+    settings = load(None, {"TOOLGATE_TRACING__HEADERS": '{"Authorization": "s3cret"}'})
+    assert "s3cret" not in json.dumps(masked(settings))
