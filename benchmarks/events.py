@@ -52,7 +52,7 @@ async def _measured(database: object, settings: EventsSettings, rig: Rig, quick:
     components = (REGISTRY, WING.migrations)
     async with Database.open(database, components=components) as opened:  # type: ignore[arg-type]
         journal = Journal(opened.pool)
-        seconds = rig.seconds
+        seconds = rig.slice_s
         floor = await _floor(opened, seconds)
         rows = [Row("one-row INSERT", floor, "/s")]
         rig.say("events: accepting")

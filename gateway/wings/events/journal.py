@@ -243,14 +243,14 @@ FROM json_to_recordset(%s::json) AS r({_DRAFTED})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
-# in others. Of a key only the first that is open, and none while one is DISPATCHED.
-_CLAIM: LiteralString = f"""
+# in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are updated
+# by their place in the table: no plan, whatever statistics it was made from, looks at others.
+_CLAIM_OF: LiteralString = """
 WITH picked AS MATERIALIZED (
-    SELECT c.invocation_id
-    FROM generate_series({PRIORITIES - 1}, 0, -1) AS p(priority),
-        unnest(%(queues)s::text[]) AS q(queue),
+    SELECT c.place
+    FROM generate_series({most}, 0, -1) AS p(priority), {queues} AS q(queue),
         LATERAL (
-            SELECT i.invocation_id FROM invocation_t i
+            SELECT i.ctid AS place FROM invocation_t i
             WHERE i.host_id = %(host)s AND i.queue = q.queue AND i.priority = p.priority
                 AND i.status = 'PENDING' AND NOT i.blocked AND i.due_ts <= now()
                 AND (i.deadline_ts IS NULL OR i.deadline_ts > now())
@@ -261,15 +261,19 @@ WITH picked AS MATERIALIZED (
                         AND e.invocation_id <> i.invocation_id
                         AND (e.status = 'DISPATCHED' OR (e.seq < i.seq AND (e.status = 'PENDING'
                             OR (e.status = 'FAILED' AND e.on_failure = 'block'))))))
-                AND (%(ids)s::uuid[] IS NULL OR i.invocation_id = ANY (%(ids)s::uuid[]))
             ORDER BY i.due_ts, i.seq LIMIT %(limit)s FOR UPDATE OF i SKIP LOCKED) c
     LIMIT %(limit)s)
 UPDATE invocation_t i SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
     worker = %(worker)s, changed_ts = now(),
     lease_ts = now() + make_interval(secs => %(lease)s)
-FROM picked WHERE i.host_id = %(host)s AND i.invocation_id = picked.invocation_id
-RETURNING {_DELIVERY}
-"""  # noqa: S608 - of constants; values are bound
+FROM picked WHERE i.host_id = %(host)s AND i.ctid = picked.place
+RETURNING {delivery}
+"""
+# Of tools alone: PostgreSQL keeps the plan, which takes longer to make than to carry out.
+_CLAIM = _CLAIM_OF.format(most=PRIORITIES - 1, delivery=_DELIVERY, queues="(VALUES (''))")
+_CLAIM_SKILLS = _CLAIM_OF.format(
+    most=PRIORITIES - 1, delivery=_DELIVERY, queues="unnest(%(queues)s::text[])"
+)
 _TENANTS: LiteralString = """
 WITH RECURSIVE t AS (
     (SELECT host_id FROM invocation_t
@@ -282,11 +286,13 @@ WITH RECURSIVE t AS (
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 """
-# Of deliveries as `_fenced` has them, those that still count.
-_OF_FENCED: LiteralString = """FROM json_to_recordset(%s::json)
-    AS r(host_id uuid, invocation_id uuid, fence bigint)
+# Of deliveries as `_fenced` has them, those that still count. The limit is their number, and says
+# to the planner that they are few: each is then found by its key. So does a condition on the lease,
+# which all that are DISPATCHED have, since there is an index of these.
+_OF_FENCED: LiteralString = """FROM (SELECT * FROM json_to_recordset(%s::json)
+    AS r(host_id uuid, invocation_id uuid, fence bigint) LIMIT %s) AS r
 WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
-    AND i.fence = r.fence AND i.status = 'DISPATCHED'"""
+    AND i.fence = r.fence AND i.lease_ts IS NOT NULL"""
 _ENDED: LiteralString = "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
 reason text, retry_s float8"
 # Each completion goes where its caller wants it, in the transaction of the end.
@@ -318,7 +324,7 @@ UPDATE invocation_t i SET blocked = false WHERE (host_id, invocation_id) IN (
 """
 # Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
 _END: LiteralString = f"""
-WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED})),
+WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED}) LIMIT %s),
 ended AS (
     UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
         reason = CASE WHEN r.error IS NULL THEN NULL
@@ -327,14 +333,14 @@ ended AS (
         error = CASE WHEN i.arguments::text <> 'null' THEN r.error END,
         lease_ts = NULL, approval_id = NULL, finished_ts = now(), changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
-        AND i.status = 'DISPATCHED' AND (r.retry_s IS NULL OR i.cancelling)
+        AND i.lease_ts IS NOT NULL AND (r.retry_s IS NULL OR i.cancelling)
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
         i.principal_id, i.topic, i.order_key),
 again AS (
     UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, worker = NULL,
         due_ts = now() + make_interval(secs => r.retry_s), changed_ts = now()
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
-        AND i.status = 'DISPATCHED' AND r.retry_s IS NOT NULL AND NOT i.cancelling
+        AND i.lease_ts IS NOT NULL AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
 sent AS ({_OUTBOX}),
 next AS ({_NEXT}),
@@ -530,22 +536,20 @@ class Journal:
         *,
         limit: int,
         lease_s: float,
-        queues: Sequence[str] = ("",),
-        ids: Sequence[str] | None = None,
+        skills: Sequence[str] | None = None,
     ) -> list[Delivery]:
-        """Take at most `limit` invocations that are due, of `ids` only if those are given."""
+        """Take at most `limit` invocations that are due, of tools unless `skills` are given."""
         values = {
             "host": host_id,
             "worker": worker,
             "limit": limit,
             "lease": lease_s,
-            "queues": list(queues),
-            "ids": None if ids is None else list(ids),
+            "queues": list(skills or ()),
         }
         try:
             async with borrowed(self._pool) as connection:
                 cursor = connection.cursor(row_factory=class_row(Delivery))
-                await cursor.execute(_CLAIM, values)
+                await cursor.execute(_CLAIM if skills is None else _CLAIM_SKILLS, values)
                 taken = await cursor.fetchall()
         except UniqueViolation:  # somebody took another one of the same order key
             return []
@@ -554,7 +558,7 @@ class Journal:
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_END, [_rows(map(_end_row, ends))])
+            found = await connection.execute(_END, [_rows(map(_end_row, ends)), len(ends)])
             return {(id_, fence) async for id_, fence in found}
 
     async def extend(
@@ -562,12 +566,13 @@ class Journal:
     ) -> dict[tuple[str, int], bool]:
         """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
         Those that are missing are no longer the worker's."""
+        rows = _fenced(deliveries)
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
                 f" {_OF_FENCED}"
                 " RETURNING i.invocation_id::text, i.fence, i.cancelling",
-                [lease_s, _rows(_fenced(deliveries))],
+                [lease_s, _rows(rows), len(rows)],
             )
             return {(id_, fence): cancelling async for id_, fence, cancelling in found}
 
@@ -587,7 +592,7 @@ class Journal:
                 " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
                 " due_ts = now() + make_interval(secs => %s)"
                 f" {_OF_FENCED} AND NOT i.cancelling",
-                [approval, delay_s, _rows(rows)],
+                [approval, delay_s, _rows(rows), len(rows)],
             )
         if done.rowcount == len(rows):
             return done.rowcount
@@ -840,7 +845,7 @@ def _same(draft: Draft) -> Mapping[str, Any]:
 
 def _draft_row(draft: Draft) -> dict[str, Any]:
     json = {"arguments": Raw(draft.arguments), "principal": Raw(draft.principal)}
-    return {**asdict(draft), **json, "request_hash": draft.request_hash.hex()}
+    return {**_members(draft), **json, "request_hash": draft.request_hash.hex()}
 
 
 def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
@@ -851,7 +856,12 @@ def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
 
 def _end_row(end: End) -> dict[str, Any]:
     json = {"result": end.result, "error": end.error}
-    return {**asdict(end), **{name: one and Raw(one) for name, one in json.items()}}
+    return {**_members(end), **{name: one and Raw(one) for name, one in json.items()}}
+
+
+def _members(one: Draft | End) -> dict[str, Any]:
+    """Not `asdict`, which copies what is in them."""
+    return {name: getattr(one, name) for name in one.__slots__}
 
 
 def _rows(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """Wake-ups between the processes of a database, and waits for ends of invocations.
 
 NOTIFY takes a lock of the whole database, so it is sent apart from the transactions of invocations,
-and at most once in `PAUSE_S` per process. It only wakes: who misses one finds all by polling.
+and the more seldom the more there is to say. It only wakes: who misses one finds all by polling.
 """
 
 import logging
@@ -17,7 +17,7 @@ from registry.database.postgres import RESYNC, Database, Notice, borrowed
 log = logging.getLogger("toolgate.events")
 
 CHANNEL = "toolgate_invocation"
-PAUSE_S = 0.05
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05  # between NOTIFYs of a process; doubled while it is busy
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
@@ -45,6 +45,7 @@ class Notices:
 
     async def send(self) -> None:
         """Send notices until cancelled."""
+        pause_s = FIRST_PAUSE_S
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
@@ -58,7 +59,8 @@ class Notices:
             except FAILED:
                 extra = {"notices": len(notices)}
                 log.warning("notices_not_sent", extra=extra, exc_info=True)
-            await anyio.sleep(PAUSE_S)
+            await anyio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S) if self._unsent else FIRST_PAUSE_S
 
 
 class Waits:

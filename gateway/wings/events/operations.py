@@ -320,7 +320,7 @@ class EventOperations:
             body.worker,
             limit=body.limit,
             lease_s=body.lease_s or self._settings.lease_s,
-            queues=[one for one in body.skills if one],
+            skills=[one for one in body.skills if one],
         )
 
     async def _given_back(self, tenant: str, taken: Sequence[Delivery]) -> None:
