@@ -198,6 +198,8 @@ class Dispatch:
                 report = await self._reported(delivery)
             if running.why != "lost":
                 await self._settle(running, report)
+            if delivery.order_key is not None:  # the next one of its key may run now
+                self._say(WORK + delivery.host_id)
         finally:
             del self._running[running.key]
             self._wake.set()

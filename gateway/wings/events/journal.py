@@ -243,8 +243,8 @@ FROM json_to_recordset(%s::json) AS r({_DRAFTED})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
-# in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are updated
-# by their place in the table: no plan, whatever statistics it was made from, looks at others.
+# in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
+# updated by their place in the table: no plan, whatever its statistics, looks at others.
 _CLAIM_OF: LiteralString = """
 WITH picked AS MATERIALIZED (
     SELECT c.place
@@ -274,18 +274,17 @@ _CLAIM = _CLAIM_OF.format(most=PRIORITIES - 1, delivery=_DELIVERY, queues="(VALU
 _CLAIM_SKILLS = _CLAIM_OF.format(
     most=PRIORITIES - 1, delivery=_DELIVERY, queues="unnest(%(queues)s::text[])"
 )
-_TENANTS: LiteralString = """
+# Each tenant that has such rows, without reading those rows.
+_TENANTS_OF: LiteralString = """
 WITH RECURSIVE t AS (
-    (SELECT host_id FROM invocation_t
-      WHERE status = 'PENDING' AND NOT blocked AND queue = %(queue)s
-      ORDER BY host_id LIMIT 1)
+    (SELECT host_id FROM invocation_t WHERE {condition} ORDER BY host_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT i.host_id FROM invocation_t i WHERE i.status = 'PENDING'
-             AND NOT i.blocked AND i.queue = %(queue)s AND i.host_id > t.host_id
+    SELECT (SELECT i.host_id FROM invocation_t i WHERE {condition} AND i.host_id > t.host_id
              ORDER BY i.host_id LIMIT 1)
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 """
+_TENANTS = _TENANTS_OF.format(condition="status = 'PENDING' AND NOT blocked AND queue = ''")
 # Of deliveries as `_fenced` has them, those that still count. The limit is their number, and says
 # to the planner that they are few: each is then found by its key. So does a condition on the lease,
 # which all that are DISPATCHED have, since there is an index of these.
@@ -302,26 +301,24 @@ SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
     substr(reply_to, strpos(reply_to, ':') + 1)
 FROM ended WHERE reply_to IS NOT NULL
 """
-# The next one of a key may be looked at. What a race leaves blocked, the sweep finds.
-_NEXT: LiteralString = """
-UPDATE invocation_t i SET blocked = false FROM ended e
-WHERE e.order_key IS NOT NULL AND i.host_id = e.host_id AND i.seq = (
-    SELECT n.seq FROM invocation_t n WHERE n.host_id = e.host_id AND n.principal_id = e.principal_id
-        AND n.topic = e.topic AND n.order_key = e.order_key AND n.blocked ORDER BY n.seq LIMIT 1)
+# Of a key the first that is open may be looked at. Both who ends one and who adds one do this after
+# their commit, so that one of them sees what the other did.
+_UNBLOCK_OF: LiteralString = """
+UPDATE invocation_t i SET blocked = false
+FROM {keys}, LATERAL (
+    SELECT n.seq FROM invocation_t n WHERE n.host_id = k.host_id
+        AND n.principal_id = k.principal_id AND n.topic = k.topic AND n.order_key = k.order_key
+        AND n.status IN ('PENDING', 'DISPATCHED') ORDER BY n.seq LIMIT 1) AS first
+WHERE i.host_id = k.host_id AND i.seq = first.seq AND i.blocked
 """
-_UNBLOCK: LiteralString = """
-UPDATE invocation_t i SET blocked = false WHERE (host_id, invocation_id) IN (
-    SELECT host_id, invocation_id FROM (
-        SELECT DISTINCT ON (host_id, principal_id, topic, order_key) host_id, principal_id, topic,
-            order_key, seq, invocation_id
-        FROM invocation_t WHERE blocked
-        ORDER BY host_id, principal_id, topic, order_key, seq) AS first
-    WHERE NOT EXISTS (
-        SELECT FROM invocation_t e WHERE e.host_id = first.host_id
-            AND e.principal_id = first.principal_id AND e.topic = first.topic
-            AND e.order_key = first.order_key AND e.seq < first.seq
-            AND e.status IN ('PENDING', 'DISPATCHED')))
-"""
+_UNBLOCK = _UNBLOCK_OF.format(
+    keys="json_to_recordset(%s::json) AS k(host_id uuid, principal_id text, topic text,"
+    " order_key text)"
+)
+_UNBLOCK_ALL = _UNBLOCK_OF.format(
+    keys="(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
+    " WHERE host_id = %(host)s AND blocked) AS k"
+)
 # Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
 _END: LiteralString = f"""
 WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED}) LIMIT %s),
@@ -343,13 +340,13 @@ again AS (
         AND i.lease_ts IS NOT NULL AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
 sent AS ({_OUTBOX}),
-next AS ({_NEXT}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
     UNION ALL
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again)
-SELECT invocation_id::text, fence FROM ended UNION ALL SELECT invocation_id::text, fence FROM again
+SELECT invocation_id::text, fence, host_id::text, principal_id, topic, order_key FROM ended
+UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
 """  # noqa: S608 - of constants; values are bound
 _SWEEP: LiteralString = f"""
 WITH due AS (
@@ -358,7 +355,7 @@ WITH due AS (
         CASE WHEN cancelling THEN 'cancelled'
             WHEN deadline_ts <= now() THEN 'expired'
             WHEN NOT repeatable THEN 'error' ELSE 'attempts' END AS reason
-    FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+    FROM invocation_t WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
     ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
 again AS (
     UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, due_ts = now(),
@@ -372,10 +369,8 @@ ended AS (
             ELSE %(lease_over)s::json END,
         finished_ts = now(), changed_ts = now()
     FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
-    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to,
-        i.principal_id, i.topic, i.order_key),
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
 sent AS ({_OUTBOX}),
-next AS ({_NEXT}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
@@ -385,22 +380,28 @@ SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
 _EXPIRE: LiteralString = f"""
 WITH late AS (
     SELECT host_id, invocation_id FROM invocation_t
-    WHERE status = 'PENDING' AND deadline_ts <= now()
+    WHERE host_id = %(host)s AND status = 'PENDING' AND deadline_ts <= now()
     ORDER BY deadline_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
 ended AS (
     UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
         finished_ts = now(), changed_ts = now()
     FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
-    RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key),
-sent AS ({_OUTBOX}),
-next AS ({_NEXT})
+    RETURNING i.host_id, i.invocation_id, i.reply_to),
+sent AS ({_OUTBOX})
 SELECT count(*) FROM ended
 """  # noqa: S608 - of constants; values are bound
 _UNSENT: LiteralString = """
-UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL WHERE (host_id, outbox_id) IN (
-    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
-    ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL
+WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
 """
+# Tenants that a sweep has something to do for: upkeep is done tenant by tenant.
+_TO_SWEEP: LiteralString = f"""
+SELECT host_id::text FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+UNION SELECT host_id::text FROM invocation_t
+    WHERE status IN ('PENDING', 'DISPATCHED') AND deadline_ts <= now()
+UNION SELECT host_id::text FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+UNION ({_TENANTS_OF.format(condition="blocked")})
+"""  # noqa: S608 - of constants
 _CANCEL: LiteralString = f"""
 WITH asked AS (
     SELECT host_id, invocation_id, status FROM invocation_t
@@ -417,9 +418,9 @@ running AS (
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
-sent AS ({_OUTBOX}),
-next AS ({_NEXT})
-SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM running)
+sent AS ({_OUTBOX})
+SELECT host_id::text, principal_id, topic, order_key FROM ended
+UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
 """  # noqa: S608 - of constants; values are bound
 _KEPT: LiteralString = """host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
@@ -440,16 +441,21 @@ INSERT INTO invocation_t ({_KEPT}, redriven)
 SELECT {_KEPT}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
 RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
-_MOVE: LiteralString = """
+_TO_MOVE: LiteralString = """finished_ts < now() - make_interval(secs => %(after)s)
+    AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
+    ORDER BY finished_ts LIMIT %(limit)s"""
+_TENANTS_TO_MOVE: LiteralString = f"""
+SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {_TO_MOVE}) AS old
+"""  # noqa: S608 - of constants; values are bound
+_MOVE: LiteralString = f"""
 WITH moved AS (
-    DELETE FROM invocation_t WHERE (host_id, invocation_id) IN (
-        SELECT host_id, invocation_id FROM invocation_t
-        WHERE finished_ts < now() - make_interval(secs => %(after)s)
-            AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
-        ORDER BY finished_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    DELETE FROM invocation_t WHERE host_id = %(host)s AND invocation_id IN (
+        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {_TO_MOVE}
+        FOR UPDATE SKIP LOCKED)
     RETURNING *)
 INSERT INTO invocation_done_t SELECT * FROM moved
-"""
+"""  # noqa: S608 - of constants; values are bound
+_KEY = ("host_id", "principal_id", "topic", "order_key")
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
 BATCH = 1000  # rows that a statement of the upkeep changes
 
@@ -466,12 +472,23 @@ class Journal:
         made = [_identified(one) for one in drafts]
         async with borrowed(self._pool) as connection:
             stored = await _stored(connection, made)
-            return [
+            accepted = [
                 Accepted(one.invocation_id, one.correlation_id, created=True)
                 if one.invocation_id in stored
                 else await _earlier(connection, one)
                 for one in made
             ]
+        await self._unblock(
+            (one.host_id, one.principal_id, one.topic, one.order_key) for one in made
+        )
+        return accepted
+
+    async def _unblock(self, keys: Iterable[Sequence[str | None]]) -> None:
+        """Unblock the first open invocation of order keys; those that are None have no order."""
+        rows = [dict(zip(_KEY, key, strict=True)) for key in set(map(tuple, keys)) if key[3]]
+        if rows:
+            async with borrowed(self._pool) as connection:
+                await connection.execute(_UNBLOCK, [_rows(rows)])
 
     async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
         return await self._one(host_id, sql.SQL("invocation_id = %s"), invocation_id)
@@ -523,10 +540,10 @@ class Journal:
             )
             return await cursor.fetchall()
 
-    async def tenants(self, queue: str = "") -> list[str]:
-        """Tenants with PENDING invocations."""
+    async def tenants(self) -> list[str]:
+        """Tenants with PENDING invocations of tools."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS, {"queue": queue})
+            found = await connection.execute(_TENANTS)
             return [host async for (host,) in found]
 
     async def claim(
@@ -559,7 +576,9 @@ class Journal:
         """Store reports in one transaction: ids and fences of those that count."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_END, [_rows(map(_end_row, ends)), len(ends)])
-            return {(id_, fence) async for id_, fence in found}
+            rows = await found.fetchall()
+        await self._unblock(key for _, _, *key in rows)
+        return {(id_, fence) for id_, fence, *_ in rows}
 
     async def extend(
         self, deliveries: Iterable[tuple[str, str, int]], lease_s: float
@@ -604,8 +623,10 @@ class Journal:
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED.decode()}
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_CANCEL, values)
-            [(ended, running)] = await found.fetchall()
-        return ended, running
+            rows = await found.fetchall()
+        await self._unblock(rows)
+        ended = sum(host is not None for host, *_ in rows)
+        return ended, len(rows) - ended
 
     async def redrive(
         self,
@@ -629,8 +650,16 @@ class Journal:
             return [id_ async for (id_,) in found]
 
     async def sweep(self) -> Swept:
-        """End leases and deadlines that are over, of all tenants."""
+        """End leases and deadlines that are over, tenant by tenant."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TO_SWEEP)
+            tenants = [host async for (host,) in found]
+        swept = [await self._swept(host) for host in tenants]
+        return Swept(*map(sum, zip(*swept, strict=True))) if swept else Swept(0, 0, 0, 0)
+
+    async def _swept(self, host_id: str) -> tuple[int, int, int, int]:
         values = {
+            "host": host_id,
             "limit": BATCH,
             "lease_over": LEASE_OVER.decode(),
             "unknown": OUTCOME_UNKNOWN.decode(),
@@ -642,14 +671,20 @@ class Journal:
             found = await connection.execute(_EXPIRE, values)
             [(expired,)] = await found.fetchall()
             unsent = await connection.execute(_UNSENT, values)
-            await connection.execute(_UNBLOCK)
-        return Swept(waiting, failed, expired, unsent.rowcount)
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_UNBLOCK_ALL, values)
+        return waiting, failed, expired, unsent.rowcount
 
     async def move(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""
+        values, moved = {"limit": BATCH, "after": after_s}, 0
         async with borrowed(self._pool) as connection:
-            moved = await connection.execute(_MOVE, {"limit": BATCH, "after": after_s})
-            return moved.rowcount
+            found = await connection.execute(_TENANTS_TO_MOVE, values)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            async with borrowed(self._pool) as connection:
+                moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
+        return moved
 
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
         """Those of these invocations, of (tenant, id), that have ended."""

@@ -17,7 +17,7 @@ from registry.database.postgres import RESYNC, Database, Notice, borrowed
 log = logging.getLogger("toolgate.events")
 
 CHANNEL = "toolgate_invocation"
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05  # between NOTIFYs of a process; doubled while it is busy
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05  # between NOTIFYs; doubled while there are more
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 

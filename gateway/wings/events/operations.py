@@ -370,6 +370,8 @@ class EventOperations:
     async def _reported(self, asked: OperationInput, row: Invocation, end: End) -> Settled:
         """Store a report; the same one again changes nothing. Raises ProblemDetails."""
         counts = await self._dispatch.end(end)
+        if row.order_key is not None:  # the next one of its key may run now
+            self._say(WORK + asked.tenant)
         row = await self._row(asked.tenant, row.invocation_id)
         as_before = row.fence == end.fence and row.ended and end.retry_s is None
         if not counts and not (as_before and (row.status == "ACKED") == (end.error is None)):

@@ -40,6 +40,13 @@ async def test_one_gateway_accepts_and_another_one_runs(engine: Settings) -> Non
             assert (await ended(front, one["id"]))["status"] == "ACKED"
 
 
+async def test_the_next_of_a_key_does_not_wait_for_polling(engine: Settings) -> None:
+    async with running(engine) as client:
+        made = [await invoked(client, "getPet", {"id": one}, orderKey="a") for one in range(3)]
+        for one in made:
+            assert (await ended(client, one["id"]))["status"] == "ACKED"
+
+
 async def test_notices_of_strangers_stop_nothing(
     engine: Settings, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
