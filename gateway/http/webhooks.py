@@ -16,11 +16,12 @@ from types import TracebackType
 import aiohttp
 
 from registry.documents.addresses import PublicResolver, check_url_host, is_private
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, retry_after_s
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 TOLERANCE_S = 300
 TIMEOUT_S = 15.0
+LONGEST_WAIT_S = 86_400.0  # that a receiver may ask for
 PREFIX = "whsec_"
 
 
@@ -136,7 +137,7 @@ class WebhookSender:
             return WebhookSent(done=False, error=reason)
         if 200 <= status < 300:
             return WebhookSent(done=True)
-        retry_s = min(float(wait), 86_400.0) if wait.isdecimal() else 0.0
+        retry_s = retry_after_s(wait, LONGEST_WAIT_S) or 0.0
         return WebhookSent(
             done=False, gone=status == 410, error=f"status {status}", retry_s=retry_s
         )

@@ -233,6 +233,7 @@ class WingApi(OperationApi):
             idempotency_key=headers.get("idempotency-key"),
             authorization=headers.get("authorization"),
             correlation_id=headers.get("x-correlation-id"),
+            traceparent=headers.get("traceparent"),
             client=received.client,
         )
         context = Context(received.identity, JSON_RPC, received.request_id, headers=call_headers)

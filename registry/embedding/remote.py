@@ -4,11 +4,8 @@ Messages never contain a service's response, address or key: all may hold secret
 """
 
 import io
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import UnionType
 
 import aiohttp
@@ -22,6 +19,7 @@ from registry.embedding.models import label, nameless
 from registry.embedding.texts import readable
 from registry.embedding.vectors import normalised
 from registry.embedding.wire import Rows, Wire
+from schemas.errors import retry_after_s
 
 QUERY_ATTEMPTS = 3  # failed texts are retried by the caller
 QUERY_PAUSE_S = 0.2  # before the second attempt; it doubles
@@ -171,7 +169,7 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
 def _refusal(response: aiohttp.ClientResponse) -> EmbeddingFailed:
     status = response.status
     if status in _BUSY or status >= 500:
-        wait_s = _retry_after_s(response.headers.get("Retry-After", ""))
+        wait_s = retry_after_s(response.headers.get("Retry-After", ""), WAIT_LONGEST_S)
         problem = f"is busy or failing (status {status})"
         return EmbeddingFailed(
             f"The embedding service {problem}.", retryable=True, retry_after_s=wait_s
@@ -191,22 +189,6 @@ _REFUSED = {
     413: _TEXTS,
     422: _TEXTS,
 }
-
-
-def _retry_after_s(header: str) -> float | None:
-    """Delay of a Retry-After header (RFC 9110, 10.2.3): seconds or a date. None for anything
-    else."""
-    try:
-        wait_s = float(header)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # of a time zone with too many digits
-            return None
-        if at.tzinfo is None:  # of the time zone -0000
-            at = at.replace(tzinfo=UTC)
-        wait_s = (at - datetime.now(UTC)).total_seconds()
-    return min(max(wait_s, 0.0), WAIT_LONGEST_S) if math.isfinite(wait_s) else None
 
 
 def _unreachable(error: Exception) -> EmbeddingFailed:

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 from gateway.upstreams.http.client import HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.rest.serialize import is_json
+from schemas.errors import retry_after_s, whole_seconds
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
 from schemas.tool import (
@@ -29,6 +30,7 @@ from schemas.tool import (
 _syntax = msgspec.json.Decoder(Raw)  # validates without building anything
 
 
+LONGEST_WAIT_S = 3600.0  # of what a service asks for in Retry-After
 OUTAGE_STATUSES = frozenset({502, 503, 504})  # sent by proxies, and by services that cannot serve
 
 
@@ -80,13 +82,17 @@ def error(response: HttpResponse) -> ToolResult:
     shown = f"{status}\n{body}" if response.body else status
     if is_json(kind) and isinstance(raw := structure(response.body), Raw):
         body = raw
-    return by_status(response, failure(response.status, shown, body))
+    wait_s = retry_after_s(response.headers.get("Retry-After", ""), LONGEST_WAIT_S)
+    return by_status(response, failure(response.status, shown, body, wait_s))
 
 
-def failure(status: int, shown: str, body: Any) -> ToolResult:
-    """A failure that has an HTTP status; `body` is the service's error body, text or JSON."""
-    told = Raw(encode({"status": status, "body": body}))
-    return ToolResult((TextContent(shown),), told, is_error=True)
+def failure(status: int, shown: str, body: Any, wait_s: float | None = None) -> ToolResult:
+    """A failure that has an HTTP status; `body` is the service's error body, text or JSON, and
+    `wait_s` what it asks to wait."""
+    told: dict[str, Any] = {"status": status, "body": body}
+    if wait_s is not None:
+        told["retryAfter"] = whole_seconds(wait_s)
+    return ToolResult((TextContent(shown),), Raw(encode(told)), is_error=True)
 
 
 def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:

@@ -450,6 +450,7 @@ def carried(context: Context, query: bool) -> dict[str, str]:
     headers = {
         CORRELATION_ID: call_headers.correlation_id,
         "X-Traceability-Id": call_headers.traceability_id,
+        "traceparent": call_headers.traceparent,
         IDEMPOTENCY_KEY: None if query else call_headers.idempotency_key,
     }
     return {name: value for name, value in headers.items() if value}

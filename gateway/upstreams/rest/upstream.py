@@ -14,7 +14,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from gateway.abc import Execute, ToolCall
-from gateway.context import Context
+from gateway.context import CallHeaders, Context
 from gateway.http.http1 import FixedHeaders
 from gateway.state.stored_answers import uri_of
 from gateway.upstreams.auth.credentials import Credentials, fixed
@@ -222,6 +222,15 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
         headers[parameter.name] = text
 
 
+def _carried(headers: CallHeaders, method: str) -> Mapping[str, str]:
+    """What a call that may be repeated sends with it."""
+    given = {
+        IDEMPOTENCY_KEY: None if method in _SAFE else headers.idempotency_key,
+        "traceparent": headers.traceparent,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _climbs(path: str) -> bool:
     """Whether the path has dot segments. Encoded slashes count: some proxies decode them before
     they resolve the dots. So does `..;x`, which servlets read as `..` with a parameter."""
@@ -277,9 +286,10 @@ class OpenAPIUpstream:
             return failed(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
         differs = request.body is not None  # its headers, from what is prepared
-        if (key := context.headers.idempotency_key) is not None and binding.method not in _SAFE:
-            request = replace(request, headers={**request.headers, IDEMPOTENCY_KEY: key})
-            differs = True
+        if context.headers.idempotency_key is not None:
+            carried = _carried(context.headers, binding.method)
+            request = replace(request, headers={**request.headers, **carried})
+            differs = differs or bool(carried)
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)

@@ -12,6 +12,7 @@ from config.settings import EventsSettings
 from gateway.context import Context
 from gateway.operations.callers import caller_of
 from gateway.operations.requests import has_nul
+from gateway.traces import CURRENT, ActiveTrace, parsed
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
 from registry.database.group_commit import GroupCommit
@@ -116,6 +117,7 @@ class Accepting:
             topic=self._topic(wanted.topic),
             reply_to=self._reply_to(context, wanted.reply_to),
             task_id=wanted.task_id,
+            traceparent=_traceparent(context),
             order_key=wanted.order_key,
             on_failure=wanted.on_failure,
             idempotency_key=wanted.idempotency_key,
@@ -191,6 +193,16 @@ class Accepting:
 
     async def _store(self, drafts: Sequence[Draft]) -> Sequence[Accepted | Conflict]:
         return await self._journal.accept(drafts)
+
+
+def _traceparent(context: Context) -> str | None:
+    """The span that the call belongs to: that of this message, else the caller's."""
+    active = CURRENT.get()
+    if active is not None:
+        return (active.context if isinstance(active, ActiveTrace) else active).traceparent
+    meta = context.params.get("_meta")
+    told = meta.get("traceparent") if isinstance(meta, dict) else context.headers.traceparent
+    return told if parsed(told) is not None else None
 
 
 def _due(time: datetime | None) -> datetime | None:

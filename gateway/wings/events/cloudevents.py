@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.wings.events.journal import Delivery, Invocation, Status
+from gateway.wings.events.journal import Invocation, Status
 from gateway.wings.events.views import CorrelationId, Text, stamp
 from schemas.cloudevents import CloudEvent
 from schemas.errors import InvalidParams
@@ -83,28 +83,7 @@ def completion(row: Invocation) -> dict[str, Any]:
         "dataschema": f"{SCHEMAS}skill-completion.schema.json",
         "correlationid": row.correlation_id,
         "partitionkey": row.order_key,
-        "data": data,
-    }
-    return {name: value for name, value in event.items() if value is not None}
-
-
-def command(delivery: Delivery, principal_id: str) -> dict[str, Any]:
-    """The event that calls a skill, as a worker gets it."""
-    data = {
-        "correlationId": delivery.correlation_id,
-        "skillName": delivery.skill_name,
-        "arguments": Raw(delivery.arguments.encode()),
-    }
-    event = {
-        "specversion": "1.0",
-        "id": f"{delivery.invocation_id}.{delivery.attempt}",
-        "source": _source(delivery.host_id, principal_id),
-        "type": INVOCATION,
-        "subject": delivery.skill_name,
-        "datacontenttype": "application/json",
-        "dataschema": f"{SCHEMAS}skill-invocation.schema.json",
-        "correlationid": delivery.correlation_id,
-        "partitionkey": delivery.order_key,
+        "traceparent": row.traceparent,
         "data": data,
     }
     return {name: value for name, value in event.items() if value is not None}

@@ -63,7 +63,9 @@ class Execution:
             if paused is not None:
                 return paused
         headers = CallHeaders(
-            idempotency_key=delivery.idempotency_key, correlation_id=delivery.correlation_id
+            idempotency_key=delivery.idempotency_key,
+            correlation_id=delivery.correlation_id,
+            traceparent=delivery.traceparent,
         )
         context = later_context(
             caller, principal, request_id=delivery.invocation_id, headers=headers
@@ -128,7 +130,8 @@ class Execution:
         text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
         message = text.split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, told):
-            return self._again(delivery, message, result=kept)
+            wait_s = told.get("retryAfter")  # what the service asks for
+            return self._again(delivery, message, wait_s=float(wait_s or 0), result=kept)
         return failed(delivery, message, result=kept, status=told.get("status"))
 
     def _is_worth_another(

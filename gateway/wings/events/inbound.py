@@ -128,7 +128,10 @@ class Inbound:
             roles=frozenset(settings.roles),
         )
         status, told = await self._call(
-            Identity(principal, verified=True), asked, headers.get(CORRELATION)
+            Identity(principal, verified=True),
+            asked,
+            headers.get(CORRELATION),
+            headers.get("traceparent"),
         )
         if status == 409:  # the same webhook-id with another body: it counted already
             log.warning("webhook_repeated", extra={"webhook": hook.name, "id": headers[ID][:200]})
@@ -155,17 +158,23 @@ class Inbound:
         except InvalidParams as fault:
             return _said(422, fault.message)
         cause = request.headers.get(CORRELATION)
-        answers = [await self._call(identity, one, cause) for one in asked]
+        traced = request.headers.get("traceparent")
+        answers = [
+            await self._call(identity, one, cause, event.traceparent or traced)
+            for event, one in zip(events, asked, strict=True)
+        ]
         if media_type(kind) == BATCH:
             items = [{"status": status, "body": Raw(told)} for status, told in answers]
             return Response(encode({"items": items}), 202, media_type="application/json")
         [(status, told)] = answers
         return Response(told, status, media_type="application/json")
 
-    async def _call(self, identity: Identity, asked: Any, cause: str | None) -> tuple[int, bytes]:
+    async def _call(
+        self, identity: Identity, asked: Any, cause: str | None, traceparent: str | None
+    ) -> tuple[int, bytes]:
         """Status and body of the answer of the operation. `cause`: the invocation that led to this
         one."""
-        headers = CallHeaders(correlation_id=cause)
+        headers = CallHeaders(correlation_id=cause, traceparent=traceparent)
         context = Context(identity, JSON_RPC, new_request_id(), headers=headers)
         try:
             result = await self._parts.call(context, OPERATION, asked)

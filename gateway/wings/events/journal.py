@@ -133,6 +133,7 @@ class Invocation:
     redriven: int
     cancelling: bool
     approval_id: str | None
+    traceparent: str | None
     worker: str | None
     fence: int
     due: datetime
@@ -210,7 +211,8 @@ class Filter:
 
 COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, skill_name,
     correlation_id, reply_to, principal_id, task_id, hops, order_key, priority, status, reason,
-    attempt, max_attempts, redriven, cancelling, approval_id::text, worker, fence, due_ts AS due,
+    attempt, max_attempts, redriven, cancelling, approval_id::text, traceparent, worker, fence,
+    due_ts AS due,
     deadline_ts AS deadline, created_ts AS created, changed_ts AS changed,
     finished_ts AS finished"""
 _WHOLE = f"{COLUMNS}, arguments::text, result::text, error::text, principal::text"

@@ -6,6 +6,7 @@ a broker is the table itself: its readers page through it.
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
@@ -39,17 +40,23 @@ Publish = Callable[[str, str, bytes], Awaitable[None]]
 _CLAIM: LiteralString = """
 UPDATE outbox_t o SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
     lease_ts = now() + make_interval(secs => %(lease)s)
-WHERE (host_id, outbox_id) IN (
-    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'PENDING' AND due_ts <= now()
-        AND (kind <> 'topic' OR %(topics)s)
+WHERE host_id = %(host)s AND outbox_id IN (
+    SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
+        AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)
     ORDER BY due_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,
     extract(epoch FROM now() - created_ts)::float8 AS age_s
 """
 _PUBLISHED: LiteralString = """
-UPDATE outbox_t SET status = 'ACKED', finished_ts = now() WHERE (host_id, outbox_id) IN (
-    SELECT host_id, outbox_id FROM outbox_t WHERE status = 'PENDING' AND kind = 'topic'
-    ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE outbox_t SET status = 'ACKED', finished_ts = now()
+WHERE host_id = %(host)s AND outbox_id IN (
+    SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
+        AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
+"""
+_TENANTS: LiteralString = """
+SELECT DISTINCT host_id::text FROM (
+    SELECT host_id FROM outbox_t WHERE status = 'PENDING' AND due_ts <= now()
+    ORDER BY due_ts LIMIT 1000) AS due
 """
 _END: LiteralString = """
 UPDATE outbox_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
@@ -110,6 +117,7 @@ class CompletionOutbox:
         self._sender = sender
         self._publish = publish
         self._wake = anyio.Event()
+        self._sending: Counter[str] = Counter()  # by tenant
         self._by_kind: Mapping[
             str, Callable[[Entry, Invocation, bytes], Awaitable[WebhookSent]]
         ] = {
@@ -122,15 +130,14 @@ class CompletionOutbox:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled."""
-        while True:
-            self._wake = anyio.Event()
-            try:
-                busy = await self._send_some()
-            except FAILED:
-                busy = False
-                log.warning("journal_away", exc_info=True)
-            if not busy:
+        """Send until cancelled, for each tenant at most `BATCH` at a time."""
+        async with anyio.create_task_group() as group:
+            while True:
+                self._wake = anyio.Event()
+                try:
+                    await self._send_some(group)
+                except FAILED:
+                    log.warning("journal_away", exc_info=True)
                 with anyio.move_on_after(self._settings.sweep_s):
                     await self._wake.wait()
 
@@ -149,19 +156,25 @@ class CompletionOutbox:
         found = [Invocation(**row) for row in rows if row["status"] is not None]
         return [row for row in found if row.ended], places[-1] if places else after
 
-    async def _send_some(self) -> bool:
-        """Whether there may be more."""
-        values = {"lease": LEASE_S, "limit": BATCH, "topics": self._publish is not None}
+    async def _send_some(self, group: anyio.abc.TaskGroup) -> None:
         async with borrowed(self._pool) as connection:
-            if self._publish is None:
-                await connection.execute(_PUBLISHED)
+            found = await connection.execute(_TENANTS)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            if (room := BATCH - self._sending[host]) > 0:
+                for entry in await self._claimed(host, room):
+                    self._sending[host] += 1
+                    group.start_soon(self._send, entry)
+
+    async def _claimed(self, host: str, limit: int) -> Sequence[Entry]:
+        published = self._publish is not None
+        values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published}
+        async with borrowed(self._pool) as connection:
+            if not published:
+                await connection.execute(_PUBLISHED, values)
             cursor = connection.cursor(row_factory=class_row(Entry))
             await cursor.execute(_CLAIM, values)
-            entries = await cursor.fetchall()
-        async with anyio.create_task_group() as group:
-            for entry in entries:
-                group.start_soon(self._send, entry)
-        return len(entries) == BATCH
+            return await cursor.fetchall()
 
     async def _send(self, entry: Entry) -> None:
         """Send a completion: no error of one ends the loop of all. Where its outcome cannot be
@@ -172,6 +185,9 @@ class CompletionOutbox:
             log.warning("journal_away")
         except psycopg.Error:
             log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
+        finally:
+            self._sending[entry.host_id] -= 1
+            self._wake.set()
 
     async def _outcome(self, entry: Entry) -> WebhookSent:
         if entry.age_s > GIVE_UP_S:

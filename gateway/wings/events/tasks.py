@@ -88,9 +88,9 @@ class Tasks:
         if tool is None or not self._runs(context, tool, params):
             return await handle(context, request)
         if context.revision.tasks:
-            row = await self._accepted(context, name, arguments)
+            row = await self._accepted(context_of_call, name, arguments)
             return {"task": self._described(row)}
-        return await self._begun(context, request, handle, name=name, arguments=arguments)
+        return await self._begun(context_of_call, request, handle, name=name, arguments=arguments)
 
     def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
         """Whether a call of the tool is a task of the gateway; else its server may make it one."""

@@ -162,6 +162,7 @@ class DeliveryView(Struct, frozen=True, rename="camel", omit_defaults=True):
     principal: str
     deadline_s: float | None = None
     order_key: str | None = None
+    traceparent: str | None = None
 
 
 class DeliveryList(Struct, frozen=True):

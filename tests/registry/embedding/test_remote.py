@@ -20,8 +20,8 @@ from registry.embedding.remote import (
     QUERY_ATTEMPTS,
     WAIT_LONGEST_S,
     RemoteEmbedder,
-    _retry_after_s,
 )
+from schemas.errors import retry_after_s
 from tests.fixtures_servers import Serve, serving
 from tests.registry.embedding.services import DIMENSION, Service, settings, vector
 from tests.servers.raw import response, speaking
@@ -363,11 +363,11 @@ async def test_what_one_caller_meets_does_not_touch_another() -> None:
     ],
 )
 def test_retry_after_is_a_number_of_seconds(header: str, wait_s: float | None) -> None:
-    assert _retry_after_s(header) == wait_s
+    assert retry_after_s(header, WAIT_LONGEST_S) == wait_s
 
 
 def test_retry_after_may_be_a_date() -> None:
     at = datetime.now(UTC) + timedelta(seconds=600)
-    wait_s = _retry_after_s(format_datetime(at, usegmt=True))
+    wait_s = retry_after_s(format_datetime(at, usegmt=True), WAIT_LONGEST_S)
     assert wait_s is not None
     assert math.isclose(wait_s, 600, abs_tol=60)

@@ -1,5 +1,6 @@
 """How invocations are run: retries, limits, approvals, policy, revocations, shutdown, crashes."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
 
 from config.access import Rule
 from config.settings import Settings
@@ -16,6 +18,7 @@ from registry.access.approvals import Approvals
 from registry.access.keys import ApiKeys
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
+from tests.fixtures_servers import serving
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.polling import until
@@ -60,6 +63,55 @@ async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
         assert (again["redriven"], len(again["attempts"])) == (1, 6)
         assert (await client.post("/events/v1/redrives", {}))[0] == 422
     assert not service.requests
+
+
+async def busy(scope: Scope, _receive: Receive, send: Send) -> None:
+    """A service that asks its callers to come again in an hour."""
+    if scope["type"] == "http":
+        headers = [(b"retry-after", b"3600"), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def test_a_service_says_when_it_is_asked_again(evented: Settings) -> None:
+    async with serving(busy) as url:
+        sources = {"pets": replace(evented.sources["pets"], base_url=url)}
+        async with running(replace(evented, sources=sources)) as client:
+            one = await invoked(client, "listPets")
+
+            async def tried() -> Any:
+                row = (await got(client, f"{ROOT}/{one['id']}"))[1]
+                return row if row.get("attempts") and row["status"] == "PENDING" else None
+
+            row = await until(tried)
+            wait = datetime.fromisoformat(row["due"]) - datetime.fromisoformat(one["created"])
+            assert wait >= timedelta(hours=1)
+
+
+async def test_the_position_in_a_trace_reaches_the_service(
+    evented: Settings, service: Recorder
+) -> None:
+    traces = [f"00-{'a' * 32}-{'b' * 15}{number}-01" for number in range(4)]
+    async with running(with_events(evented, topics=("agent-events",))) as client:
+        body = {"skillName": "getPet", "arguments": {"id": 0}, "replyTo": "agent-events"}
+        _, one, _ = await client.post(ROOT, body, {"traceparent": traces[0]})
+        event = {**EVENT, "traceparent": traces[1]}
+        _, two, _ = await client.post("/events/cloudevents", event, {"Content-Type": STRUCTURED})
+        call = {"name": "getPet", "arguments": {"id": 2}}
+        session = await client.session("2025-11-25")
+        meta = {"_meta": {"traceparent": traces[2]}, "task": {}}
+        await session.call("tools/call", {**call, **meta})
+        _, three, _ = await client.post(ROOT, body, {"traceparent": "00-not-valid"})
+        for made in (one, two, three):
+            await ended(client, made["id"])
+        heard = {item["headers"].get("traceparent") for item in await until(lambda: four(service))}
+        assert heard == {*traces[:3], None}
+        page = (await got(client, "/events/v1/topics/agent-events?waitS=30"))[1]
+        assert page["items"][0]["traceparent"] == traces[0]
+
+
+async def four(service: Recorder) -> Any:
+    return service.requests if len(service.requests) == 4 else None
 
 
 HEARD: list[tuple[str, str]] = []
