@@ -47,7 +47,7 @@ _EXTENSIONS: Mapping[str, str] = {
     for extension in extensions.split()
 }
 _OFFICE = {"word/document.xml": DOCX, "ppt/presentation.xml": PPTX, "xl/workbook.xml": XLSX}
-_PARSED = frozenset([PDF, DOCX, PPTX, XLSX])
+PARSED = frozenset([PDF, DOCX, PPTX, XLSX])  # by libraries of their own
 _MAGIC = {b"%PDF-": PDF, b"PK\x03\x04": ZIP, b"PK\x05\x06": ZIP}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16 and UTF-32
 _GUESSES = (
@@ -66,7 +66,7 @@ def media_type(path: str, data: bytes) -> str:
     magic = next((found for mark, found in _MAGIC.items() if data.startswith(mark)), "")
     if magic:
         return _packed(data) if magic == ZIP else magic
-    if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in _PARSED:
+    if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in PARSED:
         return BINARY
     return named or _guessed(data[:_LOOKED_AT].decode("utf-8", "replace").lstrip("\ufeff"))
 

@@ -1,0 +1,218 @@
+"""Files of a git repository, read from its objects: nothing is checked out, no hook, filter or
+submodule is run. Run in a process of its own.
+
+A branch is fetched over https alone, from public addresses unless private networks are allowed: the
+address that is checked is the one that is connected to, also after a redirect.
+"""
+
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+
+import urllib3
+from dulwich.client import HttpGitClient, HTTPUnauthorized
+from dulwich.errors import GitProtocolError, NotGitRepository
+from dulwich.object_store import PackBasedObjectStore, iter_tree_contents
+from dulwich.objects import Commit, ObjectID, Tag
+from dulwich.refs import Ref
+from dulwich.repo import Repo
+from msgspec import Struct
+from urllib3.connection import HTTPSConnection
+from urllib3.connectionpool import HTTPSConnectionPool
+from urllib3.exceptions import HTTPError
+
+from gateway.wings.knowledge.reading.archives import safe_name
+from gateway.wings.knowledge.reading.limits import Unread
+from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, Wanted
+from registry.documents.addresses import PrivateAddress, is_public
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+_TIMEOUT_S = 60.0  # of a connection, and of each read from it
+_DEPTH = 100  # of directories
+
+
+class GitFetch(Struct, frozen=True, tag=True):
+    """A branch or tag to fetch, with what is wanted of it."""
+
+    url: str
+    ref: str = ""  # a branch or a tag; empty: the default branch
+    user: str = ""
+    password: str = ""
+    private_networks: bool = False
+    wanted: Wanted = Wanted()
+
+
+class GitHead(Struct, frozen=True, tag=True):
+    """The commit of which the files follow; None of them if it is known."""
+
+    commit: str
+
+
+def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
+    """The commit and its files. Raises Unread."""
+    check_git_url(task.url)
+    with tempfile.TemporaryDirectory(prefix="toolgate-git-") as folder:
+        repository = Repo.init_bare(folder)
+        try:
+            commit = _fetched(repository, task)
+            yield GitHead(commit.id.decode())
+            yield from _files(repository, commit, task.wanted)
+        except HTTPUnauthorized as error:
+            raise Unread("the repository needs other credentials") from error
+        except NotGitRepository as error:
+            raise Unread("there is no such repository, or it needs credentials") from error
+        except (GitProtocolError, HTTPError, OSError, KeyError, ValueError) as error:
+            raise Unread(f"the repository cannot be fetched: {_reason(error)}") from error
+        finally:
+            repository.close()
+
+
+def check_git_url(url: str) -> None:
+    """Raises Unread for what is no https URL, or has credentials."""
+    parts = urllib3.util.parse_url(url) if "://" in url else None
+    if parts is None or parts.scheme != "https" or not parts.host:
+        raise Unread("expected an https URL of a git repository")
+    if parts.auth or "@" in (parts.netloc or ""):
+        raise Unread("the URL has credentials; they belong into the secret store")
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without URLs: they may have been chosen by others."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, PrivateAddress):
+            return str(cause)
+        reason = getattr(cause, "reason", None)
+        cause = reason if isinstance(reason, BaseException) else cause.__cause__
+    return type(error).__name__
+
+
+def _fetched(repository: Repo, task: GitFetch) -> Commit:
+    client = HttpGitClient(
+        task.url,
+        pool_manager=_GuardedManager(task.private_networks),
+        username=task.user or None,
+        password=task.password or None,
+        thin_packs=False,
+    )
+    chosen: list[ObjectID] = []
+
+    def wants(refs: Mapping[Ref, ObjectID | None], depth: int | None = None) -> list[ObjectID]:  # noqa: ARG001
+        chosen.append(_chosen(refs, task.ref))
+        return chosen
+
+    left = task.wanted.limits.source_bytes
+    pack, commit, abort = repository.object_store.add_pack()
+
+    def write(data: bytes) -> int:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise Unread("the repository is larger than is allowed")
+        return pack.write(data)
+
+    try:
+        path = urllib3.util.parse_url(task.url).path or "/"
+        client.fetch_pack(path, wants, repository.get_graph_walker(), write, depth=1)
+    except BaseException:
+        abort()
+        raise
+    commit()
+    return _commit(repository, chosen[0])
+
+
+def _chosen(refs: Mapping[Ref, ObjectID | None], ref: str) -> ObjectID:
+    """The object of a branch or tag, or of the default branch."""
+    names = (f"refs/heads/{ref}", f"refs/tags/{ref}") if ref else ("HEAD",)
+    for name in names:
+        if (found := refs.get(Ref(name.encode()))) is not None:
+            return found
+    if not ref:
+        raise Unread("the repository is empty")
+    raise Unread(f"the repository has no branch or tag {ref[:100]!r}")
+
+
+def _commit(repository: Repo, id_: ObjectID) -> Commit:
+    found = repository[id_]
+    while isinstance(found, Tag):  # an annotated one
+        found = repository[found.object[1]]
+    if not isinstance(found, Commit):
+        raise Unread("the tag does not lead to a commit")
+    return found
+
+
+def _files(repository: Repo, commit: Commit, wanted: Wanted) -> Iterator[Found]:
+    """The files of a commit; links and submodules are left out."""
+    store, count, left = repository.object_store, 0, wanted.limits.source_bytes
+    for entry in iter_tree_contents(store, commit.tree, max_depth=_DEPTH):
+        raw = (entry.path or b"").decode("utf-8", "replace")
+        path = safe_name(raw, wanted.limits)
+        if not path or entry.mode is None or entry.sha is None or not wanted.selects(path):
+            continue
+        if not stat.S_ISREG(entry.mode):
+            what = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
+            yield LeftOut(path, f"it is {what}")
+            continue
+        count += 1
+        if count > wanted.limits.files:
+            raise Unread(f"the repository has more than {wanted.limits.files:,} files")
+        found = _blob(store, path, entry.sha, wanted)
+        left -= len(found.data or b"") if isinstance(found, SourceFile) else 0
+        if left < 0:
+            raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+        yield found
+
+
+def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: Wanted) -> Found:
+    id_ = f"git:{sha.decode()}"
+    if id_ in wanted.known:
+        return SourceFile(path, id_, None)
+    _, data = store.get_raw(sha)
+    if len(data) > wanted.limits.container_bytes:
+        return LeftOut(path, f"it is larger than {wanted.limits.container_bytes:,} bytes")
+    if data.startswith(_LFS):
+        return LeftOut(path, "it is a pointer of Git LFS")
+    return SourceFile(path, id_, data)
+
+
+class _GuardedConnection(HTTPSConnection):
+    """A connection to an address that was checked."""
+
+    private_networks = False
+
+    def _new_conn(self) -> socket.socket:
+        """Connect to the first address of the host; all have to be public."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        addresses = [str(one[4][0]) for one in found]
+        for address in addresses:
+            if not self.private_networks and not is_public(address):
+                raise PrivateAddress(self.host, address)
+        failure: OSError = OSError(f"{self.host} has no address")
+        for address in addresses:
+            try:
+                return socket.create_connection((address, self.port), _TIMEOUT_S)
+            except OSError as error:
+                failure = error
+        raise failure
+
+
+class _PrivateConnection(_GuardedConnection):
+    private_networks = True
+
+
+class _GuardedConnections(HTTPSConnectionPool):
+    ConnectionCls = _GuardedConnection
+
+
+class _PrivateConnections(HTTPSConnectionPool):
+    ConnectionCls = _PrivateConnection
+
+
+class _GuardedManager(urllib3.PoolManager):
+    """Connections over https, to public addresses unless private networks are allowed."""
+
+    def __init__(self, private_networks: bool) -> None:
+        super().__init__(retries=urllib3.Retry(3, connect=0), timeout=_TIMEOUT_S)
+        pool = _PrivateConnections if private_networks else _GuardedConnections
+        self.pool_classes_by_scheme = {"https": pool}

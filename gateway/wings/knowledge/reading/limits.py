@@ -1,0 +1,28 @@
+"""Limits of what is read, and why something is not."""
+
+from msgspec import Struct
+
+from schemas.errors import ToolgateError
+
+
+class Unread(ToolgateError):
+    """A file or a source that is not read; `str()` is the reason, for the caller."""
+
+
+class ReadingLimits(Struct, frozen=True):
+    """Limits of one source and of each file in it."""
+
+    file_bytes: int = 10 * 2**20  # of a text
+    container_bytes: int = 100 * 2**20  # of a document that is parsed, and of an archive
+    files: int = 50_000
+    source_bytes: int = 2 * 2**30
+    entries: int = 10_000  # of an archive or an office document
+    ratio: int = 100  # of unpacked to packed bytes
+    pages: int = 2000
+    parse_s: float = 60.0
+    cut_s: float = 5.0  # for text and code
+    memory_bytes: int = 2**30
+    name_bytes: int = 1024  # of a path
+
+
+DEFAULT_LIMITS = ReadingLimits()

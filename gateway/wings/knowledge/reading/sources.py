@@ -1,0 +1,166 @@
+"""Files of sources: their path, an id of their content, and their bytes; and those of a directory.
+
+A source is read as an iterator of files and of what is left out. A file whose content id is known
+already has no bytes: it has not changed.
+"""
+
+import hashlib
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from dulwich.ignore import IgnoreFilter
+from msgspec import Struct
+
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, Unread
+
+IGNORED = (
+    *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),
+    *(".venv/", "venv/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc"),
+)
+_GENERATED = re.compile(
+    r"(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Cargo\.lock"
+    r"|go\.sum|composer\.lock|Gemfile\.lock|[^/]+\.min\.(?:js|css)|[^/]+\.map)\Z"
+)
+
+
+class SourceFile(Struct, frozen=True, tag=True):
+    """A file of a source. `data` is None where its content is known."""
+
+    path: str
+    id: str  # of its content: a git blob id, an etag, or "sha256:..."
+    data: bytes | None
+
+    @classmethod
+    def of(cls, path: str, data: bytes, known: frozenset[str] = frozenset()) -> "SourceFile":
+        """A file with the hash of its bytes as content id."""
+        found = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        return cls(path, found, None if found in known else data)
+
+
+class LeftOut(Struct, frozen=True, tag=True):
+    """A file that is not read."""
+
+    path: str
+    reason: str
+
+
+Found = SourceFile | LeftOut
+
+
+class Wanted(Struct, frozen=True):
+    """Which files of a source are wanted, and which contents are known."""
+
+    filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
+    known: frozenset[str] = frozenset()
+    limits: ReadingLimits = DEFAULT_LIMITS
+
+    def selects(self, path: str) -> bool:
+        ignored = _matches(IGNORED, path)
+        return not ignored and (not self.filter or _matches(self.filter, path))
+
+
+def _matches(patterns: Sequence[str], path: str) -> bool:
+    """Whether patterns match a path or a directory above it; the last one that does decides."""
+    filter_ = _compiled(tuple(patterns))
+    above = path.split("/")
+    candidates = ["/".join(above[:n]) + "/" for n in range(1, len(above))]
+    return any(filter_.is_ignored(one) for one in (*candidates, path))
+
+
+@lru_cache(maxsize=64)
+def _compiled(patterns: tuple[str, ...]) -> IgnoreFilter:
+    return IgnoreFilter(pattern.encode() for pattern in patterns)
+
+
+def is_generated(path: str, text: str) -> bool:
+    """Whether a file was generated or minified, so that its name says more than its text."""
+    head = text[:2000]
+    lines = text.count("\n") + 1
+    minified = len(text) > 5000 and len(text) / lines > 300 and not path.endswith((".md", ".txt"))
+    return bool(_GENERATED.search(path)) or "@generated" in head or minified
+
+
+def directory(root: Path, wanted: Wanted) -> Iterator[Found]:
+    """The files of a directory, but for those that .gitignore leaves out. Links are not
+    followed."""
+    left, count = wanted.limits.source_bytes, 0
+    for path, file in _walked(root, ()):
+        if not wanted.selects(path):
+            continue
+        count += 1
+        if count > wanted.limits.files:
+            raise Unread(f"the directory has more than {wanted.limits.files:,} files")
+        found = _file(path, file, wanted)
+        if isinstance(found, SourceFile) and found.data is not None:
+            left -= len(found.data)
+            if left < 0:
+                raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+        yield found
+
+
+_Rules = tuple[tuple[str, IgnoreFilter], ...]  # directories with a .gitignore
+
+
+def _walked(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Paths and files below a directory, sorted, without recursion."""
+    stack: list[tuple[str, _Rules]] = [("", rules)]
+    while stack:
+        above, rules = stack.pop()
+        with os.scandir(root / above) as found:
+            entries = sorted(found, key=lambda one: one.name)
+        if any(one.name == ".gitignore" and one.is_file(follow_symlinks=False) for one in entries):
+            ignore = IgnoreFilter.from_path(root / above / ".gitignore")
+            rules = (*rules, (above, ignore))
+        below = []
+        for entry in entries:
+            path = posixpath.join(above, entry.name)
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git" or _ignored(rules, path + "/" * is_directory):
+                continue
+            if is_directory:
+                below.append((path, rules))
+            elif entry.is_file(follow_symlinks=False):
+                yield path, entry
+        stack.extend(reversed(below))
+
+
+def _ignored(rules: _Rules, path: str) -> bool:
+    """Whether a path is ignored; rules of directories further down come first."""
+    for above, ignore in reversed(rules):
+        inner = path[len(above) + 1 :] if above else path
+        if (found := ignore.is_ignored(inner)) is not None:
+            return found
+    return False
+
+
+def _file(path: str, entry: os.DirEntry[str], wanted: Wanted) -> Found:
+    limit = wanted.limits.container_bytes
+    try:
+        readable = path.encode().decode()
+        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return LeftOut(path, "it is not a regular file")
+            data = file.read(limit + 1)
+    except UnicodeEncodeError:
+        return LeftOut(path.encode("utf-8", "replace").decode(), "its name is not UTF-8")
+    except OSError as error:
+        return LeftOut(path, error.strerror or "it cannot be read")
+    if len(data) > limit:
+        return LeftOut(path, f"it is larger than {limit:,} bytes")
+    return SourceFile.of(readable, data, wanted.known)
+
+
+def limited(found: Iterable[Found], wanted: Wanted) -> Iterator[Found]:
+    """The files of an archive that are wanted."""
+    for one in found:
+        if isinstance(one, LeftOut):
+            yield one
+        elif wanted.selects(one.path):
+            known = one.id in wanted.known
+            yield SourceFile(one.path, one.id, None) if known else one

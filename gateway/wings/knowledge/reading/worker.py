@@ -1,0 +1,162 @@
+"""Process that reads what is not trusted for the gateway: files into chunks, archives, git.
+
+Requests and answers are frames on its standard input and output: 4 bytes of length, most
+significant first, then MessagePack. It has no environment of the gateway, may not write files but
+for the objects of a repository, and is ended when it takes too long or too much memory.
+"""
+
+import os
+import resource
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.wings.knowledge.chunking.cut import cut
+from gateway.wings.knowledge.reading.archives import archived
+from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
+from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.parsers import DocumentText, decoded, document_text
+from gateway.wings.knowledge.reading.sources import (
+    LeftOut,
+    SourceFile,
+    Wanted,
+    is_generated,
+    limited,
+)
+
+LENGTH_BYTES = 4
+_HEAD = 200  # characters of a generated file that are kept
+_BROKEN = (MemoryError, RecursionError, ValueError, LookupError, OSError, SystemError)
+
+
+class FileReading(Struct, frozen=True, tag=True):
+    """A file to read."""
+
+    path: str
+    data: bytes
+    chunking: Chunking = Chunking()
+    limits: ReadingLimits = ReadingLimits()
+    plain: bool = False  # cut as plain text, since its own chunker did not end
+
+
+class ArchiveReading(Struct, frozen=True, tag=True):
+    """An archive of which the files are wanted."""
+
+    data: bytes
+    wanted: Wanted = Wanted()
+
+
+class ReadDocument(Struct, frozen=True, tag=True):
+    """The text of a file, and its chunks."""
+
+    text: str
+    media_type: str
+    chunks: tuple[Chunk, ...]
+    title: str = ""
+    encoding: str = "utf-8"
+    note: str = ""  # why it was not read as its type is
+
+
+class NotRead(Struct, frozen=True, tag=True):
+    """Why there is no answer, or no further one."""
+
+    reason: str
+
+
+class Finished(Struct, frozen=True, tag=True):
+    """The end of the answers."""
+
+
+Request = FileReading | ArchiveReading | GitFetch
+Answer = ReadDocument | NotRead | Finished | SourceFile | LeftOut | GitHead
+
+
+def read_document(task: FileReading) -> ReadDocument:
+    """The text and the chunks of a file. Raises Unread."""
+    if task.plain:
+        found = DocumentText(decoded(task.data)[0], "text/plain")
+    else:
+        found = document_text(task.path, task.data, task.limits)
+    text, note = found.text, ""
+    if not task.plain and is_generated(task.path, text):
+        text, note = text[:_HEAD], "it is generated or minified: known by its name"
+    media_type = "text/plain" if note else found.media_type
+    chunks = cut(
+        text,
+        media_type=media_type,
+        path=task.path,
+        title=found.title,
+        chunking=task.chunking,
+    )
+    return ReadDocument(
+        text,
+        media_type,
+        _paged(text, chunks, found.pages),
+        title=found.title,
+        encoding=found.encoding,
+        note=note,
+    )
+
+
+def _paged(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[Chunk, ...]:
+    if not pages:
+        return chunks
+    offsets = Offsets(text)
+    starts = [offsets.byte(page) for page in pages]
+    return tuple(replace(one, page=bisect_right(starts, one.start)) for one in chunks)
+
+
+def answers(request: Request) -> Iterator[Answer]:
+    """What a request is answered with; `Finished` or `NotRead` is the last."""
+    try:
+        if isinstance(request, FileReading):
+            yield read_document(request)
+        elif isinstance(request, ArchiveReading):
+            yield from limited(archived(request.data, request.wanted.limits), request.wanted)
+        else:
+            yield from git_files(request)
+        yield Finished()
+    except Unread as error:
+        yield NotRead(str(error))
+    except _BROKEN as error:
+        yield NotRead(f"it cannot be read ({type(error).__name__})")
+
+
+def main() -> None:
+    memory = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    decoder = msgspec.msgpack.Decoder(Request)
+    _send(output, Finished())  # it is ready
+    while frame := _frame(sys.stdin.buffer):
+        request = decoder.decode(frame)
+        if isinstance(request, FileReading):  # ends also where nobody is left to end it
+            seconds = int(time.process_time() + request.limits.parse_s) + 2
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+        for answer in answers(request):
+            _send(output, answer)
+
+
+def _send(file: IO[bytes], answer: Answer) -> None:
+    data = msgspec.msgpack.encode(answer)
+    file.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+    file.flush()
+
+
+def _frame(file: IO[bytes]) -> bytes:
+    """The next frame; empty at the end."""
+    length = int.from_bytes(file.read(LENGTH_BYTES), "big")
+    return file.read(length)
+
+
+if __name__ == "__main__":
+    main()

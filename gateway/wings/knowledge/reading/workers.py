@@ -1,0 +1,191 @@
+"""Processes that read what is not trusted, with limits of time and memory."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from subprocess import DEVNULL
+from typing import cast
+
+import anyio
+import msgspec
+from anyio import BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec.structs import replace
+
+from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.wings.knowledge.chunking.cut import DEFAULT_CHUNKING
+from gateway.wings.knowledge.reading.git import GitFetch
+from gateway.wings.knowledge.reading.kinds import PARSED, media_type
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, Unread
+from gateway.wings.knowledge.reading.worker import (
+    LENGTH_BYTES,
+    Answer,
+    ArchiveReading,
+    FileReading,
+    Finished,
+    NotRead,
+    ReadDocument,
+    Request,
+)
+
+_COMMAND = (sys.executable, "-I", "-m", "gateway.wings.knowledge.reading.worker")
+_ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
+_DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
+_FRAME_BYTES = 2**30
+_START_S = 60.0
+_USES = 500  # files that one process reads
+_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+class _Died(Exception):
+    """The process has ended: it crashed, or needed more memory than it may."""
+
+
+class _Worker:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._input = cast("ByteSendStream", process.stdin)
+        self._output = BufferedByteReceiveStream(cast("ByteReceiveStream", process.stdout))
+        self.uses = 0
+
+    @classmethod
+    async def start(cls, memory_bytes: int) -> "_Worker":
+        known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        process = await anyio.open_process(
+            [*_COMMAND, str(memory_bytes)],
+            stderr=DEVNULL,
+            cwd="/",
+            env={"OPENBLAS_NUM_THREADS": "1", "LANG": "C.UTF-8", **known},
+            start_new_session=True,
+        )
+        worker = cls(process)
+        try:
+            with anyio.fail_after(_START_S):
+                await worker.receive()
+        except BaseException as error:
+            await worker.end()
+            if isinstance(error, _Died | TimeoutError):
+                raise Unread("the process that reads files does not start") from error
+            raise
+        return worker
+
+    async def send(self, request: Request) -> None:
+        """Raises _Died."""
+        data = msgspec.msgpack.encode(request)
+        try:
+            await self._input.send(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+        except _DIED as error:
+            raise _Died from error
+        self.uses += 1
+
+    async def receive(self) -> Answer:
+        """Raises _Died."""
+        try:
+            length = int.from_bytes(await self._output.receive_exactly(LENGTH_BYTES), "big")
+            if length > _FRAME_BYTES:
+                raise _Died
+            answer: Answer = _decoder.decode(await self._output.receive_exactly(length))
+        except (*_DIED, msgspec.MsgspecError) as error:
+            raise _Died from error
+        return answer
+
+    async def end(self) -> None:
+        """Kill the process."""
+        with anyio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.aclose()
+
+
+class ReadingWorkers:
+    """Processes that read files, a bounded number at a time; those that are idle wait for more."""
+
+    def __init__(self, processes: int, limits: ReadingLimits = DEFAULT_LIMITS) -> None:
+        self._slots = anyio.CapacityLimiter(processes)
+        self._idle: list[_Worker] = []
+        self._limits = limits
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().end()
+
+    async def read(
+        self, path: str, data: bytes, chunking: Chunking = DEFAULT_CHUNKING
+    ) -> ReadDocument:
+        """The text and the chunks of a file. Text that its chunker does not cut in time is cut as
+        plain text. Raises Unread."""
+        task = FileReading(path, data, chunking, self._limits)
+        parsed = media_type(path, data) in PARSED
+        limit_s = self._limits.parse_s if parsed else self._limits.cut_s
+        try:
+            return await self._read(task, limit_s)
+        except (_Died, TimeoutError) as error:
+            if parsed:
+                late = isinstance(error, TimeoutError)
+                reason = f"did not end within {limit_s:g} s" if late else _DEATH
+                raise Unread(f"its parser {reason}") from error
+        try:
+            found = await self._read(replace(task, plain=True), self._limits.parse_s)
+        except (_Died, TimeoutError) as error:
+            raise Unread(f"it cannot be cut within {self._limits.parse_s:g} s") from error
+        return replace(found, note="it was cut as plain text: its parser failed or took too long")
+
+    async def _read(self, task: FileReading, limit_s: float) -> ReadDocument:
+        async with self._slots:
+            worker = self._idle.pop() if self._idle else await self._start()
+            done = False
+            try:
+                with anyio.fail_after(limit_s):
+                    await worker.send(task)
+                    answer = await worker.receive()
+                    if not isinstance(answer, NotRead):
+                        await worker.receive()
+                done = True
+            finally:
+                if done and worker.uses < _USES:
+                    self._idle.append(worker)
+                else:
+                    await worker.end()
+        if isinstance(answer, NotRead):
+            raise Unread(answer.reason)
+        return cast("ReadDocument", answer)
+
+    async def _start(self) -> _Worker:
+        return await _Worker.start(self._limits.memory_bytes)
+
+    @asynccontextmanager
+    async def files(
+        self, task: ArchiveReading | GitFetch, limit_s: float
+    ) -> AsyncIterator[AsyncIterator[Answer]]:
+        """The files of an archive or a repository, each within `limit_s` of the one before, in a
+        process of their own. Iteration raises Unread."""
+        memory = self._limits.memory_bytes + 4 * self._limits.container_bytes
+        worker = await _Worker.start(memory)
+        try:
+            yield _answers(worker, task, limit_s)
+        finally:
+            await worker.end()
+
+
+_DEATH = "crashed, or needed more memory than it may"
+
+
+async def _answers(
+    worker: _Worker, task: ArchiveReading | GitFetch, limit_s: float
+) -> AsyncIterator[Answer]:
+    try:
+        await worker.send(task)
+        while True:
+            with anyio.fail_after(limit_s):
+                answer = await worker.receive()
+            if isinstance(answer, Finished):
+                return
+            if isinstance(answer, NotRead):
+                raise Unread(answer.reason)
+            yield answer
+    except _Died as error:
+        raise Unread(f"the process that reads it {_DEATH}") from error
+    except TimeoutError as error:
+        raise Unread(f"the process that reads it did not answer within {limit_s:g} s") from error
