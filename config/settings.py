@@ -458,7 +458,7 @@ class Tracing(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     endpoint: HttpUrl
     headers: Mapping[str, Text]
-    service_name: Text
+    service_name: TopicName
     ratio: Share
     slow_s: Seconds
     queue: Count
