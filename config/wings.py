@@ -15,6 +15,7 @@ from config.types import (
 )
 
 Masking = Literal["off", "mask", "refuse"]
+Capture = Literal["off", "calls"]
 Script = Literal[
     "latin", "cjk", "hiragana", "katakana", "hangul", "cyrillic", "greek", "arabic", "hebrew",
     "devanagari", "thai",
@@ -97,6 +98,7 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     history_s: Seconds
     purge_schedule: CronSchedule
     masking: MemoryMasking
+    capture: Capture
     promotion: MemoryPromotion
     extraction: MemoryExtraction
     ranking: MemoryRanking

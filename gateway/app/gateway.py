@@ -416,6 +416,7 @@ class Gateway:
         offering = [] if self.wings is None else [self.wings.middleware]
         relay: Relay = self.federation.relay
         answering = [] if self.wings is None else [self.wings.answering]
+        observing = [] if self.wings is None else self.wings.guards
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
@@ -425,6 +426,7 @@ class Gateway:
             relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
             middleware=[*self._middleware, *offering, *self.access.middleware, *answering],
+            guards=[*self.access.guards, *observing],
             answering=self._answering(),
             find=self.search.run,
             pool=self._handle.pool,

@@ -7,7 +7,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.abc import Middleware, Relay, Upstream
+from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
@@ -116,13 +116,14 @@ def dispatchers(
     relay: Relay,
     shared: Shared,
     middleware: Sequence[Middleware],
+    guards: Sequence[Guard],
     answering: AnswerProcessing,
     find: Find,
     pool: Callable[[], Pool | None],
 ) -> tuple[Dispatcher, Dispatcher]:
     """Dispatchers of MCP and `/rpc`, and of the portal paths, whose tools/list differs. `upstreams`
-    is keyed by the class of the bindings that it executes; `pool` returns the registry's
-    connections, None until it has answered."""
+    is keyed by the class of the bindings that it executes; `guards` are those of calls, outermost
+    first; `pool` returns the registry's connections, None until it has answered."""
     verify_scope = settings.auth.verify_scope
     lists = _lists(settings, catalogs, federation, access.policy_view)
     skills = SkillParts(
@@ -136,7 +137,7 @@ def dispatchers(
     usage = Usage(Feedback(pool).record) if settings.search.feedback else None
     search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
     own = _own(settings, lists, search_tools, skills)
-    plans = CallPlans({**upstreams, GatewayBinding: own}, access.guards, access.policy_view)
+    plans = CallPlans({**upstreams, GatewayBinding: own}, guards, access.policy_view)
     tools = ToolMethods(
         lists,
         plans,

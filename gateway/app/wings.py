@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
-from gateway.abc import Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
+from gateway.abc import Guard, Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
@@ -54,7 +54,14 @@ from gateway.wings.abc import (
 from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
 from gateway.wings.life import WingLife
-from gateway.wings.serving import WingApi, WingOperations, WingServer, drafts, not_open
+from gateway.wings.serving import (
+    ObservedCalls,
+    WingApi,
+    WingOperations,
+    WingServer,
+    drafts,
+    not_open,
+)
 from gateway.wings.table import load_wing, load_wings, section, with_jobs
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog
@@ -147,6 +154,16 @@ class Wings:
     def admin_operations(self) -> list[Operation]:
         """The operations of the admin API for the wings."""
         return [operation for one in self._served for operation in one.admin_operations]
+
+    @property
+    def guards(self) -> list[Guard]:
+        """Guards of the wings that observe calls."""
+        settings, offers = self._ground.settings, self._ground.offers
+        return [
+            ObservedCalls(one.name, offers)
+            for one in self._served
+            if one.observes is not None and one.observes(section(settings, one.name))
+        ]
 
     def middleware(self, handle: Handler, _route: Route) -> Handler:
         """Offers the tools to a tenant that was new, before its first request is handled."""
@@ -246,7 +263,7 @@ class ServedWing(WingLife):
         self._imported = imported(self.name, (), Offer())
         self._apps: Mapping[str, ASGIApp] = {}
         self._answers: Mapping[str, Answer] = {}
-        self.methods = wing.methods
+        self.methods, self.observes = wing.methods, wing.observes
         settings = ground.settings
         keys = IdempotencyKeys(ground.handle.pool, settings.admin.idempotency_ttl_s)
         self._verifies = settings.auth.verify_scope

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
-from gateway.abc import Handler, Log
+from gateway.abc import Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.models.abc import ChatModels
@@ -47,6 +47,9 @@ Answer = Callable[[Context, Request, Handler], Awaitable[Any]]
 Notify = Callable[[Principal, str | None, str, bytes], Awaitable[bool]]
 """Sends a message to an open session of a principal, by toolset and id; False: there is none.
 Raises Unavailable."""
+
+CallEnded = Callable[[ToolCall, bool], None]
+"""Is told of a call after its end, and whether it succeeded. It must not wait."""
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
@@ -121,6 +124,7 @@ class Offer:
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
     pages: Sequence[ConsolePage] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)  # by method: `methods` of the wing
+    call_ended: CallEnded | None = None  # where the wing observes calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,9 @@ class Wing:
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
 
     methods: tuple[str, ...] = ()  # of MCP, that it answers itself where it wants to
+    observes: Callable[[Any], bool] | None = None
+    """Whether it observes calls of tools that are not its own, by its section of the settings."""
+
     admin: Administration | None = None  # for operators; None: the admin API has none of it
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations

@@ -4,7 +4,7 @@ limits, guardrails and audit hold.
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from msgspec import UNSET
 
+from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context, Identify, Identity
 from gateway.operations.calls import OperationResult, OperationUpstream, arguments_of
 from gateway.operations.http import OperationApi, Received, Routes, again_later, check_scope
@@ -27,6 +28,7 @@ from gateway.operations.operation import (
 from gateway.operations.requests import Headers
 from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
 from gateway.operations.tools import draft_of, output_schema
+from gateway.protocol.shapes import is_failure
 from gateway.wings.abc import Offer, Wing
 from schemas.binding import WingBinding
 from schemas.errors import (
@@ -42,7 +44,8 @@ from schemas.errors import (
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.masking import Masks, masks_of
 from schemas.mcp.revisions import JSON_RPC
-from schemas.tool import TextContent, Tool, ToolDraft, ToolResult
+from schemas.source import Source
+from schemas.tool import RelayedResult, TextContent, Tool, ToolDraft, ToolResult
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ABOUT = "Each operation names the scope that it requires."
@@ -76,6 +79,39 @@ def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
         for one in offer.operations
         if not one.no_tool
     )
+
+
+class ObservedCalls:
+    """A guard that tells a wing of calls of others' tools. It is the innermost one: what rules and
+    limits refuse is no call."""
+
+    def __init__(self, name: str, offers: Mapping[str, Offer]) -> None:
+        """`offers` of the wings that are open, by name."""
+        self._name = name
+        self._offers = offers
+
+    def applies(self, _tool: Tool, source: Source | None) -> bool:
+        return source is not None and source.name != self._name
+
+    def guard(self, execute: Execute) -> Execute:
+        async def observed(call: ToolCall) -> ToolResult | RelayedResult:
+            try:
+                result = await execute(call)
+            except Fault:
+                self._tell(call, succeeded=False)
+                raise
+            failed = (
+                is_failure(result.members) if isinstance(result, RelayedResult) else result.is_error
+            )
+            self._tell(call, succeeded=not failed)
+            return result
+
+        return observed
+
+    def _tell(self, call: ToolCall, *, succeeded: bool) -> None:
+        offer = self._offers.get(self._name)
+        if offer is not None and offer.call_ended is not None:
+            offer.call_ended(call, succeeded)
 
 
 class WingServer(OperationServer):

@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from config.wings import MemorySettings
 from gateway.context import Session
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.promotion import SessionMemory, promotable, promoted
 from gateway.wings.memory.readers import Reader, session_owner
@@ -51,6 +52,7 @@ class MemoryLife:
         *,
         intake: Intake,
         extractor: Extractor | None = None,
+        notes: CallNotes,
     ) -> None:
         self._pool = pool
         self._store = store
@@ -58,6 +60,7 @@ class MemoryLife:
         self._settings = settings
         self._intake = intake
         self._extractor = extractor
+        self._notes = notes
         self._ended: dict[tuple[str, str], None] = {}  # tenants and owners of sessions
         self._wake = anyio.Event()
 
@@ -68,7 +71,8 @@ class MemoryLife:
         self._wake.set()
 
     async def run(self) -> None:
-        """Promote from sessions that ended, and store counts of use, until cancelled."""
+        """Promote from sessions that ended, and store counts of use and notes of calls, until
+        cancelled."""
         try:
             while True:
                 with anyio.move_on_after(FLUSH_S):
@@ -87,6 +91,7 @@ class MemoryLife:
                     await self.promote_session(tenant, owner)
                 self._ended.pop((tenant, owner), None)
             await self.flush()
+            await self._notes.flush()
         except AWAY as error:
             log.warning("memory_database_unavailable", extra={"reason": type(error).__name__})
 

@@ -13,6 +13,7 @@ from gateway.operations.operation import (
     OperationOutput,
     ProblemDetails,
     cursor,
+    invalid,
     not_found,
     place,
     unknown,
@@ -112,9 +113,11 @@ class MemoryOperations:
 
     def reader(self, asked: OperationInput) -> Reader:
         """Raises ProblemDetails."""
+        if asked.context is None:
+            raise invalid("Expected a caller.")
         given = asked.body if asked.body is not None else asked.query
         return reader_of(
-            asked,
+            asked.context,
             self._settings.agent_claim,
             session=getattr(given, "session", None),
             user=getattr(given, "user_id", None),

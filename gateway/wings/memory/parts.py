@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from config.wings import MemorySettings
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation
+from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.dialects.stores import DialectParts
 from gateway.wings.memory.erasure import Eraser
@@ -46,8 +47,15 @@ class MemoryParts:
         extractor = None
         if models is not None and settings.extraction.enabled:
             extractor = Extractor(models, settings.extraction)
+        self.notes = CallNotes(self.store, self.intake, settings)
         self.life = MemoryLife(
-            pool, self.store, self.uses, settings, intake=self.intake, extractor=extractor
+            pool,
+            self.store,
+            self.uses,
+            settings,
+            intake=self.intake,
+            extractor=extractor,
+            notes=self.notes,
         )
         self.memories = MemoryOperations(self.store, self.recaller, self.intake, settings)
         eraser = Eraser(pool, erased or AsyncSignal())

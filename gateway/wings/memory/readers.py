@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.context import Context
-from gateway.operations.operation import OperationInput, ProblemDetails, invalid
+from gateway.operations.operation import ProblemDetails, invalid
 from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
 
 log = logging.getLogger("toolgate.memory")
@@ -60,18 +60,15 @@ class Reader:
 
 
 def reader_of(
-    asked: OperationInput,
+    context: Context,
     claim: str,
     *,
     session: str | None = None,
     user: str | None = None,
 ) -> Reader:
-    """The reader that a call is of. `claim`: of tokens, names the agent. `session`: a name that the
-    caller gave to a session of its own; `user`: another user on whose behalf it acts. Raises
-    ProblemDetails."""
-    context = asked.context
-    if context is None:
-        raise invalid("Expected a caller.")
+    """The caller of a context as a reader. `claim`: of tokens, names the agent. `session`: a name
+    that the caller gave to a session of its own; `user`: another user on whose behalf it acts.
+    Raises ProblemDetails."""
     identity, principal = context.identity, context.principal
     is_open = not identity.verified and identity.refusal is None and principal.id == ANONYMOUS
     subject = principal.id if identity.verified else LOCAL if is_open else None

@@ -30,6 +30,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         tasks=[memory.life.run],
         resources=items.resources,
         prompts=items.prompts,
+        call_ended=memory.notes.call_ended,
     )
 
 
@@ -39,6 +40,7 @@ WING = Wing(
     open=opened,
     migrations=MIGRATIONS,
     kinds=KINDS,
+    observes=lambda settings: settings.capture == "calls",
     admin=subject_operations,
     commands={
         "eval": ("gateway.cli.memory:evaluate", "Measure how well memories are found."),

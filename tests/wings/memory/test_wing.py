@@ -93,6 +93,31 @@ async def test_m18_a_session_that_its_client_ends_is_promoted_from(client: Clien
     assert (kept["scope"], kept["content"]) == ("user", "Remember that my badge is blue")
 
 
+async def test_calls_of_a_session_are_noted_where_settings_say_so(remembering: Settings) -> None:
+    capturing = replace(remembering, memory=replace(remembering.memory, capture="calls"))
+    async with running(capturing) as client:
+        session, wanted = await client.session(), {"scope": "session", "kind": "turn"}
+        for name, arguments in (("listPets", {"limit": 47}), ("memory_stats", {})):
+            await session.call("tools/call", {"name": name, "arguments": arguments})
+        listing = {"name": "memory_list", "arguments": wanted}
+        with anyio.fail_after(DEADLINE_S):
+            while not (found := await noted(session, listing)):
+                await checkpoint()
+    [line] = found
+    assert line["content"].startswith("Called the tool listPets of ")
+    assert (line["trust"], "47" in line["content"]) == ("tool", False)
+
+
+async def noted(session: Any, listing: Any) -> Any:
+    answer = await session.call("tools/call", listing)
+    return answer["result"]["structuredContent"]["items"]
+
+
+async def test_calls_pass_no_guard_of_the_memory_by_default(client: Client) -> None:
+    assert client.gateway.wings is not None
+    assert client.gateway.wings.guards == []
+
+
 async def test_m27_policy_and_audit_hold_on_every_front(
     remembering: Settings, tmp_path: Path
 ) -> None:

@@ -1,0 +1,69 @@
+"""Calls of tools as turns of their sessions (`memory.capture: calls`): a line for each, without
+arguments and results.
+
+Lines are kept in the process for some seconds and stored together: no call waits for them, and a
+process that is killed loses them.
+"""
+
+import logging
+from collections import deque
+
+from config.wings import MemorySettings
+from gateway.abc import ToolCall
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.readers import Reader, reader_of
+from gateway.wings.memory.requests import Intake, NewItem
+from gateway.wings.memory.rows import new_id
+from gateway.wings.memory.store import MemoryStore, Target
+from registry.database.postgres import AWAY
+from schemas.errors import Fault
+
+log = logging.getLogger("toolgate.memory")
+
+LINES = 20  # of a session that are stored at a time, the newest: they count towards its quota
+SESSIONS = 10_000  # that have lines to be stored
+IMPORTANCE = 0.1  # a session that is full retires them first
+
+
+class CallNotes:
+    def __init__(self, store: MemoryStore, intake: Intake, settings: MemorySettings) -> None:
+        self._store = store
+        self._intake = intake
+        self._settings = settings
+        self._pending: dict[str, tuple[Reader, deque[NewItem]]] = {}  # by owner of the session
+
+    def call_ended(self, call: ToolCall, succeeded: bool) -> None:
+        """Note a call, if it is of a session."""
+        if call.context.session is None:
+            return
+        try:
+            reader = reader_of(call.context, self._settings.agent_claim)
+        except Fault:  # of an invalid X-Scope-Token, which calls without a scope may have
+            return
+        (owner,) = reader.sessions
+        if owner not in self._pending and len(self._pending) >= SESSIONS:
+            return
+        _, lines = self._pending.setdefault(owner, (reader, deque(maxlen=LINES)))
+        end = "." if succeeded else ", which failed."
+        source = "" if call.source is None else f" of {call.source.name}"
+        line = f"Called the tool {call.tool.name}{source}{end}"
+        turn = {"turn": new_id()}  # two calls are two lines
+        lines.append(NewItem(line, kind="turn", trust="tool", importance=IMPORTANCE, source=turn))
+
+    async def flush(self) -> None:
+        """Store the lines; they are kept while the database is away. Raises the errors of AWAY."""
+        while self._pending:
+            owner, (reader, lines) = self._pending.popitem()
+            try:
+                await self._store_lines(reader, lines)
+            except ProblemDetails as problem:
+                log.info("memory_calls_not_noted", extra={"reason": problem.kind})
+            except AWAY:
+                lines.extend(self._pending.get(owner, (reader, ()))[1])
+                self._pending[owner] = reader, lines
+                raise
+
+    async def _store_lines(self, reader: Reader, lines: deque[NewItem]) -> None:
+        target = Target.of(reader, "session")
+        new = [self._intake.memory("session", one, session=target.owner, notes=[]) for one in lines]
+        await self._store.add(target, new)
