@@ -20,7 +20,7 @@ from dulwich.repo import Repo
 from msgspec import Struct
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.wings.knowledge.reading.archives import safe_name
 from gateway.wings.knowledge.reading.limits import Unread
@@ -94,7 +94,6 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit:
         pool_manager=_GuardedManager(task.private_networks),
         username=task.user or None,
         password=task.password or None,
-        thin_packs=False,
     )
     chosen: list[ObjectID] = []
 
@@ -182,13 +181,19 @@ class _GuardedConnection(HTTPSConnection):
     private_networks = False
 
     def _new_conn(self) -> socket.socket:
-        """Connect to the first address of the host; all have to be public."""
+        try:
+            return self._connected()
+        except OSError as error:  # as PrivateAddress is
+            raise NewConnectionError(self, "cannot connect") from error
+
+    def _connected(self) -> socket.socket:
+        """Connect to an address of the host. All have to be public."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         addresses = [str(one[4][0]) for one in found]
         for address in addresses:
             if not self.private_networks and not is_public(address):
                 raise PrivateAddress(self.host, address)
-        failure: OSError = OSError(f"{self.host} has no address")
+        failure = OSError(f"{self.host} has no address")
         for address in addresses:
             try:
                 return socket.create_connection((address, self.port), _TIMEOUT_S)
@@ -213,6 +218,6 @@ class _GuardedManager(urllib3.PoolManager):
     """Connections over https, to public addresses unless private networks are allowed."""
 
     def __init__(self, private_networks: bool) -> None:
-        super().__init__(retries=urllib3.Retry(3, connect=0), timeout=_TIMEOUT_S)
+        super().__init__(retries=urllib3.Retry(3, connect=0, read=0), timeout=_TIMEOUT_S)
         pool = _PrivateConnections if private_networks else _GuardedConnections
         self.pool_classes_by_scheme = {"https": pool}

@@ -1,0 +1,180 @@
+"""Files from URLs and S3 buckets, through the gateway's guarded fetch: to public addresses alone,
+unless private networks are allowed, with limits of size and time.
+
+Requests to S3 are signed by botocore, as URLs with a short life, and sent by the same fetch.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+import botocore.session
+from anyio import to_thread
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from lxml import etree
+from msgspec import Struct
+
+from gateway.wings.knowledge.reading.archives import safe_name
+from gateway.wings.knowledge.reading.limits import Unread
+from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, Wanted
+from registry.documents.fetch import fetch, has_credentials
+from schemas.errors import ImportRejected
+
+_SIGNED_S = 300  # life of a signed URL
+_KEYS = 1000  # of one listing
+
+
+class Fetching(Struct, frozen=True):
+    """How URLs are fetched."""
+
+    private_networks: bool = False
+    timeout_s: float = 30.0
+
+
+class Bucket(Struct, frozen=True):
+    """A bucket of S3, or of a service that speaks its protocol, and the keys to it."""
+
+    name: str
+    prefix: str = ""
+    region: str = "us-east-1"
+    endpoint: str = ""  # empty: that of AWS
+    key_id: str = ""
+    secret: str = ""
+    token: str = ""
+
+
+async def url_file(url: str, fetching: Fetching, wanted: Wanted) -> SourceFile:
+    """The file at a URL; its name is the host and the path. Raises Unread."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or has_credentials(url):
+        raise Unread("expected an http or https URL without user and password")
+    data = await _fetched(url, fetching, wanted)
+    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
+    return SourceFile.of(name or str(parts.hostname), data, wanted.known)
+
+
+async def _fetched(url: str, fetching: Fetching, wanted: Wanted) -> bytes:
+    try:
+        found = await fetch(
+            url,
+            limit_bytes=wanted.limits.container_bytes,
+            timeout_s=fetching.timeout_s,
+            private_networks=fetching.private_networks,
+            named=False,
+        )
+    except ImportRejected as error:
+        raise Unread(_without_query(str(error), url)) from None
+    return found.data
+
+
+def _without_query(reason: str, url: str) -> str:
+    """A reason without what signs a URL, and without settings of imports."""
+    plain = reason.replace(url, url.partition("?")[0])
+    plain = " ".join(word.partition("?")[0] if "://" in word else word for word in plain.split(" "))
+    return plain.partition(" (setting imports.")[0]
+
+
+async def bucket_files(bucket: Bucket, fetching: Fetching, wanted: Wanted) -> AsyncIterator[Found]:
+    """The files of a bucket; their ids are their etags. Raises Unread."""
+    signer = await to_thread.run_sync(_Signer, bucket)
+    left, count, after = wanted.limits.source_bytes, 0, ""
+    while True:
+        listed = _listed(await _fetched(signer.listing(after), fetching, wanted))
+        for one in listed.objects:
+            path = safe_name(one.key, wanted.limits)
+            if not path:
+                yield LeftOut(one.key[:100], "its name is not safe")
+            elif not one.key.endswith("/") and wanted.selects(path):
+                count += 1
+                if count > wanted.limits.files:
+                    raise Unread(f"the bucket has more than {wanted.limits.files:,} files")
+                left -= 0 if one.id in wanted.known else one.size
+                if left < 0:
+                    raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+                yield await _object(one, path, signer, fetching=fetching, wanted=wanted)
+        after = listed.after
+        if not after:
+            return
+
+
+class _Object(Struct, frozen=True):
+    key: str
+    id: str
+    size: int
+
+
+class _Listing(Struct, frozen=True):
+    objects: list[_Object]
+    after: str  # empty: these are the last
+
+
+async def _object(
+    one: _Object, path: str, signer: "_Signer", *, fetching: Fetching, wanted: Wanted
+) -> Found:
+    if one.id in wanted.known:
+        return SourceFile(path, one.id, None)
+    try:
+        data = await _fetched(signer.object(one.key), fetching, wanted)
+    except Unread as error:
+        return LeftOut(path, str(error))
+    return SourceFile(path, one.id, data)
+
+
+class _Signer:
+    """Signs URLs with the keys of a bucket, never with those of the machine."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        signature = "s3v4" if bucket.key_id else UNSIGNED
+        style = "path" if bucket.endpoint else "virtual"
+        session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+        session.set_config_variable("config_file", os.devnull)
+        session.set_config_variable("credentials_file", os.devnull)
+        try:
+            self._client: Any = session.create_client(
+                "s3",
+                region_name=bucket.region,
+                endpoint_url=bucket.endpoint or None,
+                aws_access_key_id=bucket.key_id or None,
+                aws_secret_access_key=bucket.secret or None,
+                aws_session_token=bucket.token or None,
+                config=Config(signature_version=signature, s3={"addressing_style": style}),
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise Unread(f"the bucket cannot be read: {error}") from error
+
+    def listing(self, after: str) -> str:
+        parameters = {"Prefix": self._bucket.prefix, "MaxKeys": _KEYS, "EncodingType": "url"}
+        more = {"ContinuationToken": after} if after else {}
+        return self._signed("list_objects_v2", {**parameters, **more})
+
+    def object(self, key: str) -> str:
+        return self._signed("get_object", {"Key": key})
+
+    def _signed(self, operation: str, parameters: dict[str, Any]) -> str:
+        parameters = {"Bucket": self._bucket.name, **parameters}
+        try:
+            return str(self._client.generate_presigned_url(operation, parameters, _SIGNED_S))
+        except BotoCoreError as error:
+            raise Unread(f"the bucket cannot be read: {error}") from error
+
+
+def _listed(data: bytes) -> _Listing:
+    """A listing of S3. Raises Unread."""
+    try:
+        root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+        objects = [
+            _Object(
+                unquote_plus(one.findtext("{*}Key") or ""),
+                f"s3:{(one.findtext('{*}ETag') or '').strip(chr(34))}",
+                int(one.findtext("{*}Size") or 0),
+            )
+            for one in root.iterfind("{*}Contents")
+        ]
+    except (etree.LxmlError, ValueError) as error:
+        raise Unread("the listing of the bucket is not one of S3") from error
+    more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
+    return _Listing(objects, (root.findtext("{*}NextContinuationToken") or "") if more else "")

@@ -1,0 +1,308 @@
+"""Files from git, URLs and S3: what is fetched, and what is refused."""
+
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import anyio
+import pytest
+from dulwich.objects import Blob, Commit, Tree
+from dulwich.repo import MemoryRepo
+from dulwich.server import DictBackend
+from dulwich.web import make_wsgi_chain
+
+from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
+from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from tests.servers.tls import Authority
+
+pytestmark = pytest.mark.anyio
+PRIVATE = Fetching(private_networks=True)
+WHO = b"A <a@example.com>"
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(app: Any, certificate: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """The address of a WSGI application on loopback."""
+    with make_server("127.0.0.1", 0, app, handler_class=_Quiet) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def committed(repository: MemoryRepo, files: dict[bytes, tuple[int, bytes]]) -> None:
+    """Commit files, in one directory or one below it, to the branch main."""
+    trees: dict[bytes, Tree] = {b"": Tree()}
+    for path, (mode, data) in files.items():
+        above, _, name = path.rpartition(b"/")
+        blob = Blob.from_string(data)
+        repository.object_store.add_object(blob)
+        trees.setdefault(above, Tree()).add(name, mode, blob.id)
+    root = trees.pop(b"")
+    for name, tree in trees.items():
+        repository.object_store.add_object(tree)
+        root.add(name, 0o40000, tree.id)
+    repository.object_store.add_object(root)
+    commit = Commit()
+    commit.tree = root.id
+    commit.author = commit.committer = WHO
+    commit.author_time = commit.commit_time = 0
+    commit.author_timezone = commit.commit_timezone = 0
+    commit.message = b"change"
+    repository.object_store.add_object(commit)
+    repository.refs[b"refs/heads/main"] = commit.id  # type: ignore[index]
+    repository.refs.set_symbolic_ref(b"HEAD", b"refs/heads/main")  # type: ignore[arg-type]
+
+
+FILES = {
+    b"README.md": (0o100644, b"# Project"),
+    b"src/a.py": (0o100644, b"def f(): pass"),
+    b"src/model.bin": (0o100644, b"version https://git-lfs.github.com/spec/v1\noid x\n"),
+    b"link": (0o120000, b"/etc/passwd"),
+    b".gitattributes": (0o100644, b"*.py filter=evil\n"),
+}
+
+
+@dataclass
+class GitServer:
+    url: str
+    repository: MemoryRepo
+    authorized: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
+    folder = tmp_path_factory.mktemp("git")
+    authority = Authority(folder)
+    repository, empty = MemoryRepo(), MemoryRepo()
+    committed(repository, FILES)
+    chain = make_wsgi_chain(DictBackend({"/project": repository, "/empty": empty}))
+    server = GitServer("", repository)
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        server.authorized.append(environ.get("HTTP_AUTHORIZATION", ""))
+        if environ["PATH_INFO"].startswith("/away"):
+            start_response("302 Found", [("Location", "http://127.0.0.1:1/info/refs")])
+            return []
+        if environ["PATH_INFO"].startswith("/locked"):
+            start_response("401 Unauthorized", [("WWW-Authenticate", "Basic")])
+            return []
+        return chain(environ, start_response)
+
+    with pytest.MonkeyPatch.context() as patch, served(app, authority.sign("server")) as url:
+        patch.setenv("SSL_CERT_FILE", str(authority.file))
+        server.url = url
+        yield server
+    repository.close()
+    empty.close()
+
+
+def task(git: GitServer, path: str = "/project", **changes: Any) -> GitFetch:
+    return GitFetch(git.url + path, **{"private_networks": True, **changes})
+
+
+def test_files_of_a_repository_are_read_from_its_objects(git: GitServer) -> None:
+    head, *found = git_files(task(git, user="me", password="secret"))
+    assert isinstance(head, GitHead)
+    assert [one.path for one in found if isinstance(one, SourceFile)] == [
+        ".gitattributes", "README.md", "src/a.py",
+    ]  # fmt: skip
+    assert {one.path: one.reason for one in found if isinstance(one, LeftOut)} == {
+        "link": "it is a link", "src/model.bin": "it is a pointer of Git LFS",
+    }  # fmt: skip
+    assert git.authorized[-1].startswith("Basic ")
+
+
+def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
+    known = frozenset(one.id for one in git_files(task(git)) if isinstance(one, SourceFile))
+    committed(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
+    found = git_files(task(git, ref="main", wanted=Wanted(known=known)))
+    changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
+    committed(git.repository, FILES)
+    assert changed == ["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "reason"),
+    [
+        ("/empty", {}, "empty"),
+        ("/none", {}, "no such repository"),
+        ("/locked", {}, "needs other credentials"),
+        ("/project", {"ref": "other"}, "no branch or tag 'other'"),
+        ("/project", {"private_networks": False}, "127.0.0.1 is not a public address"),
+        ("/away", {}, "cannot be fetched"),
+        ("/project", {"wanted": Wanted(limits=ReadingLimits(source_bytes=50))}, "larger than"),
+        ("/project", {"wanted": Wanted(limits=ReadingLimits(files=1))}, "more than 1 files"),
+    ],
+)
+def test_repositories_that_are_not_read(
+    git: GitServer, path: str, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Unread, match=reason):
+        list(git_files(task(git, path, **changes)))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ext::sh -c id", "file:///etc", "ssh://host/x", "git@host:x", "http://host/x", "/tmp/x",
+     "https://", "https://me:secret@host/x"],
+)  # fmt: skip
+def test_urls_that_are_no_repository(url: str) -> None:
+    with pytest.raises(Unread) as raised:
+        list(git_files(GitFetch(url)))
+    assert "secret@" not in str(raised.value)
+
+
+async def test_a_repository_is_read_in_a_process(git: GitServer) -> None:
+    workers = ReadingWorkers(1)
+    with anyio.fail_after(90):
+        async with workers.files(task(git), 60.0) as answers:
+            found = [one async for one in answers]
+    assert [one.path for one in found if isinstance(one, SourceFile)][-1] == "src/a.py"
+
+
+KEYS = {"docs/a.md": b"# A", "docs/b c.md": b"# B", "docs/../evil": b"x", "other.md": b"x"}
+
+
+@dataclass
+class Web:
+    url: str
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    """A web server, and a bucket of two keys a listing."""
+    server = Web("")
+
+    def listing(query: dict[str, list[str]]) -> bytes:
+        keys = [key for key in sorted(KEYS) if key.startswith(query.get("prefix", [""])[0])]
+        at = int(query.get("continuation-token", ["0"])[0])
+        contents = "".join(
+            f"<Contents><Key>{key.replace(' ', '+')}</Key><ETag>&quot;{len(key)}&quot;</ETag>"
+            f"<Size>{len(KEYS[key])}</Size></Contents>"
+            for key in keys[at : at + 2]
+        )
+        more = at + 2 < len(keys)
+        return (
+            '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            f"<IsTruncated>{str(more).lower()}</IsTruncated>{contents}"
+            f"<NextContinuationToken>{at + 2}</NextContinuationToken></ListBucketResult>"
+        ).encode()
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        path, query = environ["PATH_INFO"], parse_qs(environ["QUERY_STRING"])
+        server.asked.append(environ["QUERY_STRING"])
+        if path == "/away":
+            start_response("302 Found", [("Location", "http://[::ffff:169.254.169.254]/latest")])
+            return []
+        if query.get("X-Amz-Credential", ["expired"])[0].startswith("expired"):
+            start_response("403 Forbidden", [])
+            return [b"<Error><Code>ExpiredToken</Code></Error>"]
+        body = listing(query) if path.rstrip("/") == "/bucket" else KEYS[path[8:]]
+        start_response("200 OK", [])
+        return [body]
+
+    with served(app) as url:
+        server.url = url
+        yield server
+
+
+def bucket(web: Web, **changes: Any) -> Bucket:
+    given = {"endpoint": web.url, "key_id": "valid", "secret": "s3cret", "prefix": "docs/"}
+    return Bucket("bucket", **{**given, **changes})
+
+
+async def found(files: AsyncIterator[Any]) -> list[Any]:
+    with anyio.fail_after(60):
+        return [one async for one in files]
+
+
+async def test_files_of_a_bucket(web: Web) -> None:
+    files = await found(bucket_files(bucket(web), PRIVATE, Wanted()))
+    assert [(one.path, one.data) for one in files if isinstance(one, SourceFile)] == [
+        ("docs/a.md", b"# A"), ("docs/b c.md", b"# B"),
+    ]  # fmt: skip
+    assert [one.path for one in files if isinstance(one, LeftOut)] == ["docs/../evil"]
+    assert all("s3cret" not in query for query in web.asked)
+    known = frozenset(one.id for one in files if isinstance(one, SourceFile))
+    again = await found(bucket_files(bucket(web), PRIVATE, Wanted(known=known)))
+    assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fetching", "reason"),
+    [
+        ({"key_id": "expired"}, PRIVATE, "answered 403"),
+        ({"key_id": ""}, PRIVATE, "answered 403"),
+        ({}, Fetching(), "not a public address"),
+        ({"endpoint": "no url"}, PRIVATE, "cannot be read"),
+    ],
+)
+async def test_buckets_that_are_not_read(
+    web: Web, changes: dict[str, Any], fetching: Fetching, reason: str
+) -> None:
+    with pytest.raises(Unread, match=reason) as raised:
+        await found(bucket_files(bucket(web, **changes), fetching, Wanted()))
+    assert "Signature" not in str(raised.value)
+
+
+async def test_a_bucket_of_too_many_files(web: Web) -> None:
+    wanted = Wanted(limits=ReadingLimits(files=1))
+    with pytest.raises(Unread, match="more than 1 files"):
+        await found(bucket_files(bucket(web), PRIVATE, wanted))
+
+
+async def test_a_file_at_a_url(web: Web) -> None:
+    file = await url_file(f"{web.url}/bucket/docs/a.md?X-Amz-Credential=valid", PRIVATE, Wanted())
+    assert (file.path, file.data) == ("127.0.0.1/bucket/docs/a.md", b"# A")
+    assert (urlsplit(web.url).hostname or "") in file.path
+
+
+@pytest.mark.parametrize(
+    ("path", "fetching", "limits", "reason"),
+    [
+        ("/bucket/docs/a.md", Fetching(), ReadingLimits(), "not a public address"),
+        ("/bucket/docs/a.md?token=hidden", PRIVATE, ReadingLimits(), "answered 403"),
+        (
+            "/bucket?X-Amz-Credential=valid",
+            PRIVATE,
+            ReadingLimits(container_bytes=9),
+            "larger than",
+        ),
+    ],
+)
+async def test_urls_that_are_not_read(
+    web: Web, path: str, fetching: Fetching, limits: ReadingLimits, reason: str
+) -> None:
+    with pytest.raises(Unread, match=reason) as raised:
+        await url_file(web.url + path, fetching, Wanted(limits=limits))
+    assert "hidden" not in str(raised.value)
+    assert "imports.document" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "file:///etc/passwd", "http://me:secret@host/"])
+async def test_urls_of_other_kinds(url: str) -> None:
+    with pytest.raises(Unread, match="expected an http or https URL"):
+        await url_file(url, PRIVATE, Wanted())
