@@ -43,7 +43,12 @@ PROVIDER_KEYS = {
     "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
     "local-http": {"url": "the URL of a service"},
 }
-OTHER_PROVIDERS_KEYS = ("model", "url", "api_key")  # keys that the bundled model does not use
+OTHER_PROVIDERS_KEYS = (
+    "model",
+    "endpoint",
+    "url",
+    "api_key",
+)  # keys that the bundled model does not use
 
 MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
@@ -214,8 +219,20 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     if models.default not in models.strategies:
         text = f"expected auto or one of {', '.join(models.strategies)}, found {models.default}"
         yield Problem(where(chosen), dotted(chosen), text)
+    embedding = settings.embedding
+    users: list[tuple[KeyPath, str]] = [
+        (("embedding",), embedding.endpoint),
+        *((("embedding", "purposes", k), one.endpoint) for k, one in embedding.purposes.items()),
+        *((("models", "strategies", k), one.endpoint) for k, one in models.strategies.items()),
+    ]
+    for user, endpoint in users:
+        if endpoint and endpoint not in models.endpoints:
+            path: KeyPath = (*user, "endpoint")
+            known = ", ".join(models.endpoints) or "there is none"
+            text = f"expected an entry of models.endpoints ({known}), found {endpoint}"
+            yield Problem(where(path), dotted(path), text)
     for name, strategy in models.strategies.items():
-        path: KeyPath = ("models", "strategies", name)
+        path = ("models", "strategies", name)
         for key, text in _strategy_problems(strategy):
             yield Problem(where((*path, key)), dotted((*path, key)), text)
 

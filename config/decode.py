@@ -44,7 +44,11 @@ SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
     *(("audit", "key"), ("secrets", "key")),
 )
-WITH_KEYS = (("embedding", "purposes"), ("models", "strategies"))  # their entries have an api_key
+WITH_KEYS = (
+    ("embedding", "purposes"),
+    ("models", "endpoints"),
+    ("models", "strategies"),
+)  # their entries have an api_key
 SECRET_SOURCE_KEYS = (
     ("headers",),
     ("env",),

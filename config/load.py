@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import convert, structs, to_builtins
 
@@ -29,7 +29,8 @@ from config.decode import (
     without_credentials,
 )
 from config.document import KeyPath, Problem, SettingsError, YamlDocument, YamlValue, expanded
-from config.settings import Settings
+from config.models import Strategy
+from config.settings import EmbeddingSettings, PurposeModel, Settings
 
 PREFIX = "TOOLGATE_"
 NESTING = "__"
@@ -167,7 +168,7 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     data = decode(tree, root, (), problems)
     if problems:
         raise SettingsError(*problems)
-    settings = _with_backend(convert(data, Settings))
+    settings = _with_endpoints(_with_backend(convert(data, Settings)))
     problems = conflicts(settings, lambda *paths: _where(tree, *paths))
     if problems:
         raise SettingsError(*problems)
@@ -181,6 +182,30 @@ def _with_backend(settings: Settings) -> Settings:
         one = settings.server.processes == 1
         state = structs.replace(state, backend="memory" if one else "postgres")
     return structs.replace(settings, state=state)
+
+
+Model = TypeVar("Model", Strategy, EmbeddingSettings, PurposeModel)
+
+
+def _with_endpoints(settings: Settings) -> Settings:
+    """The settings with the address, key and limit of the endpoints that models name."""
+    endpoints = settings.models.endpoints
+
+    def at(model: Model) -> Model:
+        found = endpoints.get(model.endpoint)
+        if found is None:
+            return model
+        key, connections = model.api_key or found.api_key, found.connections or model.connections
+        return structs.replace(model, url=found.url, api_key=key, connections=connections)
+
+    embedding = at(settings.embedding)
+    purposes = {name: at(one) for name, one in embedding.purposes.items()}
+    strategies = {name: at(one) for name, one in settings.models.strategies.items()}
+    return structs.replace(
+        settings,
+        embedding=structs.replace(embedding, purposes=purposes),
+        models=structs.replace(settings.models, strategies=strategies),
+    )
 
 
 def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:

@@ -39,10 +39,19 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
     since: str = ""  # a date, for people
 
 
+class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `models.endpoints`: a service that several models share."""
+
+    url: OptionalUrl
+    api_key: str = ""
+    connections: Amount = 0
+
+
 class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `models.strategies`: a model and how it is asked."""
 
     dialect: Dialect = "chat-completions"
+    endpoint: str = ""
     url: OptionalUrl = ""
     api_key: str = ""
     needs_key: bool = True
@@ -53,6 +62,8 @@ class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_tokens: Count = 128_000
     price: Price | None = None
+    recording: str = ""
+    connections: Amount = 0
 
     def with_key(self, stored: str) -> "Strategy":
         """The strategy with a stored key, unless it has one of its own."""
@@ -61,7 +72,8 @@ class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def configured(self) -> bool:
         """Whether requests can be sent."""
-        return bool(self.url) and (bool(self.api_key) or not self.needs_key)
+        reachable = bool(self.url) and (bool(self.api_key) or not self.needs_key)
+        return reachable or bool(self.recording)
 
 
 class ModelsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +89,7 @@ class ModelsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     arguments_limit_bytes: Bytes
     cache_entries: Amount
     cache_s: Seconds
+    endpoints: Mapping[StrategyName, Endpoint]
     strategies: Mapping[StrategyName, Strategy]
 
     @property

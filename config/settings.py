@@ -283,16 +283,20 @@ class PurposeModel(Struct, frozen=True, forbid_unknown_fields=True):
 
     provider: EmbeddingProvider
     model: str = ""
+    endpoint: str = ""
     url: OptionalUrl = ""
     api_key: str = ""
+    connections: Amount = 8
     query_prefix: str = ""
 
 
 class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     provider: EmbeddingProvider
     model: str
+    endpoint: str
     url: OptionalUrl
     api_key: str
+    connections: Amount
     dimension: Dimension
     query_prefix: str
     batch_size: Count

@@ -49,6 +49,12 @@ class CaseResult(Struct, frozen=True):
 @click.argument("cases", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--strategy", metavar="NAME", default="", help="Model to ask.")
 @click.option(
+    "--record",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the traffic with the model, for models.strategies.NAME.recording.",
+)
+@click.option(
     "--fail-under", metavar="RATE", type=click.FloatRange(0, 1), help="Fail below this share."
 )
 @json_option
@@ -59,12 +65,17 @@ def evaluate(
     *,
     cases: Path,
     strategy: str,
+    record: Path | None,
     fail_under: float | None,
     as_json: bool,
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
     """Ask the agent what CASES say, and compare what it did with what they expect.
+
+    With --record the gateway has to keep transcripts (agent.transcripts), and the key needs the
+    scope agent:reasoning. A strategy whose `recording` is that file answers equal requests from it,
+    without a provider.
 
     CASES has a JSON object on each line: message, and any of tools, ordered, forbidden,
     arguments, contains, max_iterations, max_tokens.
@@ -74,7 +85,9 @@ def evaluate(
       {"message": "List the cats", "tools": ["listPets"], "contains": ["Mia"]}
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    results = run(_results(gateway, _read(cases), strategy))
+    results, traffic = run(_results(gateway, _read(cases), strategy, recorded=record is not None))
+    if record is not None:
+        record.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in traffic))
     passed = sum(one.passed for one in results)
     low, high = wilson(passed, len(results))
     if as_json:
@@ -168,10 +181,25 @@ def _read(path: Path) -> list[EvalCase]:
 
 
 async def _results(
-    gateway: RunningGateway, cases: Sequence[EvalCase], strategy: str
-) -> list[CaseResult]:
-    results = []
+    gateway: RunningGateway, cases: Sequence[EvalCase], strategy: str, *, recorded: bool
+) -> tuple[list[CaseResult], list[Any]]:
+    """The results, and the traffic with the model if it is recorded."""
+    results, traffic = [], list[Any]()
     for case in cases:
         body = {"message": case.message, **({"strategy": strategy} if strategy else {})}
-        results.append(judge(case, (await gateway.call("agent_ask", body)).value))
-    return results
+        found = (await gateway.call("agent_ask", body)).value
+        results.append(judge(case, found))
+        if recorded:
+            traffic += await _traffic(gateway, found["run"])
+    return results, traffic
+
+
+async def _traffic(gateway: RunningGateway, run_id: str) -> list[Any]:
+    """The exchanges of a run, oldest first."""
+    found, after = list[Any](), 0
+    while True:
+        query = {"after": after} if after else {}
+        page = (await gateway.call("agent_get_transcript", query, {"run": run_id})).value
+        found += page["exchanges"]
+        if not (after := page.get("after", 0)):
+            return found

@@ -11,6 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,7 +91,8 @@ class ConfiguredModels:
     def __init__(self, settings: ModelsSettings, secrets: StoredKeys = dict) -> None:
         self._settings = settings
         self._secrets = secrets
-        self._pool: Pool | None = None
+        self._pools: dict[str, Pool] = {}  # by endpoint; "": of all strategies without a limit
+        self._replays: dict[str, Replay] = {}  # by strategy
         self._cache = ReplyCache(settings.cache_entries, settings.cache_s)
         self._names: dict[str, str] = {}  # of models, by strategy, where the service was asked
 
@@ -106,13 +109,15 @@ class ConfiguredModels:
         found = self._strategy(name)
         if not found.configured:
             raise ModelFailed(_missing(name, found), "unconfigured")
+        if found.recording:
+            return Model(name, found, self._settings, self._replay(name, found), names=self._names)
         try:
             site = Site(URL(found.url.rstrip("/"), encoded=True))
         except (InvalidURL, ValueError) as error:
             text = f"models.strategies.{name}.url is not one that can be called"
             raise ModelFailed(text, "unconfigured") from error
         limit = self._settings.response_limit_bytes
-        transport = ProviderHttp(self._connections, site, limit)
+        transport = ProviderHttp(partial(self._pool, name, found), site, limit)
         return Model(name, found, self._settings, transport, cache=self._cache, names=self._names)
 
     async def __aenter__(self) -> "ConfiguredModels":
@@ -123,8 +128,8 @@ class ConfiguredModels:
 
     async def close(self) -> None:
         """Close all connections, also those of requests that still run."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
             await pool.close()
 
     def _strategy(self, name: str) -> Strategy:
@@ -132,15 +137,31 @@ class ConfiguredModels:
         stored = (entry.value or entry.token or "") if entry is not None else ""
         return self._settings.strategies[name].with_key(stored.strip())
 
-    def _connections(self) -> Pool:
-        if self._pool is None:
-            self._pool = Pool(
+    def _pool(self, name: str, strategy: Strategy) -> Pool:
+        shared = strategy.endpoint or name if strategy.connections else ""
+        if shared not in self._pools:
+            self._pools[shared] = Pool(
                 True,  # the usual TLS context
                 None,  # any address: it is the operator's
-                limit=self._settings.connections,
+                limit=strategy.connections or self._settings.connections,
                 connect_timeout_s=self._settings.connect_timeout_s,
             )
-        return self._pool
+        return self._pools[shared]
+
+    def _replay(self, name: str, strategy: Strategy) -> Replay:
+        """Raises ModelFailed."""
+        if name not in self._replays:
+            try:
+                lines = Path(strategy.recording).read_bytes().splitlines()
+                found = [msgspec.json.decode(one, type=ModelExchange) for one in lines]
+            except (OSError, msgspec.DecodeError) as error:
+                text = f"models.strategies.{name}.recording cannot be read: {error}"
+                raise ModelFailed(text, "unconfigured") from error
+            self._replays[name] = Replay(found)
+            for one in found:
+                asked = msgspec.json.decode(one.request)
+                self._names.setdefault(name, str(asked.get("model", "")))
+        return self._replays[name]
 
 
 def _missing(name: str, strategy: Strategy) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import aiohttp
+import msgspec
 
 from gateway.http.failures import failure_text
 from gateway.http.http1 import ConnectFailed, Site, TooLarge
@@ -117,11 +118,11 @@ class Replay:
     def __init__(self, exchanges: Sequence[ModelExchange]) -> None:
         self._answers: defaultdict[tuple[str, bytes], deque[ModelExchange]] = defaultdict(deque)
         for one in exchanges:
-            self._answers[one.path, bytes(one.request)].append(one)
+            self._answers[one.path, _canonical(bytes(one.request))].append(one)
 
     @asynccontextmanager
     async def send(self, request: ProviderRequest) -> AsyncIterator[ProviderResponse]:
-        known = self._answers.get((request.path, request.body or b""))
+        known = self._answers.get((request.path, _canonical(request.body or b"null")))
         if not known:
             raise ProviderError("was not asked this in the transcript", "refused")
         found = known.popleft() if len(known) > 1 else known[0]
@@ -130,3 +131,8 @@ class Replay:
             yield found.answer
 
         yield ProviderResponse(found.status, found.content_type, "0", chunks())
+
+
+def _canonical(body: bytes) -> bytes:
+    """A body without what JSON leaves open, as spaces and the order of members."""
+    return msgspec.json.encode(msgspec.json.decode(body), order="sorted")

@@ -26,7 +26,6 @@ QUERY_PAUSE_S = 0.2  # before the second attempt; it doubles
 WAIT_LONGEST_S = 3600.0  # upper bound of a service's Retry-After
 ANSWER_BYTES = 65_536  # limit of an answer, plus for each text:
 ANSWER_BYTES_PER_TEXT = 204_800  # 8,192 numbers of 25 characters
-_CONNECTIONS = 8
 _READ = 8192  # characters of a text that are sent
 _IDLE_S = 4.0  # below the servers' idle timeouts, so that none closes under a request
 _HEADERS = {
@@ -133,7 +132,9 @@ class RemoteEmbedder:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S),
+                connector=aiohttp.TCPConnector(
+                    limit=self._settings.connections, keepalive_timeout=_IDLE_S
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=None),  # the caller holds the deadline

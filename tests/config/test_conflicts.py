@@ -283,6 +283,22 @@ def test_a_purpose_takes_its_own_model_and_the_rest_from_all() -> None:
     assert found.of("tools").provider == "bundled"
 
 
+def test_models_share_the_address_and_key_of_an_endpoint() -> None:
+    found = loaded(
+        "models:\n"
+        "  endpoints: {lab: {url: http://127.0.0.1:1/v1, api_key: k, connections: 3}}\n"
+        "  strategies: {local: {endpoint: lab, model: m}, own: {endpoint: lab, api_key: own}}\n"
+        "embedding: {endpoint: lab, provider: openai-compatible, model: e,\n"
+        "            purposes: {passages: {endpoint: lab, provider: local-http}}}\n"
+    )
+    local, own = found.models.strategies["local"], found.models.strategies["own"]
+    assert own.api_key == "own"
+    for one in (local, found.embedding, found.embedding.of("passages")):
+        assert (one.url, one.api_key, one.connections) == ("http://127.0.0.1:1/v1", "k", 3)
+    said = problem("models: {strategies: {local: {endpoint: lob}}}\n")
+    assert "models.strategies.local.endpoint: expected an entry of models.endpoints" in said
+
+
 @pytest.mark.parametrize(
     "embedding",
     [

@@ -1,14 +1,19 @@
 """Requests to providers: retries, deadlines, cancellation, budgets, the cache, transcripts."""
 
+import json
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from config.models import Price
+from config.models import Price, Strategy
 from config.sources import SchemeSettings
+from gateway.http.pool import Pool
 from gateway.models.abc import (
     ChatMessage,
     ContentChunk,
@@ -20,6 +25,7 @@ from gateway.models.abc import (
 from gateway.models.models import ConfiguredModels, Model, replayed
 from gateway.models.usage import Budget, ModelCost
 from tests.gateway.models.asking import HELLO, PETS, asking, limits, reply_of, streamed
+from tests.polling import until
 from tests.servers.provider import Answer, chat, chat_whole, delta, failing, providing, sse
 
 pytestmark = pytest.mark.anyio
@@ -238,6 +244,52 @@ async def test_equal_requests_are_answered_from_the_cache_where_it_is_on() -> No
         last = reply_of(await streamed(model, HELLO))
     assert (texts, other.text, last.text) == (["One.", "One."], "Two.", "Three.")
     assert (again.cached, again.usage.total, again.cost) == (True, 0, None)
+
+
+async def test_a_recording_of_a_strategy_answers_without_network(tmp_path: Path) -> None:
+    exchanges: list[ModelExchange] = []
+    async with (
+        providing(chat("Yes."), chat_whole("No.")) as provider,
+        asking(provider.url) as model,
+    ):
+        options = RequestOptions(record=exchanges.append)
+        events = await streamed(model, HELLO, [PETS], options)
+        reply = await model.complete(HELLO, (), options)
+    path = tmp_path / "recording.jsonl"
+    spaced = [json.dumps(json.loads(msgspec.json.encode(one)), indent=None) for one in exchanges]
+    path.write_text("\n".join(spaced))
+    async with asking("", strategy={"recording": str(path), "model": ""}) as again:
+        assert await streamed(again, HELLO, [PETS]) == events
+        assert await again.complete(HELLO) == reply
+    path.write_text("{}")
+    with pytest.raises(ModelFailed, match="recording cannot be read"):
+        async with asking("", strategy={"recording": str(path)}):
+            pass
+
+
+async def test_strategies_of_an_endpoint_share_its_connections() -> None:
+    async with providing(Answer(silent=True)) as provider:
+        asked = Strategy(
+            url=provider.url, needs_key=False, model="m", endpoint="one", connections=1
+        )
+        models = ConfiguredModels(replace(limits(), strategies={"a": asked, "b": asked}))
+        async with models:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(models.of("a").complete, HELLO)
+                with anyio.fail_after(30):
+                    await provider.asked.wait()
+                tasks.start_soon(models.of("b").complete, HELLO)
+                await until(
+                    lambda: any(one._slots and one._slots._waiters for one in pools(models))
+                )
+                assert len(provider.requests) == 1
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(30):
+                await provider.hung_up[0].wait()
+
+
+def pools(models: ConfiguredModels) -> list[Pool]:
+    return list(models._pools.values())
 
 
 async def test_a_transcript_gives_the_same_events_without_network() -> None:
