@@ -113,9 +113,9 @@ def agent_settings(
     scripted = Strategy(
         url=url, needs_key=False, model="m", price=Price(input=1.0, output=1.0), max_tokens=2000
     )
-    models = replace(
-        defaults.models, strategy="scripted", strategies={"scripted": scripted}, backoff_s=0.001
-    )
+    clever = replace(scripted, dialect="anthropic")
+    strategies = {"scripted": scripted, "clever": clever}
+    models = replace(defaults.models, strategy="scripted", strategies=strategies, backoff_s=0.001)
     return replace(
         defaults,
         database=database,

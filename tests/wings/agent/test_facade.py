@@ -27,7 +27,7 @@ async def openai(rig: Rig) -> AsyncIterator[AsyncOpenAI]:
 
 
 async def test_agents_are_models(openai: AsyncOpenAI) -> None:
-    assert [one.id async for one in openai.models.list()] == ["agent", "scripted"]
+    assert [one.id async for one in openai.models.list()] == ["agent", "scripted", "clever"]
 
 
 async def test_an_answer_hides_the_calls(rig: Rig, openai: AsyncOpenAI) -> None:

@@ -7,9 +7,10 @@ import anyio
 import pytest
 
 from gateway.wings.agent.store import Conversations
+from registry.database.postgres import borrowed
 from registry.display.budgets import tokens
 from tests.fixtures_database import HOST
-from tests.servers.provider import Answer, chat, chat_whole, failing
+from tests.servers.provider import Answer, chat, chat_whole, claude, failing
 from tests.wings.agent.rig import Rig
 
 pytestmark = pytest.mark.anyio
@@ -158,6 +159,46 @@ async def test_a_context_that_is_too_long_is_compacted(rig: Rig) -> None:
         "compacted",
         "replied",
     ]
+
+
+async def test_thinking_goes_back_as_it_came_also_in_later_turns(rig: Rig) -> None:
+    """The provider refuses a conversation whose signature or redacted block was altered."""
+    thought = claude("Hm.", [call("a1", "getPet", id=1)], thinking="cats \u00fc", redacted="SEALED")
+    rig.script(thought, claude("Done."), claude("Again."))
+    first = await rig.ask("Look.", strategy="clever", stream=True)
+    second = await rig.ask(
+        "And now?", strategy="clever", stream=True, conversation=first["conversation"]
+    )
+    assert (first["answer"], second["answer"]) == ("Done.", "Again.")
+    for request in rig.provider.requests[1:]:
+        blocks = next(one for one in request.body["messages"] if one["role"] == "assistant")
+        assert blocks["content"][:2] == [
+            {"type": "thinking", "thinking": "cats \u00fc", "signature": "sig-cats \u00fc"},
+            {"type": "redacted_thinking", "data": "SEALED"},
+        ]
+    altered = second["conversation"]
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE agent_step_t SET data = convert_to(replace(convert_from(data, 'UTF8'),"
+            " 'cats ', 'dogs '), 'UTF8') WHERE run_id = %s AND kind = 'replied'",
+            [first["run"]],
+        )
+    third = await rig.ask("Hm?", strategy="clever", stream=True, conversation=altered)
+    assert third["error"] == "provider_refused"
+
+
+async def test_a_turn_that_the_provider_pauses_goes_on(rig: Rig) -> None:
+    rig.script(
+        claude("Let me think", reason="pause_turn"), claude(" a little.", reason="pause_turn"),
+        claude("Done."),
+    )  # fmt: skip
+    found = await rig.ask("Think.", strategy="clever", stream=True)
+    assert (found["answer"], found["state"], found["iterations"]) == ("Done.", "completed", 3)
+    last = rig.provider.requests[2].body["messages"][-1]
+    assert last["role"] == "assistant"
+    assert [one["text"] for one in last["content"]] == ["Let me think", " a little."]
 
 
 async def test_two_messages_at_once_are_one_run(rig: Rig) -> None:
