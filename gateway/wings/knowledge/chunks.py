@@ -1,5 +1,6 @@
 """Chunks and their mentions as rows. Pure."""
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from gateway.wings.knowledge.chunking.mentions import normal
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})
+_QUALIFIER = re.compile(r"(?<=\S)\s+\([^()]*\)\Z")  # "Jaguar (car)" is about a Jaguar, too
 
 
 def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
@@ -45,7 +47,8 @@ def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> l
     for row, chunk in zip(rows, chunks, strict=True):
         named = [
             (name, "symbol" if chunk.symbol else "name", "subject", chunk.start, chunk.end)
-            for name in chunk.subjects
+            for subject in chunk.subjects
+            for name in dict.fromkeys((subject, _QUALIFIER.sub("", subject)))
         ]
         named += [(one.name, one.type, one.role, one.start, one.end) for one in chunk.mentions]
         for name, type_, role, start, end in named:

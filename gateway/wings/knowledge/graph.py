@@ -14,8 +14,10 @@ import numpy
 
 SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing
-LINKED = 0.6  # weight of a link
-LEAST = 0.3  # of it, to a chunk without a score
+QUESTION = ""  # the source of edges from names in the question itself
+NAMED = 0.3  # weight of an edge from the question
+LINKED = 0.6  # weight of another edge
+LEAST = 1.0  # of a link, to a chunk without a score
 SLOWER = 0.1  # by the rank of the chunk that it comes from
 DAMPING = 0.5
 ROUNDS = 12
@@ -35,27 +37,33 @@ class Edge:
 def linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, raised for chunks that are about what the best chunks mention. Each pair of
     chunks counts once."""
-    best = max(scores.values(), default=0.0) or 1.0
-    ranks = {id_: rank for rank, id_ in enumerate(scores)}
+    found = scaled(scores)
+    ranks = {QUESTION: 0} | {id_: rank for rank, id_ in enumerate(scores)}
     pairs = sorted({(ranks[one.source], one.source, one.target) for one in edges})
-    found = {id_: score / best for id_, score in scores.items()}
     raised = dict(found)
     for rank, source, target in pairs:
         if source != target:
             h_j = found.get(target, 0.0)
-            bonus = LINKED * found[source] / (1 + SLOWER * rank) * (LEAST + h_j)
+            weight = LINKED * found[source] if source else NAMED
+            bonus = weight / (1 + SLOWER * rank) * (LEAST + h_j)
             raised[target] = raised.get(target, 0.0) + bonus
     return raised
+
+
+def scaled(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores from 0, of the worst, to 1, of the best: what all share is no evidence."""
+    least, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    return {id_: (score - least) / ((best - least) or 1.0) for id_, score in scores.items()}
 
 
 def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, mixed with the PageRank of chunks and names that a walk from the scored chunks
     and their names visits."""
-    best = max(scores.values(), default=0.0) or 1.0
+    scores = scaled(scores)
     chunks = sorted({*scores, *(one.source for one in edges), *(one.target for one in edges)})
     names = sorted({one.norm for one in edges})
     if not names:
-        return {id_: score / best for id_, score in scores.items()}
+        return dict(scores)
     places = {one: place for place, one in enumerate((*chunks, *(f"\0{one}" for one in names)))}
     pairs = {
         (places[chunk], places[f"\0{one.norm}"])
@@ -65,8 +73,7 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
     rank = _walked(places, numpy.array(sorted(pairs)), scores, len(chunks))
     highest = float(rank[: len(chunks)].max()) or 1.0
     return {
-        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) / best
-        + OF_GRAPH * float(rank[places[id_]]) / highest
+        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) + OF_GRAPH * float(rank[places[id_]]) / highest
         for id_ in chunks
     }
 
@@ -99,6 +106,7 @@ def _walked(
 def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
     """Rows of (source, norm, target): what the chunks %(seeds)s mention, and the chunks that are
     about that, or, without `about`, that mention it. `allowed`: a condition on `target`."""
+    asked = "UNION SELECT NULL, one FROM unnest(%(asked)s::text[]) AS one" if about else ""
     role = "AND target.role = 'subject'" if about else ""
     return f"""
         WITH {permitted}, named AS MATERIALIZED (
@@ -108,6 +116,7 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
                 ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id)
             JOIN permitted USING (collection_id)
             WHERE strpos(%(question)s, ' ' || mention.norm || ' ') = 0
+            {asked}
         ), name AS MATERIALIZED (
             SELECT norm FROM (SELECT DISTINCT norm FROM named) AS one WHERE (
                 SELECT count(*) FROM (
@@ -117,7 +126,7 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
                     LIMIT {HUB + 1}
                 ) AS chunk) <= {HUB}
         )
-        SELECT DISTINCT named.id::text, name.norm, target.chunk_id::text
+        SELECT DISTINCT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
         FROM name JOIN named USING (norm) CROSS JOIN permitted
         JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
             AND target.collection_id = permitted.collection_id AND target.norm = name.norm {role}

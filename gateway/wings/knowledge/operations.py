@@ -1,6 +1,7 @@
 """Operations of the knowledge: each is a tool, a method of /rpc, a REST route and a command."""
 
 import hashlib
+from collections.abc import Container
 from typing import Any
 
 from config.knowledge import KnowledgeSettings
@@ -11,11 +12,13 @@ from gateway.operations.operation import (
     ProblemDetails,
     cursor,
     invalid,
+    not_found,
     place,
     unknown,
 )
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.documents import DocumentStore, NewDocument
+from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.packing import packed
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
@@ -29,8 +32,16 @@ from gateway.wings.knowledge.requests import (
     DocumentList,
     DocumentsDeleted,
     DocumentView,
+    EntityView,
+    FindEntity,
+    FindPath,
+    HopView,
     KnowledgeFound,
     ListDocuments,
+    MentionView,
+    NeighbourView,
+    PathsFound,
+    PathView,
     PutCollection,
     QueryKnowledge,
     SourceReference,
@@ -53,10 +64,13 @@ class KnowledgeOperations:
         documents: DocumentStore,
         searcher: Searcher,
         settings: KnowledgeSettings,
+        *,
+        entities: Entities,
     ) -> None:
         self._collections = collections
         self._documents = documents
         self._searcher = searcher
+        self._entities = entities
         self._settings = settings
 
     @property
@@ -67,6 +81,16 @@ class KnowledgeOperations:
                 "knowledge_query", "POST", "/query",
                 "Find passages of documents that answer a question.", READ, self.query,
                 KnowledgeFound, body=QueryKnowledge, details=DATA,
+            ),
+            Operation(
+                "knowledge_entity", "POST", "/entity",
+                "Show where a name is mentioned, and what stands beside it.", READ, self.entity,
+                EntityView, body=FindEntity, details=DATA,
+            ),
+            Operation(
+                "knowledge_path", "POST", "/path",
+                "Show how two names are related: the shortest paths of passages that mention both.",
+                READ, self.path, PathsFound, body=FindPath, details=DATA,
             ),
             Operation(
                 "knowledge_add", "POST", "/documents", "Store a text as a document.", WRITE,
@@ -130,6 +154,37 @@ class KnowledgeOperations:
             found.note,
         )
         return OperationOutput(value, text=whole.text)
+
+    async def entity(self, asked: OperationInput) -> EntityView:
+        body: FindEntity = asked.body
+        found = await self._entities.find(
+            self.reader(asked),
+            body.name,
+            collections=body.collections or None,
+            type_=body.type,
+            limit=body.limit,
+        )
+        if found is None:
+            raise not_found("entity", body.name)
+        near = [NeighbourView(one.name, one.chunks, one.npmi) for one in found.neighbours]
+        mentions = tuple(map(MentionView.of, found.mentions))
+        return EntityView(mentions[0].name, found.chunks, mentions, tuple(near))
+
+    async def path(self, asked: OperationInput) -> PathsFound:
+        body: FindPath = asked.body
+        reader, collections = self.reader(asked), body.collections or None
+        paths = await self._entities.paths(
+            reader, body.source, body.to, collections=collections, limit=body.limit
+        )
+        hops = [hop for path in paths for hop in path]
+        quoted = await self._entities.quoted(reader, hops, collections) if hops else {}
+
+        def view(hop: Hop) -> HopView:
+            ends = [quoted[hop.chunk, name] for name in (hop.source, hop.target)]
+            return HopView(ends[0].name, ends[1].name, tuple(map(MentionView.of, ends)))
+
+        whole = (one for one in paths if all(_is_quoted(hop, quoted) for hop in one))
+        return PathsFound(tuple(PathView(tuple(map(view, one))) for one in whole))
 
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: AddDocument = asked.body
@@ -226,3 +281,8 @@ class KnowledgeOperations:
         while found := await self._documents.states(reader, collections=[name], limit=DELETED):
             await self._documents.delete(reader, name, [one.id for one in found])
         await self._collections.delete(reader, name)
+
+
+def _is_quoted(hop: Hop, quoted: Container[tuple[str, str]]) -> bool:
+    """False for a passage that was deleted, or denied, a moment ago."""
+    return all((hop.chunk, name) in quoted for name in (hop.source, hop.target))

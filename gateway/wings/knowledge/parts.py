@@ -8,6 +8,7 @@ from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
 from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.documents import DocumentStore
+from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.search import Searcher
 from registry.database.postgres import Pool
@@ -30,7 +31,7 @@ class KnowledgeParts:
         self.documents = DocumentStore(pool, self.collections, self.cut, settings.document_bytes)
         self.searcher = Searcher(pool, encoding, settings)
         self._operations = KnowledgeOperations(
-            self.collections, self.documents, self.searcher, settings
+            self.collections, self.documents, self.searcher, settings, entities=Entities(pool)
         )
 
     @property

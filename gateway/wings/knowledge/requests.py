@@ -10,6 +10,7 @@ from config.types import END, HostId
 from gateway.operations.operation import Cursor
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
 from gateway.wings.knowledge.documents import DocumentState
+from gateway.wings.knowledge.entities import NameMention
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.readers import Access
 from gateway.wings.knowledge.search import Mode, ScoredChunk
@@ -21,6 +22,10 @@ CollectionName = Annotated[
         description="the name of a collection",
     ),
 ]
+Collections = Annotated[
+    tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")
+]
+EntityName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\S")]
 DocumentPath = Annotated[
     str,
     Meta(
@@ -95,6 +100,90 @@ class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
     references: tuple[SourceReference, ...]
     omitted: int = 0
     note: str | None = None
+
+
+class FindEntity(Struct, frozen=True, forbid_unknown_fields=True):
+    """A name, and where it is looked up."""
+
+    name: EntityName
+    collections: Collections = ()
+    type: Annotated[str, Meta(max_length=64, description="only mentions of this type")] | None = (
+        None
+    )
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+class MentionView(Struct, frozen=True, omit_defaults=True):
+    """A mention and its place. `role` subject: the passage is about it; `method`: what found it."""
+
+    name: str
+    role: str
+    type: str
+    collection: str
+    document: str
+    path: str
+    lines: tuple[int, int]
+    quote: str
+    method: str = "rule"
+
+    @classmethod
+    def of(cls, one: NameMention) -> "MentionView":
+        lines = one.start_line, one.end_line
+        return cls(
+            one.name,
+            one.role,
+            one.type,
+            one.collection,
+            one.document,
+            one.path,
+            lines,
+            one.quote,
+            one.method,
+        )
+
+
+class NeighbourView(Struct, frozen=True):
+    """A name in the same passages; `npmi` from -1, never together, to 1, always."""
+
+    name: str
+    passages: int
+    npmi: float
+
+
+class EntityView(Struct, frozen=True):
+    """Passages about a name first, then those that mention it; and names beside it."""
+
+    name: str
+    passages: int
+    mentions: tuple[MentionView, ...]
+    near: tuple[NeighbourView, ...]
+
+
+class FindPath(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):
+    """Two names."""
+
+    source: EntityName
+    to: EntityName
+    collections: Collections = ()
+    limit: Annotated[int, Meta(ge=1, le=20)] = 3
+
+
+class HopView(Struct, frozen=True, rename={"source": "from"}):
+    """A passage that mentions both names: each mention is a citation."""
+
+    source: str
+    to: str
+    evidence: tuple[MentionView, ...]
+
+
+class PathView(Struct, frozen=True):
+    hops: tuple[HopView, ...]
+
+
+class PathsFound(Struct, frozen=True):
+    """The shortest paths; none: the names are not joined by three passages."""
+
+    paths: tuple[PathView, ...]
 
 
 class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ others.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -29,6 +29,9 @@ from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction,
 KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
 QUERY = 2000  # characters of a query that are used
 SPREAD = 50  # chunks from which PageRank starts
+ASKED = 64  # words of a query in which names are sought
+NAME = 6  # words of such a name at most
+SHORTEST = 4  # characters of one
 EDGES = 5000  # rows of the graph that are read for a query
 _NO_NAME = re.compile(r"[^\w'&-]+")
 Mode = Literal["naive", "local", "global", "hybrid", "mix"]
@@ -142,8 +145,9 @@ class Searcher:
         about = query.mode in ("local", "mix")
         narrowed, values = self._values(query)
         seeds = list(scores)[: SEEDS if about else SPREAD]
-        asked = " ".join(_NO_NAME.sub(" ", normal(query.text)).split())
-        values |= {"seeds": seeds, "question": f" {asked} ", "edges": EDGES}
+        words = _NO_NAME.sub(" ", normal(query.text)).split()
+        values |= {"seeds": seeds, "question": f" {' '.join(words)} ", "edges": EDGES}
+        values["asked"] = list(_grams(words[:ASKED]))
         allowed = _filtered(narrowed, "target.chunk_id")
         statement = edges(PERMITTED, allowed, about=about)
         found = [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
@@ -166,6 +170,15 @@ class Searcher:
         names = None if query.collections is None else list(query.collections)
         reach = max(self._settings.candidates, query.limit)
         return narrowed, {**values, **query.reader.values(), "names": names, "reach": reach}
+
+
+def _grams(words: Sequence[str]) -> Iterator[str]:
+    """What might be a name in a question: up to NAME words in a row."""
+    for begin in range(len(words)):
+        for end in range(begin + 1, min(begin + NAME, len(words)) + 1):
+            gram = " ".join(words[begin:end])
+            if len(gram) >= SHORTEST:
+                yield gram
 
 
 def _scored(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:

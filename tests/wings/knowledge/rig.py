@@ -35,12 +35,12 @@ class KnowledgeCaller:
     operations: Mapping[str, Operation]
     identity: Identity
 
-    async def __call__(self, name: str, **arguments: Any) -> Any:
+    async def __call__(self, name: str, /, **arguments: Any) -> Any:
         """The body of the answer. Raises ProblemDetails."""
         output = await self.output(name, **arguments)
         return output.value if isinstance(output, OperationOutput) else output
 
-    async def output(self, name: str, **arguments: Any) -> Any:
+    async def output(self, name: str, /, **arguments: Any) -> Any:
         operation = self.operations[f"knowledge_{name}"]
         names = {one: arguments.pop(one) for one in operation.names}
         body = query = None

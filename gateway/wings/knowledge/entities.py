@@ -1,0 +1,323 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Entities, which are the names that chunks mention, and the paths between them by what mentions
+both. Every statement reads the collections that the caller may read alone.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.wings.knowledge.chunking.mentions import normal
+from gateway.wings.knowledge.graph import HUB
+from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.search import PERMITTED
+from registry.database.postgres import Pool
+from registry.search.transaction import LOOKUPS, Transaction, transaction
+
+HOPS = 3  # chunks of a path at most
+BRANCHES = 200  # names from which a path is sought further, the rarest first
+ROWS = 5000  # of the graph that one step reads
+READ = 200  # chunks of a name that are read for its neighbours
+QUOTE = 240  # characters of a quote, around what it mentions
+
+
+@dataclass(frozen=True, slots=True)
+class NameMention:
+    """A name in a chunk, with its place: `quote` is the text around it."""
+
+    name: str
+    type: str
+    role: str
+    method: str
+    collection: str
+    document: str
+    path: str
+    chunk: str
+    start_line: int
+    end_line: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A name that stands in the same chunks."""
+
+    norm: str
+    name: str
+    chunks: int  # that mention both
+    npmi: float  # from -1, never together, to 1, always (Bouma 2009)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEntity:
+    norm: str
+    chunks: int  # that mention it
+    mentions: Sequence[NameMention]
+    neighbours: Sequence[Neighbour]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A chunk that mentions two names."""
+
+    source: str
+    target: str
+    chunk: str
+
+
+class Entities:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def find(
+        self,
+        reader: KnowledgeReader,
+        name: str,
+        *,
+        collections: Sequence[str] | None = None,
+        type_: str | None = None,
+        limit: int = 20,
+    ) -> NamedEntity | None:
+        """What is known of a name; None: no chunk that the caller may read mentions it."""
+        values = {
+            **_values(reader, collections),
+            "norm": normal(name),
+            "type": type_,
+            "limit": limit,
+            "read": READ,
+        }
+        async with transaction(self._pool, Transaction) as opened:
+            mentions = await opened.rows(LOOKUPS, _MENTIONS, values)
+            if not mentions:
+                return None
+            near = await opened.rows(LOOKUPS, _NEIGHBOURS, values)
+        found = [_mention(row[1:]) for row in mentions]
+        return NamedEntity(values["norm"], mentions[0][0], found, _neighbours(near)[:limit])
+
+    async def popular(
+        self, reader: KnowledgeReader, collections: Sequence[str], prefix: str, limit: int
+    ) -> list[str]:
+        """Names that most chunks mention, or that begin with `prefix`."""
+        values = _values(reader, collections)
+        values |= {"prefix": normal(prefix), "limit": limit}
+        async with transaction(self._pool, Transaction) as opened:
+            return [row[0] for row in await opened.rows(LOOKUPS, _POPULAR, values)]
+
+    async def paths(
+        self,
+        reader: KnowledgeReader,
+        source: str,
+        target: str,
+        *,
+        collections: Sequence[str] | None = None,
+        limit: int = 5,
+    ) -> list[list[Hop]]:
+        """The shortest paths of chunks from one name to another, at most HOPS long; those of the
+        rarest names first."""
+        begin, end = normal(source), normal(target)
+        if begin == end:
+            return []
+        values = _values(reader, collections)
+        async with transaction(self._pool, Transaction) as opened:
+
+            async def step(names: Iterable[str]) -> "_Step":
+                chosen = {"reached": list(names)[:BRANCHES], "rows": ROWS}
+                return _Step.of(await opened.rows(LOOKUPS, _STEP, {**values, **chosen}))
+
+            first = await step([begin])
+            if end in first.near:
+                return [[hop] for hop in first.to(end)[:limit]]
+            last = await step([end])
+            if middle := first.shared(last):
+                return _joined(first, [last], middle, limit)
+            second = await step(first.rarest)
+            middle = second.shared(last)
+            return _joined(first, [second, last], middle, limit) if middle else []
+
+    async def quoted(
+        self, reader: KnowledgeReader, hops: Sequence[Hop], collections: Sequence[str] | None
+    ) -> dict[tuple[str, str], NameMention]:
+        """The mentions of both names of hops, by chunk and name."""
+        values = _values(reader, collections)
+        values |= {
+            "chunks": [hop.chunk for hop in hops for _ in range(2)],
+            "mentioned": [name for hop in hops for name in (hop.source, hop.target)],
+        }
+        async with transaction(self._pool, Transaction) as opened:
+            rows = await opened.rows(LOOKUPS, _QUOTED, values)
+        found = [(row[0], _mention(row[1:])) for row in rows]
+        return {(one.chunk, norm): one for norm, one in found}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Names that chunks mention beside those that a search has reached."""
+
+    hops: Mapping[str, Sequence[Hop]]  # by their targets
+    seldom: Mapping[str, int]  # chunks that mention a name
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Any]]) -> "_Step":
+        hops: dict[str, list[Hop]] = {}
+        for source, target, chunk, _ in rows:
+            hops.setdefault(target, []).append(Hop(source, target, chunk))
+        return cls(hops, {target: count for _, target, _, count in rows})
+
+    @property
+    def near(self) -> frozenset[str]:
+        return frozenset(self.hops)
+
+    @property
+    def rarest(self) -> list[str]:
+        return sorted(self.hops, key=lambda name: (self.seldom[name], name))
+
+    def to(self, target: str) -> Sequence[Hop]:
+        return self.hops.get(target, ())
+
+    def shared(self, other: "_Step") -> list[str]:
+        """Names of both, the rarest first."""
+        return sorted(self.near & other.near, key=lambda name: (self.seldom[name], name))
+
+
+def _joined(
+    first: _Step, rest: Sequence[_Step], middle: Sequence[str], limit: int
+) -> list[list[Hop]]:
+    """Paths through the names in `middle`; the last step was made from the end."""
+    *between, last = rest
+    found: list[list[Hop]] = []
+    for name in middle:
+        back = last.to(name)[0]
+        turned = Hop(back.target, back.source, back.chunk)
+        if not between:
+            path = [first.to(name)[0], turned]
+        else:
+            hop = between[0].to(name)[0]
+            path = [first.to(hop.source)[0], hop, turned]
+        if len({hop.chunk for hop in path}) == len(path):
+            found.append(path)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[str, Any]:
+    names = None if collections is None else list(collections)
+    return {**reader.values(), "names": names}
+
+
+def _neighbours(rows: Sequence[Sequence[Any]]) -> list[Neighbour]:
+    found = [
+        Neighbour(norm, name, both, round(npmi(both, own, other, total), 6))
+        for norm, name, both, own, other, total in rows
+    ]
+    return sorted(found, key=lambda one: (-one.npmi * math.log1p(one.chunks), one.norm))
+
+
+def npmi(both: int, one: int, other: int, total: int) -> float:
+    """Normalised pointwise mutual information of two names, by the chunks that mention them."""
+    if both >= total or both == 0:
+        return 1.0 if both else -1.0
+    return math.log(both * total / (one * other)) / -math.log(both / total)
+
+
+def _mention(row: Sequence[Any]) -> NameMention:
+    found = NameMention(*row)
+    return replace(found, quote=_quote(found.quote, found.name))
+
+
+def _quote(text: str, name: str) -> str:
+    """The text around a name, on one line."""
+    at = max(text.lower().find(name.lower()), 0)
+    begin = max(at - (QUOTE - len(name)) // 2, 0)
+    return " ".join(text[begin : begin + QUOTE].split())
+
+
+_PLACE = """mention.name, mention.type, mention.role, mention.method, permitted.name,
+    document.document_id::text, document.path, chunk.chunk_id::text, chunk.start_line,
+    chunk.end_line, knowledge_text(content, chunk.start_byte, chunk.end_byte)"""
+_JOINED = """
+    JOIN knowledge_chunk_t AS chunk
+        ON (chunk.host_id, chunk.chunk_id) = (%(host)s, mention.chunk_id)
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
+    JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)"""
+_OF_NAME = """mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
+    AND mention.norm = %(norm)s AND (%(type)s::text IS NULL OR mention.type = %(type)s)"""
+_MENTIONS = f"""
+    WITH {PERMITTED}, first AS MATERIALIZED (
+        SELECT DISTINCT ON (mention.chunk_id, mention.role) mention.*, permitted.name AS shelf
+        FROM permitted JOIN knowledge_mention_t AS mention ON {_OF_NAME}
+        ORDER BY mention.chunk_id, mention.role, mention.start_byte
+    )
+    SELECT (SELECT count(DISTINCT chunk_id) FROM first), {_PLACE.replace("permitted.name", "shelf")}
+    FROM first AS mention {_JOINED}
+    ORDER BY mention.role <> 'subject', document.path, chunk.ordinal, mention.role LIMIT %(limit)s
+""".encode()
+_CHUNKS_OF = """(SELECT count(DISTINCT mention.chunk_id) FROM permitted
+    JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
+        AND mention.collection_id = permitted.collection_id AND mention.norm = {norm})"""
+_NEIGHBOURS = f"""
+    WITH {PERMITTED}, own AS MATERIALIZED (
+        SELECT DISTINCT mention.chunk_id FROM permitted
+        JOIN knowledge_mention_t AS mention ON {_OF_NAME}
+        ORDER BY mention.chunk_id LIMIT %(read)s
+    ), near AS MATERIALIZED (
+        SELECT mention.norm, min(mention.name) AS name, count(DISTINCT mention.chunk_id) AS docs
+        FROM own JOIN knowledge_mention_t AS mention
+            ON (mention.host_id, mention.chunk_id) = (%(host)s, own.chunk_id)
+        WHERE mention.norm <> %(norm)s
+        GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT 100
+    )
+    SELECT near.norm, near.name, near.docs::integer, (SELECT count(*) FROM own)::integer,
+        {_CHUNKS_OF.format(norm="near.norm")}::integer,
+        (SELECT greatest(count(*), 1) FROM permitted JOIN knowledge_chunk_t AS chunk
+            ON chunk.host_id = %(host)s AND chunk.collection_id = permitted.collection_id)::integer
+    FROM near
+""".encode()
+_POPULAR = f"""
+    WITH {PERMITTED}
+    SELECT min(mention.name), count(DISTINCT mention.chunk_id) AS docs FROM permitted
+    JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
+        AND mention.collection_id = permitted.collection_id
+    WHERE starts_with(mention.norm, %(prefix)s)
+    GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
+""".encode()
+# What stands beside names that are no hubs, in chunks; a hub may be reached, but leads nowhere.
+_STEP = f"""
+    WITH {PERMITTED}, name AS MATERIALIZED (
+        SELECT norm, place FROM unnest(%(reached)s::text[]) WITH ORDINALITY AS one (norm, place)
+    ), here AS MATERIALIZED (
+        SELECT name.norm, name.place, one.chunk_id FROM name CROSS JOIN LATERAL (
+            SELECT DISTINCT mention.chunk_id FROM permitted
+            JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
+                AND mention.collection_id = permitted.collection_id AND mention.norm = name.norm
+            ORDER BY mention.chunk_id LIMIT {HUB}
+        ) AS one
+    ), near AS MATERIALIZED (
+        SELECT DISTINCT here.norm, here.place, mention.norm AS target, here.chunk_id
+        FROM here JOIN knowledge_mention_t AS mention
+            ON (mention.host_id, mention.chunk_id) = (%(host)s, here.chunk_id)
+        WHERE mention.norm <> here.norm
+        ORDER BY here.place, here.chunk_id, target LIMIT %(rows)s
+    ), seldom AS MATERIALIZED (
+        SELECT target, {_CHUNKS_OF.format(norm="near.target")} AS docs
+        FROM (SELECT DISTINCT target FROM near) AS near
+    )
+    SELECT near.norm, near.target, near.chunk_id::text, seldom.docs::integer
+    FROM near JOIN seldom USING (target) ORDER BY near.place, near.chunk_id, near.target
+""".encode()
+_QUOTED = f"""
+    WITH {PERMITTED}, wanted AS MATERIALIZED (
+        SELECT DISTINCT chunk_id, norm
+        FROM unnest(%(chunks)s::uuid[], %(mentioned)s::text[]) AS one (chunk_id, norm)
+    ), first AS MATERIALIZED (
+        SELECT DISTINCT ON (wanted.chunk_id, wanted.norm) mention.*, permitted.name AS shelf
+        FROM wanted JOIN knowledge_mention_t AS mention
+            ON (mention.host_id, mention.chunk_id, mention.norm)
+                = (%(host)s, wanted.chunk_id, wanted.norm)
+        JOIN permitted USING (collection_id)
+        ORDER BY wanted.chunk_id, wanted.norm, mention.start_byte
+    )
+    SELECT mention.norm, {_PLACE.replace("permitted.name", "shelf")} FROM first AS mention {_JOINED}
+""".encode()

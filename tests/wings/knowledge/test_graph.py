@@ -1,0 +1,125 @@
+"""The graph of names: what is linked, ranked and joined, each with its evidence."""
+
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge import graph
+from gateway.wings.knowledge.entities import npmi
+from gateway.wings.knowledge.graph import Edge, linked, page_ranked
+from tests.wings.knowledge.rig import KnowledgeRig
+
+pytestmark = pytest.mark.anyio
+
+BOOK = {
+    "Aldri": "# Aldri Annet\n\nA film of 1930 that was directed by Tancred Ibsen.",
+    "Ibsen": "# Tancred Ibsen\n\nHe was born in Gausdal, as a grandson of Henrik Ibsen.",
+    "Gausdal": "# Gausdal\n\nIt has woods, and a school that Bjarne Slapgard led.",
+    "Bread": "# Bread\n\nA film of flour and water is on it; it was made by hand.",
+}
+
+
+async def book(rig: KnowledgeRig) -> None:
+    for name, text in BOOK.items():
+        await rig.caller().add(text, "book", path=f"{name}.md", media_type="text/markdown")
+
+
+async def test_what_the_best_mentions_is_found_without_its_words(rig: KnowledgeRig) -> None:
+    await book(rig)
+    ann, query = rig.caller(), {"query": "Who directed the film Aldri Annet?"}
+    naive = [one.path for one in (await ann("query", mode="naive", **query)).evidence]
+    assert "Ibsen.md" not in naive
+    for mode in ("mix", "local"):
+        found = [one.path for one in (await ann("query", mode=mode, **query)).evidence]
+        assert found[:2] == ["Aldri.md", "Ibsen.md"]
+    for mode in ("global", "hybrid"):
+        assert "Ibsen.md" in [one.path for one in (await ann("query", mode=mode, **query)).evidence]
+
+
+async def test_homonyms_are_both_found_by_their_bare_name(rig: KnowledgeRig) -> None:
+    for kind in ("car", "cat"):
+        text = f"# Jaguar ({kind})\n\nIt is fast."
+        await rig.caller().add(text, path=f"{kind}.md", media_type="text/markdown")
+    found = await rig.caller()("entity", name="jaguar")
+    assert [one.path for one in found.mentions if one.role == "subject"] == ["car.md", "cat.md"]
+    assert (await rig.caller()("entity", name="Jaguar (car)")).passages == 1
+
+
+async def test_k12_the_graph_keeps_to_the_filter(rig: KnowledgeRig) -> None:
+    await book(rig)
+    ann, query = rig.caller(), "Who directed the film Aldri Annet?"
+    for mode in ("mix", "global"):
+        found = await ann("query", query=query, mode=mode, filter={"paths": ["[AB]*", "A*", "B*"]})
+        assert {one.path for one in found.evidence} <= {"Aldri.md", "Bread.md"}
+
+
+async def test_k18_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> None:
+    await book(rig)
+    ann = rig.caller()
+    for mode in ("naive", "mix", "hybrid"):
+        answers = [await ann.output("query", query="a film of Ibsen", mode=mode) for _ in range(3)]
+        assert answers[0] == answers[1] == answers[2]
+
+
+async def test_k13_an_entity_lists_its_mentions_and_goes_with_them(rig: KnowledgeRig) -> None:
+    await book(rig)
+    ann = rig.caller()
+    found = await ann("entity", name="tancred ibsen")
+    assert found.passages == 2
+    subject, mention = [one for one in found.mentions if one.role in ("subject", "mention")][:2]
+    assert (subject.path, subject.role, mention.name) == ("Ibsen.md", "subject", "Tancred Ibsen")
+    assert all(one.name in one.quote for one in found.mentions)
+    assert "Gausdal" in [one.name for one in found.near]
+    listed = await ann("documents", collection="book")
+    ids = [one.document for one in listed.items if one.path in ("Ibsen.md", "Aldri.md")]
+    await ann("delete", collection="book", documents=ids)
+    with pytest.raises(ProblemDetails, match="404"):
+        await ann("entity", name="Tancred Ibsen")
+    with pytest.raises(ProblemDetails, match="404"):
+        await rig.caller("eve")("entity", name="Gausdal")
+
+
+async def test_k22_paths_are_the_shortest_each_hop_with_its_evidence(rig: KnowledgeRig) -> None:
+    await book(rig)
+    ann = rig.caller()
+    for target, hops in (
+        ("Tancred Ibsen", ["Aldri.md"]),
+        ("Henrik Ibsen", ["Aldri.md", "Ibsen.md"]),
+        ("Bjarne Slapgard", ["Aldri.md", "Ibsen.md", "Gausdal.md"]),
+    ):
+        found = await ann("path", **{"from": "Aldri Annet", "to": target})
+        best = found.paths[0]
+        assert [hop.evidence[0].path for hop in best.hops] == hops, target
+        assert best.hops[0].source == "Aldri Annet"
+        assert best.hops[-1].to == target
+        for before, after in zip(best.hops, best.hops[1:], strict=False):
+            assert before.to == after.source
+        for hop in best.hops:
+            assert [one.name for one in hop.evidence] == [hop.source, hop.to]
+            assert all(one.name in one.quote for one in hop.evidence)
+    for source, target in (("Aldri Annet", "Nobody"), ("Gausdal", "Gausdal")):
+        assert (await ann("path", **{"from": source, "to": target})).paths == ()
+    eve = rig.caller("eve")
+    assert (await eve("path", **{"from": "Aldri Annet", "to": "Tancred Ibsen"})).paths == ()
+
+
+def test_links_raise_what_is_about_a_mention_once() -> None:
+    scores = {"a": 2.0, "c": 1.0, "e": 0.0}
+    edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "z", "a"), Edge("c", "x", "e")]
+    found = linked(scores, edges)
+    link = graph.LINKED * graph.LEAST
+    assert found == pytest.approx({"a": 1, "b": link, "c": 0.5, "e": link * 0.5 / 1.1})
+    named = linked(scores, [Edge(graph.QUESTION, "x", "c")])
+    assert named["c"] == pytest.approx(0.5 + graph.NAMED * (graph.LEAST + 0.5))
+    assert linked({}, []) == page_ranked({}, []) == {}
+
+
+def test_page_rank_reaches_what_shares_rare_names() -> None:
+    edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "y", "c")]
+    found = page_ranked({"a": 1.0, "d": 0.1}, edges)
+    assert found["a"] > found["b"] > found["c"] > 0
+
+
+def test_npmi_is_from_never_to_always_together() -> None:
+    assert npmi(0, 5, 5, 100) == -1
+    assert npmi(5, 5, 5, 100) == pytest.approx(1)
+    assert npmi(5, 50, 10, 100) == pytest.approx(0)
