@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large bench-scale bench-jobs clean
+.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -87,6 +87,9 @@ format: $(STAMP)-check ## rewrite the code to the format
 schemas: $(STAMP)-run ## write the published JSON Schemas anew
 	$(BIN)/python -m config.schema
 	$(BIN)/python -m gateway.wings.events.asyncapi
+
+boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
+	$(BIN)/python .ci/boards.py
 
 bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)

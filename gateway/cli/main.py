@@ -56,6 +56,8 @@ COMMANDS = {
         "List and end sessions at a running gateway.",
     ),
     "status": ("gateway.cli.running.sessions:status", "Show the status of a running gateway."),
+    "health": ("gateway.cli.running.top:health", "Tell whether a gateway takes requests."),
+    "top": ("gateway.cli.running.top:top", "Show requests, times and errors of gateways."),
     "audit": ("gateway.cli.audit:audit", "Search, verify and export the audit log."),
     "portal": ("gateway.cli.portal:portal", "Report who still sends legacy payloads."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
@@ -72,7 +74,7 @@ COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in W
 ALIASES = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),
     **dict.fromkeys(("add", "load"), "import"),
-    **dict.fromkeys(("check", "health"), "doctor"),
+    "check": "doctor",
 }
 
 

@@ -1,0 +1,290 @@
+"""The Grafana dashboard and the alert rules of Prometheus, in `deploy/`, from the tables below.
+
+`python .ci/boards.py` writes them; tests/deploy/test_boards.py compares them with the tables, and
+the metrics and labels of each query with those that a gateway has.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "toolgate.json"
+ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
+
+WINDOW = "$__rate_interval"
+HERE = '{job=~"$job", instance=~"$instance"}'
+FAILED = 'outcome!~"ok|cancelled|tool_error"'
+
+
+class Panel(NamedTuple):
+    title: str
+    queries: dict[str, str]  # by legend
+    unit: str = "short"
+    kind: str = "timeseries"
+
+
+ROWS: dict[str, list[Panel]] = {
+    "Requests": [
+        Panel(
+            "Requests per second, by method",
+            {"{{method}}": "sum by (method) (rate(toolgate_requests_total{HERE}[WINDOW]))"},
+            "reqps",
+        ),
+        Panel(
+            "Requests that did not succeed, by outcome",
+            {
+                "{{outcome}}": "sum by (outcome) (rate(toolgate_requests_total"
+                '{HERE, outcome!="ok"}[WINDOW]))'
+            },
+            "reqps",
+        ),
+        Panel(
+            "Time of tools/call",
+            {
+                f"p{share}": f"histogram_quantile(0.{share}, sum by (le) (rate("
+                'toolgate_request_seconds_bucket{HERE, method="tools/call"}[WINDOW])))'
+                for share in (50, 95, 99)
+            },
+            "s",
+        ),
+        Panel(
+            "p95 by method",
+            {
+                "{{method}}": "histogram_quantile(0.95, sum by (le, method) (rate("
+                "toolgate_request_seconds_bucket{HERE}[WINDOW])))"
+            },
+            "s",
+        ),
+        Panel(
+            "Requests per second, by revision",
+            {"{{revision}}": "sum by (revision) (rate(toolgate_requests_total{HERE}[WINDOW]))"},
+            "reqps",
+        ),
+        Panel(
+            "Refused by a limit",
+            {"{{limit}}": "sum by (limit) (rate(toolgate_refusals_total{HERE}[WINDOW]))"},
+            "reqps",
+        ),
+    ],
+    "State": [
+        Panel("Ready", {"{{instance}}": "toolgate_ready{HERE}"}, kind="stat"),
+        Panel("Database", {"{{instance}}": "toolgate_database_up{HERE}"}, kind="stat"),
+        Panel("Tools", {"tools": "max(toolgate_tools{HERE})"}, kind="stat"),
+        Panel("Sessions", {"{{instance}}": "toolgate_sessions{HERE}"}),
+        Panel("Streams", {"{{instance}}": "toolgate_streams{HERE}"}),
+        Panel("Lag of the event loop", {"{{instance}}": "toolgate_loop_lag_seconds{HERE}"}, "s"),
+        Panel(
+            "Memory",
+            {
+                "{{instance}}": "toolgate_memory_bytes{HERE}",
+                "bodies {{instance}}": "toolgate_body_bytes{HERE}",
+            },
+            "bytes",
+        ),
+        Panel("Calls that wait for their client", {"waiting": "toolgate_parked_calls{HERE}"}),
+    ],
+    "Services": [
+        Panel(
+            "Circuit breakers (1: open)", {"{{source}}": "max by (source) (toolgate_breaker{HERE})"}
+        ),
+        Panel("MCP servers up", {"{{source}}": "min by (source) (toolgate_mcp_server_up{HERE})"}),
+        Panel(
+            "Requests to MCP servers",
+            {
+                "{{source}}": "sum by (source) (rate(toolgate_mcp_requests_total{HERE}[WINDOW]))",
+                "failed {{source}}": "sum by (source) "
+                "(rate(toolgate_mcp_failures_total{HERE}[WINDOW]))",
+            },
+            "reqps",
+        ),
+        Panel(
+            "Answers unlike their schema",
+            {
+                "{{source}}": "sum by (source) "
+                "(rate(toolgate_answer_mismatches_total{HERE}[WINDOW]))"
+            },
+        ),
+    ],
+    "Behind the requests": [
+        Panel(
+            "Audit records",
+            {"{{outcome}}": "sum by (outcome) (rate(toolgate_audit_records_total{HERE}[WINDOW]))"},
+        ),
+        Panel("Audit records that wait", {"{{instance}}": "toolgate_audit_waiting{HERE}"}),
+        Panel("Delay of audit records", {"{{instance}}": "toolgate_audit_lag_seconds{HERE}"}, "s"),
+        Panel(
+            "Texts to embed",
+            {"{{purpose}} {{status}}": "max by (purpose, status) (toolgate_embedding_tasks{HERE})"},
+        ),
+        Panel(
+            "Spans", {"{{outcome}}": "sum by (outcome) (rate(toolgate_spans_total{HERE}[WINDOW]))"}
+        ),
+        Panel(
+            "Legacy payloads",
+            {"{{path}}": "sum by (path) (rate(toolgate_legacy_requests_total{HERE}[WINDOW]))"},
+            "reqps",
+        ),
+    ],
+}
+
+
+class Alert(NamedTuple):
+    name: str
+    query: str
+    lasting: str
+    severity: str
+    summary: str
+
+
+RULES = [
+    Alert(
+        "ToolgateNotReady", "toolgate_ready == 0", "2m", "critical",
+        "{{ $labels.instance }} takes no requests.",
+    ),
+    Alert(
+        "ToolgateDatabaseAway", "toolgate_database_up == 0", "5m", "warning",
+        "{{ $labels.instance }} has lost its database: calls go on, changes and searches do not.",
+    ),
+    Alert(
+        "ToolgateErrors",
+        f"sum by (job) (rate(toolgate_requests_total{{{FAILED}}}[5m])) "
+        "/ sum by (job) (rate(toolgate_requests_total[5m])) > 0.05",
+        "10m", "warning", "More than 5 % of the requests fail.",
+    ),
+    Alert(
+        "ToolgateCrashes", 'increase(toolgate_requests_total{outcome="crashed"}[10m]) > 0', "0m",
+        "warning", "A request ran into an unexpected error; the log has `unexpected_error`.",
+    ),
+    Alert(
+        "ToolgateSlow",
+        "histogram_quantile(0.95, sum by (job, le) "
+        '(rate(toolgate_request_seconds_bucket{method="tools/call"}[5m]))) > 5',
+        "15m", "warning", "One in twenty calls takes more than 5 s.",
+    ),
+    Alert(
+        "ToolgateOverloaded", "toolgate_loop_lag_seconds > 0.5", "5m", "warning",
+        "{{ $labels.instance }} answers late: its core is busy.",
+    ),
+    Alert(
+        "ToolgateBreakerOpen", "max by (job, source) (toolgate_breaker) >= 1", "5m", "warning",
+        "Calls of {{ $labels.source }} are refused, as it fails.",
+    ),
+    Alert(
+        "ToolgateMcpServerDown", "min by (job, source) (toolgate_mcp_server_up) == 0", "10m",
+        "warning", "The MCP server {{ $labels.source }} cannot be reached.",
+    ),
+    Alert(
+        "ToolgateAuditDropped",
+        'increase(toolgate_audit_records_total{outcome="dropped"}[10m]) > 0',
+        "0m", "critical", "Records of the audit log were lost.",
+    ),
+    Alert(
+        "ToolgateAuditBehind", "toolgate_audit_waiting > 5000", "10m", "warning",
+        "Records of the audit log wait for the database.",
+    ),
+    Alert(
+        "ToolgateEmbeddingsFail", 'max by (job) (toolgate_embedding_tasks{status="failed"}) > 0',
+        "30m", "info", "Some tools have no embedding: `toolgate embed status` tells why.",
+    ),
+]  # fmt: skip
+
+
+def expression(query: str) -> str:
+    """A query with the selectors of the dashboard."""
+    inner = HERE[1:-1]
+    whole = query.replace("{HERE,", f"{{{inner},").replace("{HERE}", HERE)
+    return whole.replace("WINDOW", WINDOW)
+
+
+def dashboard() -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    for title, members in ROWS.items():
+        panels.append({"type": "row", "title": title, "collapsed": False, "panels": []})
+        panels += [panel(one) for one in members]
+    return {
+        "uid": "toolgate",
+        "title": "Toolgate",
+        "tags": ["toolgate", "mcp"],
+        "schemaVersion": 39,
+        "timezone": "browser",
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [source(), *(variable(name) for name in ("job", "instance"))]},
+        "panels": placed(panels),
+    }
+
+
+def panel(one: Panel) -> dict[str, Any]:
+    return {
+        "type": one.kind,
+        "title": one.title,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "fieldConfig": {"defaults": {"unit": one.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + number), "expr": expression(query), "legendFormat": legend}
+            for number, (legend, query) in enumerate(one.queries.items())
+        ],
+    }
+
+
+def placed(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The panels, two beside each other, each row below a title."""
+    top = left = 0
+    found = []
+    for number, one in enumerate(panels, 1):
+        if one["type"] == "row":
+            top, left = top + (8 if left else 0), 0
+            found.append({**one, "id": number, "gridPos": {"x": 0, "y": top, "w": 24, "h": 1}})
+            top += 1
+            continue
+        found.append({**one, "id": number, "gridPos": {"x": left, "y": top, "w": 12, "h": 8}})
+        top, left = (top + 8, 0) if left else (top, 12)
+    return found
+
+
+def source() -> dict[str, Any]:
+    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
+
+
+def variable(name: str) -> dict[str, Any]:
+    within = '{job=~"$job"}' if name == "instance" else ""
+    return {
+        "name": name,
+        "type": "query",
+        "label": name.capitalize(),
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": f"label_values(toolgate_ready{within}, {name})",
+        "includeAll": True,
+        "multi": True,
+        "refresh": 2,
+    }
+
+
+def alerts() -> dict[str, Any]:
+    rules = [
+        {
+            "alert": one.name,
+            "expr": one.query,
+            "for": one.lasting,
+            "labels": {"severity": one.severity},
+            "annotations": {"summary": one.summary},
+        }
+        for one in RULES
+    ]
+    return {"groups": [{"name": "toolgate", "rules": rules}]}
+
+
+def texts() -> dict[Path, str]:
+    """The contents of the files."""
+    rules = yaml.safe_dump(alerts(), sort_keys=False, allow_unicode=True, width=100)
+    head = "# Made by `make boards`; do not edit.\n"
+    return {DASHBOARD: json.dumps(dashboard(), indent=2) + "\n", ALERTS: head + rules}
+
+
+if __name__ == "__main__":
+    for file, text in texts().items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)

@@ -1,0 +1,195 @@
+"""`toolgate top` and `toolgate health`: what a running gateway does, from its own endpoints."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
+
+import aiohttp
+import anyio
+import click
+from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+from rich.live import Live
+from rich.table import Table
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import fail
+from gateway.cli.common.options import Number, json_option
+from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.running.client import gateway_options, running_gateway
+
+TIMEOUT_S = 10.0
+SERVED = "ok"
+FAST = 0.95  # share of the requests that are faster than the time shown
+COLUMNS = ("method", "per second", "p95", "errors per second")
+
+Key = tuple[str, str]  # method and outcome
+
+
+class Scrape(Struct, frozen=True):
+    """The counts of requests of some gateways, at a time."""
+
+    at: float  # seconds
+    counts: Mapping[Key, float]
+    buckets: Mapping[tuple[str, float], float]  # by method and upper bound, seconds; cumulative
+
+
+class MethodRate(Struct, frozen=True):
+    """What happened to a method between two scrapes."""
+
+    method: str
+    per_second: float
+    p95_s: float | None  # upper bound of its bucket; None: without requests, or beyond all buckets
+    errors_per_second: float
+
+
+@click.command()
+@click.option(
+    "--target", "targets", metavar="URL", multiple=True,
+    help="Gateway to watch; repeatable [default: that of the settings].",
+)  # fmt: skip
+@click.option(
+    "--token-file", metavar="FILE", type=click.File("r"), help="File with the metrics.token."
+)
+@click.option(
+    "--interval", type=Number(0.1, 3600), default=2, show_default=True, help="Seconds per look."
+)
+@click.option("--once", is_flag=True, help="Look once and print rows.")
+@json_option
+@settings_option
+def top(
+    settings: Settings,
+    *,
+    targets: tuple[str, ...],
+    token_file: IO[str] | None,
+    interval: float,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Show requests, times and errors of gateways by method, until Ctrl-C.
+
+    The figures are the differences between two looks at /metrics, summed over all
+    gateways. p95 is the upper bound of a bucket of the histogram.
+
+    \b
+    Examples:
+      toolgate top
+      toolgate top --target http://a:8765 --target http://b:8765 --token-file m
+      toolgate top --once --json
+    """
+    urls = targets or (None,)
+    wanted = [running_gateway(settings, "/metrics", url=url, key_file=token_file) for url in urls]
+    key = wanted[0].key
+    run(_top([f"{one.url}{one.root}" for one in wanted], key, interval, once or as_json, as_json))
+
+
+@click.command()
+@gateway_options(key_required=False)
+@settings_option
+def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> None:
+    """Tell whether a gateway takes requests: exit code 0, or 1 if not.
+
+    It is for container images and unit files, which need no curl then.
+    """
+    gateway = running_gateway(settings, "/ready", url=url, key_file=key_file)
+    status, text = run(_get(f"{gateway.url}{gateway.root}", gateway.key))
+    state = text.partition('"status":"')[2].partition('"')[0] or f"answers {status}"
+    if status != 200:
+        fail(f"{gateway.url} is not ready: {state}")
+    say(state)
+
+
+async def _top(
+    urls: Sequence[str], key: str | None, interval_s: float, once: bool, as_json: bool
+) -> None:
+    before = await _scrape(urls, key)
+    if once:
+        await anyio.sleep(interval_s)
+        found = rates(before, await _scrape(urls, key))
+        if as_json:
+            print_json(found)
+        else:
+            print_rows(COLUMNS, [_cells(one) for one in found])
+        return
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            await anyio.sleep(interval_s)
+            after = await _scrape(urls, key)
+            live.update(_table(rates(before, after)), refresh=True)
+            before = after
+
+
+async def _scrape(urls: Sequence[str], key: str | None) -> Scrape:
+    counts: defaultdict[Key, float] = defaultdict(float)
+    buckets: defaultdict[tuple[str, float], float] = defaultdict(float)
+    for url in urls:
+        status, text = await _get(url, key)
+        if status != 200:
+            fail(f"{url} answers {status}: metrics.open or metrics.token let others read it")
+        for family in text_string_to_metric_families(text):
+            for name, labels, value, *_ in family.samples:
+                if name == "toolgate_requests_total":
+                    counts[labels["method"], labels["outcome"]] += value
+                elif name == "toolgate_request_seconds_bucket":
+                    buckets[labels["method"], float(labels["le"])] += value
+    return Scrape(anyio.current_time(), counts, buckets)
+
+
+async def _get(url: str, key: str | None) -> tuple[int, str]:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as http,
+            http.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            return response.status, await response.text()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        fail(f"no gateway answers at {url} ({type(error).__name__})")
+
+
+def rates(before: Scrape, after: Scrape) -> list[MethodRate]:
+    """What happened between two scrapes, the busiest method first. A counter that went back belongs
+    to a gateway that was restarted: it began at zero."""
+    seconds = max(after.at - before.at, 1e-9)
+    methods = {method for method, _ in after.counts}
+    found = [_rate(method, before, after, seconds) for method in methods]
+    return sorted(found, key=lambda one: (-one.per_second, one.method))
+
+
+def _rate(method: str, before: Scrape, after: Scrape, seconds: float) -> MethodRate:
+    grown = {
+        outcome: _grown(before.counts.get((of, outcome), 0), count)
+        for (of, outcome), count in after.counts.items()
+        if of == method
+    }
+    steps = {
+        bound: _grown(before.buckets.get((of, bound), 0), count)
+        for (of, bound), count in after.buckets.items()
+        if of == method
+    }
+    failed = sum(count for outcome, count in grown.items() if outcome != SERVED)
+    return MethodRate(method, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
+
+
+def _grown(before: float, after: float) -> float:
+    return after - before if after >= before else after
+
+
+def _percentile(steps: Mapping[float, float]) -> float | None:
+    total = steps.get(math.inf, 0)
+    bounds = [bound for bound, count in sorted(steps.items()) if total and count >= FAST * total]
+    return bounds[0] if bounds and math.isfinite(bounds[0]) else None
+
+
+def _table(found: Iterable[MethodRate]) -> Table:
+    table = Table(*COLUMNS, box=None)
+    for one in found:
+        table.add_row(*_cells(one))
+    return table
+
+
+def _cells(one: MethodRate) -> tuple[str, ...]:
+    p95 = "-" if one.p95_s is None else f"{one.p95_s * 1000:g} ms"
+    return one.method, f"{one.per_second:.1f}", p95, f"{one.errors_per_second:.1f}"

@@ -1,0 +1,1 @@
+"""What is shipped to deploy the gateway."""
