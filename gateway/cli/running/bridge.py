@@ -6,6 +6,7 @@ HTTP a request is cancelled by closing its connection, over stdio by a notificat
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -217,13 +218,11 @@ class Bridge:
     ) -> bool:
         """Write messages until the stream ends; whether the answer to `id_` was one of them."""
         answered = False
-        try:
+        with suppress(aiohttp.ClientPayloadError):  # cut off
             async for chunk in response.content.iter_any():
                 for event in events.feed(chunk):
                     answered = answered or _answers(event.data, id_)
                     await self._write(event.data)
-        except aiohttp.ClientPayloadError:  # cut off
-            answered = answered or False
         events.end()
         return answered
 
