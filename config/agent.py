@@ -1,5 +1,7 @@
 """Settings of the agent: a loop that asks a chat model and calls tools."""
 
+from typing import Literal
+
 from msgspec import Struct
 from msgspec.structs import astuple
 
@@ -33,6 +35,7 @@ class AgentBudgets(Struct, frozen=True, forbid_unknown_fields=True):
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
+    storage: Literal["database", "memory"]
     strategy: str
     instructions: str
     max_iterations: Count

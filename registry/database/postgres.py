@@ -27,7 +27,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded
-from registry.database.migrate import REGISTRY, Component
+from registry.database.migrate import REGISTRY, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
@@ -98,6 +98,7 @@ SERVER_NEEDED = 160000
 VECTOR_NEEDED = (0, 8, 4)
 FIRST_RETRY_S = 0.2
 HAS_VECTOR = "SELECT FROM pg_extension WHERE extname = 'vector'"
+FOREVER_S = 3e8  # ten years
 CHECK_S = 30.0  # keepalive: idle time after which a listening connection is probed
 
 # Our own advice is more specific.
@@ -171,6 +172,32 @@ class Database:
             finally:
                 with CancelScope(shield=True):
                     await database.pool.close()
+
+    @asynccontextmanager
+    async def temporary(self, component: Component) -> AsyncIterator[Pool]:
+        """A pool of one connection that has the tables of a component for itself, as temporary
+        ones: in no journal and no backup, and gone with the connection."""
+
+        async def prepare(connection: AsyncConnection) -> None:
+            await connection.execute(
+                "SELECT set_config('search_path', 'pg_temp, ' || current_setting('search_path'),"
+                " false)"
+            )
+            for migration in migrations((component,)):
+                await connection.execute(migration.sql)
+            await connection.commit()
+
+        pool: Pool = AsyncConnectionPool(
+            self._conninfo,
+            min_size=1,
+            max_size=1,
+            timeout=self._settings.connect_timeout_s,
+            max_lifetime=FOREVER_S,
+            configure=prepare,
+            open=False,
+        )
+        async with pool:
+            yield pool
 
     async def alive(self) -> bool:
         """Whether it responds right now."""

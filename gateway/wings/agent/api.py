@@ -99,8 +99,7 @@ class StreamApi:
             raise ProblemDetails(422, "refused", text_of(result))
 
     async def run(self, context: Context, run_id: str) -> Run:
-        principal = context.principal
-        found = await self._runner.runs.get(principal.tenant, principal.id, run_id)
+        found = await self._runner.get(context, run_id)
         if found is None:
             raise not_found("run", run_id)
         return found

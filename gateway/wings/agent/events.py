@@ -93,14 +93,16 @@ async def followed(
     every_s: float,
 ) -> AsyncIterator[RunEvent | None]:
     """The events of a run behind number `after`, up to its terminal one, or until it waits for an
-    approval; None: nothing came for `every_s` seconds. `reread` reads the run, whose end is told
-    also where its event was lost."""
+    approval; None: nothing came for `every_s` seconds. `run` was just read; `reread` reads it when
+    the log says nothing new, so that its end is told also where its event was lost."""
     name, place, seen = stream_of(run.id), "", after
-    wake = asyncio.Event()
+    wake, current, doubt = asyncio.Event(), run, False
     with stream.watch(name, wake.set):
         while True:
             wake.clear()
-            current = await reread()
+            if doubt:
+                current = await reread() or run
+            former = seen, place
             with suppress(Fault):  # a log that has dropped what we read is read from its beginning
                 for entry in await stream.read(name, place):
                     place = entry.id
@@ -110,14 +112,18 @@ async def followed(
                             yield event
                             if event.terminal:
                                 return
-            if current is None or current.ended:
-                yield terminal_event(current or run, seen + 1)
+            if current.ended:
+                yield terminal_event(current, seen + 1)
                 return
             if current.state == "waiting":
                 return
+            if not doubt and seen == former[0] and place != former[1]:  # stirred: read the run
+                doubt = True
+                continue
             with anyio.move_on_after(every_s) as waiting:
                 await wake.wait()
-            if waiting.cancelled_caught:
+            doubt = waiting.cancelled_caught
+            if doubt:
                 yield None
 
 

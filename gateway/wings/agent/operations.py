@@ -252,14 +252,13 @@ class ConversationOperations:
 
     async def ask(self, asked: OperationInput) -> RunView:
         body: AgentQuestion = asked.body
-        if body.conversation is None:
-            made = await self._created(asked, "", body.strategy)
-            conversation = made.id
-        else:
-            conversation = body.conversation
-        message = NewMessage(body.message, body.wait, body.stream, body.strategy)
         if body.history and body.conversation is not None:
             raise invalid("Expected a conversation or a history, found both.")
+        if body.conversation is None:
+            conversation = await self._created(asked, "", body.strategy)
+        else:
+            conversation = await self._conversation(asked, body.conversation)
+        message = NewMessage(body.message, body.wait, body.stream, body.strategy)
         return await self._sent(asked, conversation, message, body.history)
 
     async def create(self, asked: OperationInput) -> OperationOutput:
@@ -296,7 +295,8 @@ class ConversationOperations:
             raise not_found("conversation", id_)
 
     async def send(self, asked: OperationInput) -> RunView:
-        return await self._sent(asked, asked.names["conversation"], asked.body)
+        conversation = await self._conversation(asked, asked.names["conversation"])
+        return await self._sent(asked, conversation, asked.body)
 
     async def runs(self, asked: OperationInput) -> RunPage:
         query: RunFilter = asked.query
@@ -383,20 +383,16 @@ class ConversationOperations:
     async def _sent(
         self,
         asked: OperationInput,
-        id_: str,
+        conversation: Conversation,
         message: NewMessage,
         history: Sequence[FormerMessage] = (),
     ) -> RunView:
-        conversation = await self._conversation(asked, id_)
         self._check(message.content)
         for one in history:
             self._check(one.text)
         strategy = message.strategy or conversation.strategy or self._settings.strategy
         name = self._known(strategy)
-        context, limit = _context(asked), self._settings.open_runs
-        if await self._runner.runs.open(asked.tenant, asked.principal.id) >= limit:
-            text = f"You have {limit} runs that have not ended, as many as can (agent.open_runs)."
-            raise ProblemDetails(429, "too-many-requests", text)
+        context = _context(asked)
         new = NewRun(
             asked.principal.id,
             caller_of(context),
@@ -406,13 +402,17 @@ class ConversationOperations:
             msgspec.json.encode(history),
         )
         try:
-            run = await self._runner.begin(context, id_, new)
+            run = await self._runner.begin(context, conversation.id, new)
         except Busy as busy:
             text = f"The conversation has a run that has not ended: {busy.run}."
             raise conflict(text) from busy
-        if message.wait:
-            run = await self._runner.ended(run, self._settings.wait_s)
-        return await self._shown(run)
+        if run is None:
+            limit = self._settings.open_runs
+            text = f"You have {limit} runs that have not ended, as many as can (agent.open_runs)."
+            raise ProblemDetails(429, "too-many-requests", text)
+        if not message.wait:
+            return run_view(run)
+        return await self._shown(await self._runner.ended(run, self._settings.wait_s))
 
     async def _shown(self, run: Run) -> RunView:
         return run_view(run, await self._runner.runs.turn(run))

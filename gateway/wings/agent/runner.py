@@ -55,15 +55,16 @@ class HeldRun:
 
 
 class Runner:
-    def __init__(self, parts: WingParts) -> None:
+    def __init__(self, parts: WingParts, storage: Pool) -> None:
+        """`storage` has the tables of the wing."""
         settings: AgentSettings = parts.settings
         self._parts = parts
         self._settings = settings
         if parts.log is None:
             raise Unavailable("The agent needs a gateway")
         self._log: Log = parts.log
-        self.runs = Runs(parts.pool, uuid4().hex, settings.lease_s)
-        self.conversations = Conversations(parts.pool)
+        self.runs = Runs(storage, uuid4().hex, settings.lease_s)
+        self.conversations = Conversations(storage)
         self.tools = Toolbox(parts.call, parts.view, settings)
         self._held: dict[str, HeldRun] = {}
         self._contexts: dict[str, Context] = {}  # of callers, of runs that were begun here
@@ -86,11 +87,13 @@ class Runner:
         """Raises ModelFailed."""
         return self._parts.models.of(strategy)
 
-    async def begin(self, context: Context, conversation: str, new: NewRun) -> Run:
-        """Begin a run; without room for it here it waits until a process has some. Raises Busy."""
+    async def begin(self, context: Context, conversation: str, new: NewRun) -> Run | None:
+        """Begin a run; without room for it here it waits until a process has some. None: its owner
+        has as many as may be open. Raises Busy."""
         held = self._tasks is not None and len(self._held) < self._settings.runs
-        run = await self.runs.create(context.principal.tenant, conversation, new, held=held)
-        if not held:
+        tenant, limit = context.principal.tenant, self._settings.open_runs
+        run = await self.runs.create(tenant, conversation, new, limit, held=held)
+        if run is None or not held:
             return run
         # without session: the run may outlive it
         self._contexts[run.id] = replace(context, session=None, peer=None, note=None)
@@ -108,6 +111,14 @@ class Runner:
             await self.ended(run, 5.0)
         elif run.state == "waiting" and (taken := await self.runs.claim(run.tenant, run_id)):
             await self._let_go(taken, Ending(state="cancelled", answer=run.answer))
+        return await self.runs.get(principal.tenant, principal.id, run_id)
+
+    async def get(self, context: Context, run_id: str) -> Run | None:
+        """The run of a caller; one of this process as it was when it was taken up."""
+        principal = context.principal
+        held = self._held.get(run_id)
+        if held is not None and (held.run.tenant, held.run.owner) == principal.key:
+            return held.run
         return await self.runs.get(principal.tenant, principal.id, run_id)
 
     async def ended(self, run: Run, within_s: float) -> Run:

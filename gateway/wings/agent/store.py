@@ -1,10 +1,10 @@
 """Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
 from operator import add, sub
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -15,6 +15,8 @@ from gateway.models.abc import ChatMessage, ModelExchange
 from gateway.wings.agent.steps import AgentTurn, Step, decoded, encoded, folded
 from registry.database.postgres import Pool, borrowed
 
+T = TypeVar("T")
+Values = Sequence[Any] | Mapping[str, Any]
 RunState = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "exhausted"]
 ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
 
@@ -174,51 +176,48 @@ class Conversations:
         self, host_id: str, owner: str, title: str, *, strategy: str, id_: str | None
     ) -> Conversation | None:
         """A new conversation, or the owner's own of this id; None: it belongs to another owner."""
-        async with borrowed(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Conversation))
-            await cursor.execute(
-                "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
-                " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
-                " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = own.title"
-                f" WHERE own.owner = excluded.owner RETURNING {_CONVERSATION}",
-                [host_id, owner, title, strategy, id_],
-            )
-            return await cursor.fetchone()
+        return await _first(
+            self._pool,
+            Conversation,
+            "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
+            " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
+            " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = own.title"
+            f" WHERE own.owner = excluded.owner RETURNING {_CONVERSATION}",
+            [host_id, owner, title, strategy, id_],
+        )
 
     async def all(
         self, host_id: str, owner: str, before: datetime | None, limit: int
     ) -> list[Conversation]:
         """The newest first, those changed before `before`."""
-        async with borrowed(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Conversation))
-            await cursor.execute(
-                f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
-                " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
-                " ORDER BY update_ts DESC, conversation_id LIMIT %s",
-                [host_id, owner, before, before, limit],
-            )
-            return await cursor.fetchall()
+        return await _fetched(
+            self._pool,
+            Conversation,
+            f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
+            " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
+            " ORDER BY update_ts DESC, conversation_id LIMIT %s",
+            [host_id, owner, before, before, limit],
+        )
 
     async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
         """None also for that of another owner."""
-        async with borrowed(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Conversation))
-            await cursor.execute(
-                f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
-                " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
-                [host_id, id_, owner],
-            )
-            return await cursor.fetchone()
+        return await _first(
+            self._pool,
+            Conversation,
+            f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
+            " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
+            [host_id, id_, owner],
+        )
 
     async def delete(self, host_id: str, owner: str, id_: str) -> bool:
         """Erase a conversation with its runs and steps; whether it existed."""
-        async with borrowed(self._pool) as connection:
-            done = await connection.execute(
-                "DELETE FROM agent_conversation_t"
-                " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
-                [host_id, id_, owner],
-            )
-            return done.rowcount > 0
+        changed = await _changed(
+            self._pool,
+            "DELETE FROM agent_conversation_t"
+            " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
+            [host_id, id_, owner],
+        )
+        return changed > 0
 
     async def turns(
         self, host_id: str, id_: str, limit: int, before: int | None = None
@@ -258,64 +257,68 @@ class Runs:
         self._node = node
         self._lease_s = lease_s
 
-    async def create(self, host_id: str, conversation: str, new: NewRun, *, held: bool) -> Run:
-        """A new run. `held`: by this process; else any may take it up. Raises Busy."""
+    async def create(
+        self, host_id: str, conversation: str, new: NewRun, limit: int, *, held: bool
+    ) -> Run | None:
+        """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
+        any may take it up. Raises Busy."""
         try:
-            async with borrowed(self._pool) as connection, connection.transaction():
-                cursor = connection.cursor(row_factory=class_row(Run))
-                await connection.execute(
-                    "UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"
-                    " title = CASE title WHEN '' THEN left(%s, 100) ELSE title END"
-                    " WHERE host_id = %s AND conversation_id = %s",
-                    [" ".join(new.content.split()), host_id, conversation],
-                )
-                await cursor.execute(
-                    "INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"  # noqa: S608 - constants
-                    " content, strategy, streams, history, state, attempt, node,"
-                    " lease_until)"
-                    " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
-                    " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
-                    " %(history)s::jsonb,"
-                    " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
-                    " CASE WHEN %(held)s THEN %(node)s END,"
-                    " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
-                    " FROM agent_run_t"
-                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
-                    f" RETURNING {_RUN}",
-                    {
-                        "host": host_id,
-                        "conversation": conversation,
-                        "owner": new.owner,
-                        "caller": new.caller.decode(),
-                        "content": new.content,
-                        "strategy": new.strategy,
-                        "streams": new.streams,
-                        "history": new.history.decode(),
-                        "node": self._node,
-                        "lease": self._lease_s,
-                        "held": held,
-                    },
-                )
-                [made] = await cursor.fetchall()
+            return await _first(
+                self._pool,
+                Run,
+                "WITH told AS (UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"  # noqa: S608 - constants
+                " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
+                " WHERE host_id = %(host)s AND conversation_id = %(conversation)s)"
+                " INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"
+                " content, strategy, streams, history, state, attempt, node,"
+                " lease_until)"
+                " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
+                " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
+                " %(history)s::jsonb,"
+                " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
+                " CASE WHEN %(held)s THEN %(node)s END,"
+                " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
+                " FROM agent_run_t"
+                " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
+                " HAVING (SELECT count(*) FROM agent_run_t WHERE host_id = %(host)s"
+                f" AND owner = %(owner)s AND {_OPEN}) < %(limit)s RETURNING {_RUN}",
+                {
+                    "title": " ".join(new.content.split()),
+                    "limit": limit,
+                    "host": host_id,
+                    "conversation": conversation,
+                    "owner": new.owner,
+                    "caller": new.caller.decode(),
+                    "content": new.content,
+                    "strategy": new.strategy,
+                    "streams": new.streams,
+                    "history": new.history.decode(),
+                    "node": self._node,
+                    "lease": self._lease_s,
+                    "held": held,
+                },
+            )
         except psycopg.errors.UniqueViolation as error:
             raise Busy(await self._active(host_id, conversation)) from error
-        return made
 
     async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
-        async with borrowed(self._pool) as connection:
-            return await _run(connection, host_id, id_, owner)
+        return await _first(
+            self._pool,
+            Run,
+            f"SELECT {_RUN} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s",  # noqa: S608 - constants
+            [host_id, id_, owner],
+        )
 
     async def all(self, host_id: str, owner: str, state: str | None, limit: int) -> list[Run]:
         """The newest first."""
-        async with borrowed(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Run))
-            await cursor.execute(
-                f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
-                " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
-                " ORDER BY created_ts DESC LIMIT %s",
-                [host_id, owner, state, state, limit],
-            )
-            return await cursor.fetchall()
+        return await _fetched(
+            self._pool,
+            Run,
+            f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
+            " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
+            " ORDER BY created_ts DESC LIMIT %s",
+            [host_id, owner, state, state, limit],
+        )
 
     async def waits_for(self, host_id: str, approval: str) -> bool:
         """Whether a run of the tenant waits for an approval."""
@@ -326,16 +329,6 @@ class Runs:
                 [host_id, approval],
             )
             return await found.fetchone() is not None
-
-    async def open(self, host_id: str, owner: str) -> int:
-        """Number of an owner's runs that have not ended."""
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(
-                f"SELECT count(*) FROM agent_run_t WHERE host_id = %s AND owner = %s AND {_OPEN}",  # noqa: S608 - constants
-                [host_id, owner],
-            )
-            [(count,)] = await found.fetchall()
-        return int(count)
 
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
@@ -360,17 +353,16 @@ class Runs:
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
         """Take up a run that is due; None: another process was faster."""
-        async with borrowed(self._pool) as connection:
-            cursor = connection.cursor(row_factory=class_row(Run))
-            await cursor.execute(
-                "UPDATE agent_run_t SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
-                " lease_until = clock_timestamp() + %s * interval '1 s',"
-                " update_ts = clock_timestamp()"
-                f" WHERE host_id = %s AND run_id = %s AND ({_DUE} OR state = 'waiting')"
-                f" RETURNING {_RUN}",
-                [self._node, self._lease_s, host_id, id_],
-            )
-            return await cursor.fetchone()
+        return await _first(
+            self._pool,
+            Run,
+            "UPDATE agent_run_t SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
+            " lease_until = clock_timestamp() + %s * interval '1 s',"
+            " update_ts = clock_timestamp()"
+            f" WHERE host_id = %s AND run_id = %s AND ({_DUE} OR state = 'waiting')"
+            f" RETURNING {_RUN}",
+            [self._node, self._lease_s, host_id, id_],
+        )
 
     async def renew(self, runs: Sequence[Run]) -> dict[str, bool]:
         """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
@@ -448,11 +440,11 @@ class Runs:
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
         """Add the traffic of one request to the transcript of a run."""
-        async with borrowed(self._pool) as connection:
-            await connection.execute(
-                "INSERT INTO agent_exchange_t (host_id, run_id, data) VALUES (%s, %s, %s)",
-                [run.tenant, run.id, msgspec.json.encode(exchange)],
-            )
+        await _changed(
+            self._pool,
+            "INSERT INTO agent_exchange_t (host_id, run_id, data) VALUES (%s, %s, %s)",
+            [run.tenant, run.id, msgspec.json.encode(exchange)],
+        )
 
     async def transcript(self, run: Run, after: int, limit: int) -> list[tuple[int, ModelExchange]]:
         """The traffic of a run with its provider, if it was kept, with its numbers: the oldest
@@ -470,12 +462,12 @@ class Runs:
 
     async def release(self, run: Run) -> None:
         """Let another process take up the run at once."""
-        async with borrowed(self._pool) as connection:
-            await connection.execute(
-                "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
-                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
-                [run.tenant, run.id, run.attempt],
-            )
+        await _changed(
+            self._pool,
+            "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
+            " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
+            [run.tenant, run.id, run.attempt],
+        )
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
         """Ask for the end of a run; its process notices with its next renewal."""
@@ -485,7 +477,7 @@ class Runs:
                 f" WHERE host_id = %s AND run_id = %s AND owner = %s AND {_OPEN}",
                 [host_id, id_, owner],
             )
-            return await _run(connection, host_id, id_, owner)
+        return await self.get(host_id, owner, id_)
 
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrowed(self._pool) as connection:
@@ -498,13 +490,22 @@ class Runs:
         return "" if row is None else str(row[0])
 
 
-async def _run(connection: AsyncConnection, host_id: str, id_: str, owner: str) -> Run | None:
-    cursor = connection.cursor(row_factory=class_row(Run))
-    await cursor.execute(
-        f"SELECT {_RUN} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s",  # noqa: S608 - constants
-        [host_id, id_, owner],
-    )
-    return await cursor.fetchone()
+async def _fetched(pool: Pool, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
+    async with borrowed(pool) as connection:
+        cursor = connection.cursor(row_factory=class_row(kind))
+        await cursor.execute(statement, values)
+        return await cursor.fetchall()
+
+
+async def _first(pool: Pool, kind: type[T], statement: LiteralString, values: Values) -> T | None:
+    rows = await _fetched(pool, kind, statement, values)
+    return rows[0] if rows else None
+
+
+async def _changed(pool: Pool, statement: LiteralString, values: Values) -> int:
+    """The number of rows that a statement has changed."""
+    async with borrowed(pool) as connection:
+        return (await connection.execute(statement, values)).rowcount
 
 
 async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run]) -> list[AgentTurn]:

@@ -2,10 +2,11 @@
 
 import importlib.resources
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from starlette.routing import Route
 
+from config.agent import AgentSettings
 from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.agent.agui import PATH, AgUi
 from gateway.wings.agent.api import ROOT, StreamApi
@@ -14,18 +15,24 @@ from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from registry.database.migrate import Component
 
-FILES = importlib.resources.files("gateway.wings.agent")
+TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joinpath("sql"))
 
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    runner = Runner(parts)
+    settings: AgentSettings = parts.settings
+    in_memory = settings.storage == "memory"
+    async with parts.database.temporary(TABLES) if in_memory else nullcontext(parts.pool) as pool:
+        yield _offer(parts, Runner(parts, pool))
+
+
+def _offer(parts: WingParts, runner: Runner) -> Offer:
     operations = ConversationOperations(runner, parts.settings, parts.models.configured)
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
     facade = Facade(streams, runner, parts.models.configured)
     own = streams.app(Route(PATH, agui.run, methods=["POST"]))
-    yield Offer(
+    return Offer(
         operations=operations.operations,
         tasks=[runner.run],
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
@@ -37,7 +44,7 @@ WING = Wing(
     title="Agent",
     open=opened,
     mounts=(ROOT, COMPLETIONS, MODELS),
-    migrations=Component("agent", FILES.joinpath("sql")),
+    migrations=TABLES,
     commands={
         "chat": ("gateway.cli.agent:chat", "Chat with the agent."),
         "eval": ("gateway.cli.agent_eval:evaluate", "Measure how well it does."),

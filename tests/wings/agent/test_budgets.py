@@ -55,7 +55,9 @@ class Person:
 
     async def begin(self, conversation: Conversation) -> Run:
         new = NewRun(self.owner, caller_of(self.context), "Hello", "scripted", streams=False)
-        return await self.runner.begin(self.context, conversation.id, new)
+        run = await self.runner.begin(self.context, conversation.id, new)
+        assert run is not None
+        return run
 
     async def ask(self, conversation: Conversation | None = None) -> Run:
         run = await self.begin(conversation or await self.conversation())
@@ -80,7 +82,7 @@ async def person(rig: Rig, **budgets: dict[str, Any]) -> AsyncIterator[Person]:
         **{one: AgentBudget(**{**none, **budgets.get(one, {})}) for one in
            ("run", "conversation", "day")}
     )  # fmt: skip
-    runner = Runner(with_(parts, settings=replace(parts.settings, budgets=limits)))
+    runner = Runner(with_(parts, settings=replace(parts.settings, budgets=limits)), parts.pool)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(runner.run)
         await until(lambda: runner._tasks is not None)
@@ -169,7 +171,9 @@ async def test_failed_requests_count_with_what_was_seen_of_them(rig: Rig) -> Non
     async with person(rig) as one:
         conversation = await one.conversation()
         new = NewRun(one.owner, caller_of(one.context), "Hello", "scripted", streams=True)
-        run = await one.runner.ended(await one.runner.begin(one.context, conversation.id, new), 60)
+        begun = await one.runner.begin(one.context, conversation.id, new)
+        assert begun is not None
+        run = await one.runner.ended(begun, 60)
         assert run.state == "failed"
         tokens, money, _, _ = await one.day()
         assert run.tokens == tokens > 100 + 300

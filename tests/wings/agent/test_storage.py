@@ -1,0 +1,190 @@
+"""Storage of conversations in the database and in memory (A12): one contract."""
+
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from config.settings import DatabaseSettings
+from gateway.models.abc import ModelCall, ModelExchange, ModelReply
+from gateway.models.usage import BudgetExhausted, TokenUsage
+from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.steps import Asked, FoundContext, Replied, Result
+from gateway.wings.agent.store import (
+    Busy,
+    Conversation,
+    Conversations,
+    Ending,
+    LeaseLost,
+    NewRun,
+    Run,
+    Runs,
+    Spent,
+    Used,
+)
+from gateway.wings.agent.wing import TABLES
+from registry.database.migrate import REGISTRY
+from registry.database.postgres import Database, Pool, borrowed
+from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
+from tests.polling import until
+from tests.servers.provider import chat_whole
+from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_budgets import Person
+
+pytestmark = pytest.mark.anyio
+
+REPLY = ModelReply(
+    "Hm.", (ModelCall("a1", "getPet", "{}"),), "", "calls", TokenUsage(1, 2), None, "m"
+)
+
+
+@pytest.fixture(scope="module")
+def own(cluster: Cluster) -> Iterator[DatabaseSettings]:
+    """A database without a gateway, which would take runs up."""
+    yield from own_database(cluster, TEMPLATE)
+
+
+@pytest.fixture(params=["database", "memory"], scope="module")
+async def storage(own: DatabaseSettings, request: pytest.FixtureRequest) -> AsyncIterator[Pool]:
+    async with Database.open(own, components=(REGISTRY, TABLES)) as database:
+        if request.param == "database":
+            yield database.pool
+        else:
+            async with database.temporary(TABLES) as pool:
+                yield pool
+
+
+class Store:
+    """The storage as one process uses it, with an owner of its own."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.owner = f"owner-{uuid4()}"
+        self.conversations = Conversations(pool)
+        self.runs = Runs(pool, "here", 60.0)
+        self.others = Runs(pool, "elsewhere", 60.0)
+
+    async def conversation(self, title: str = "") -> Conversation:
+        made = await self.conversations.create(HOST, self.owner, title, strategy="s", id_=None)
+        assert made is not None
+        return made
+
+    async def run(self, conversation: str, content: str = "Hi", *, held: bool = True) -> Run:
+        new = NewRun(self.owner, b"{}", content, "s", streams=False)
+        made = await self.runs.create(HOST, conversation, new, 2, held=held)
+        assert made is not None
+        return made
+
+
+@pytest.fixture
+def store(storage: Pool) -> Store:
+    return Store(storage)
+
+
+async def test_conversations_belong_to_their_owner(store: Store) -> None:
+    first, second = await store.conversation("First"), await store.conversation()
+    found = await store.conversations.all(HOST, store.owner, None, 10)
+    assert [one.id for one in found] == [second.id, first.id]
+    assert await store.conversations.get(HOST, store.owner, first.id) == first
+    assert await store.conversations.get(HOST, "other", first.id) is None
+    taken = await store.conversations.create(HOST, "other", "", strategy="", id_=first.id)
+    assert taken is None
+    assert not await store.conversations.delete(HOST, "other", first.id)
+    assert await store.conversations.delete(HOST, store.owner, first.id)
+    assert await store.conversations.get(HOST, store.owner, first.id) is None
+
+
+async def test_a_conversation_has_one_run_at_a_time_and_an_owner_so_many(store: Store) -> None:
+    one, other = await store.conversation(), await store.conversation()
+    run = await store.run(one.id)
+    assert (run.turn, run.state, run.attempt) == (1, "running", 1)
+    with pytest.raises(Busy, match=run.id):
+        await store.run(one.id)
+    await store.run(other.id, held=False)
+    third = await store.conversation()
+    new = NewRun(store.owner, b"{}", "More", "s", streams=False)
+    assert await store.runs.create(HOST, third.id, new, 2, held=True) is None
+    await store.runs.end(run, Ending(state="completed", answer="Yes."))
+    assert (await store.run(one.id, "Again")).turn == 2
+    titled = await store.conversations.get(HOST, store.owner, one.id)
+    assert titled is not None
+    assert titled.title == "Hi"
+
+
+async def test_steps_are_folded_and_counted(store: Store) -> None:
+    run = await store.run((await store.conversation()).id)
+    await store.runs.add(run, 0, [FoundContext("found", ("getPet",)), Asked(1)], Used(100, 0.5))
+    spent = await store.runs.add(run, 2, [Replied(1, REPLY)], Used(-97, -0.25, 2.0, 1), iteration=1)
+    used = Used(3, 0.25, 2.0, 1)
+    assert spent == Spent(used, used)
+    await store.runs.add(run, 3, [Result("a1", "Tom")])
+    turn = await store.runs.turn(run)
+    assert turn.context is not None
+    assert (turn.context.tools, turn.count, turn.rounds[0].open) == (("getPet",), 4, [])
+    [(again, same)] = await store.conversations.turns(HOST, run.conversation, 10)
+    assert (again.used, again.iterations, same) == (used, 1, turn)
+
+    def refuse(_: Spent) -> None:
+        raise BudgetExhausted("used up")
+
+    with pytest.raises(BudgetExhausted):
+        await store.runs.add(run, 4, [Asked(2)], Used(9), check=refuse)
+    assert (await store.runs.turn(run)).count == 4
+    kept = ModelExchange("s", "/p", Raw(b"{}"), 200, "text/plain", b"\0\xff")
+    await store.runs.keep(run, kept)
+    [(number, found)] = await store.runs.transcript(run, 0, 10)
+    assert (found, await store.runs.transcript(run, number, 10)) == (kept, [])
+
+
+async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
+    run = await store.run((await store.conversation()).id)
+    assert await store.others.claim(HOST, run.id) is None
+    assert await store.runs.renew([run]) == {run.id: False}
+    await store.runs.release(run)
+    assert (HOST, run.id) in await store.runs.due(1000)
+    taken = await store.others.claim(HOST, run.id)
+    assert taken is not None
+    assert taken.attempt == 2
+    assert await store.runs.renew([run]) == {}
+    with pytest.raises(LeaseLost):
+        await store.runs.add(run, 0, [Asked(1)])
+    with pytest.raises(LeaseLost):
+        await store.runs.end(run, Ending(state="completed"))
+    await store.runs.cancel(HOST, store.owner, run.id)
+    assert await store.others.renew([taken]) == {run.id: True}
+    waits = str(uuid4())
+    await store.others.end(taken, Ending(state="waiting", approvals=[waits]))
+    assert await store.runs.waits_for(HOST, waits)
+    assert (HOST, run.id) in await store.runs.due(1000)
+
+
+async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:
+    conversation = await store.conversation()
+    run = await store.run(conversation.id)
+    await store.runs.add(run, 0, [Asked(1)], Used(7, 0.0, 1.0, 2))
+    others, day = await store.conversations.spent(run)
+    assert (others, day) == (Used(), Used(7, 0.0, 1.0, 2))
+    assert await store.conversations.delete(HOST, store.owner, conversation.id)
+    assert await store.runs.all(HOST, store.owner, None, 10) == []
+    assert (await store.conversations.spent(run))[1] == day
+
+
+async def test_a_run_in_memory_leaves_nothing_in_the_database(rig: Rig) -> None:
+    rig.script(chat_whole("Yes."))
+    parts = await rig.parts()
+    async with parts.database.temporary(TABLES) as pool, anyio.create_task_group() as tasks:
+        runner = Runner(parts, pool)
+        tasks.start_soon(runner.run)
+        await until(lambda: runner._tasks is not None)
+        one = Person(runner, f"owner-{uuid4()}")
+        run = await one.ask()
+        assert run.answer == "Yes."
+        tasks.cancel_scope.cancel()
+    async with borrowed(parts.pool) as connection:
+        for table in ("agent_conversation_t", "agent_run_t", "agent_usage_t"):
+            found = await connection.execute(
+                f"SELECT FROM {table} WHERE host_id = %s AND owner = %s",
+                [HOST, one.owner],
+            )
+            assert await found.fetchall() == []
