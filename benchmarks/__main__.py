@@ -75,6 +75,7 @@ Say = Callable[[str], None]
     envvar="TOOLGATE_BENCH_RECALL",
     help="Directory of conversations with questions (locomo, memorybank-zh); left out when absent.",
 )
+@click.option("--large", is_flag=True, help="Memory: with a million memories, too; 30 minutes.")
 @click.option("--tools", type=click.IntRange(100), help="How many tools the searches are among.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
@@ -86,6 +87,7 @@ def main(
     descriptions: Path | None,
     toolsets: Path | None,
     recall: Path | None,
+    large: bool,
     tools: int | None,
     output: Path | None,
     strict: bool,
@@ -107,7 +109,7 @@ def main(
         "quality": partial(measure_quality, directory=toolsets, quick=quick),
         "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
-        "memory": partial(measure_memories, directory=recall, quick=quick),
+        "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
         "events": partial(measure_events, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
