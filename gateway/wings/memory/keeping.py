@@ -2,14 +2,12 @@
 text for a prompt."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from config.types import HostId
-from config.wings import MemorySettings
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Cursor,
@@ -20,11 +18,12 @@ from gateway.operations.operation import (
 )
 from gateway.wings.memory.conditions import EVERY, READABLE, Condition, filtered
 from gateway.wings.memory.context import text_of
-from gateway.wings.memory.erasure import Eraser, Forgotten
-from gateway.wings.memory.life import MemoryLife, Promoted, Purged
+from gateway.wings.memory.erasure import Forgotten
+from gateway.wings.memory.life import Promoted, Purged
+from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.recall import Recall, Recaller
-from gateway.wings.memory.requests import Filter, Intake, Query, SessionName, UserId, dated
+from gateway.wings.memory.recall import Recall
+from gateway.wings.memory.requests import Filter, Query, SessionName, UserId, dated
 from gateway.wings.memory.rows import (
     SCOPES,
     Memory,
@@ -35,9 +34,7 @@ from gateway.wings.memory.rows import (
     check_text,
     check_year,
 )
-from gateway.wings.memory.store import MemoryStore
 from gateway.wings.memory.transfer import ImportCounts, Transfer, held
-from registry.database.postgres import Pool
 
 IMPORTED = 200  # memories of one call
 EXPORTED = 500
@@ -107,28 +104,9 @@ class Stats(Struct, frozen=True):
 
 
 class KeepingOperations:
-    def __init__(
-        self,
-        pool: Pool,
-        *,
-        store: MemoryStore,
-        recaller: Recaller,
-        eraser: Eraser,
-        transfer: Transfer,
-        life: MemoryLife,
-        intake: Intake,
-        reader: Callable[[OperationInput], Reader],
-        settings: MemorySettings,
-    ) -> None:
-        self._pool = pool
-        self._store = store
-        self._recaller = recaller
-        self._eraser = eraser
-        self._transfer = transfer
-        self._life = life
-        self._intake = intake
-        self._reader = reader
-        self._settings = settings
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self._settings = parts.settings
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -175,14 +153,14 @@ class KeepingOperations:
 
     async def context(self, asked: OperationInput) -> ContextText:
         body: GetContext = asked.body
-        reader, query = self._reader(asked), body.query.strip()
+        reader, query = self._parts.reader(asked), body.query.strip()
         condition: Condition = ("true", {})
         if not query:
             wanted = "(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))"
             condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
         limit = None if query else NOTHING_TO_FIND
         recall = Recall(reader=reader, query=query, condition=condition, limit=limit)
-        found = await self._recaller.search(recall)
+        found = await self._parts.recaller.search(recall)
         memories = [memory for memory, _ in found.scored]
         tokens = body.tokens or self._settings.context_tokens
         text, count = text_of(memories, tokens)
@@ -190,14 +168,14 @@ class KeepingOperations:
 
     async def promote(self, asked: OperationInput) -> Promoted:
         body: Promote = asked.body
-        reader = self._reader(asked)
+        reader = self._parts.reader(asked)
         owner = reader.owner("session")
         reader.owner("user")
         if not body.ids:
-            return await self._life.promote_session(reader.tenant, owner)
-        found = await self._store.get(reader, body.ids)
+            return await self._parts.life.promote_session(reader.tenant, owner)
+        found = await self._parts.store.get(reader, body.ids)
         missing = set(body.ids) - {one.id for one in found}
-        promoted = await self._life.promote(reader.tenant, found)
+        promoted = await self._parts.life.promote(reader.tenant, found)
         return Promoted(promoted.ids, (*promoted.refused, *sorted(missing)))
 
     async def forget(self, asked: OperationInput) -> Forgotten:
@@ -205,7 +183,7 @@ class KeepingOperations:
         given = [one for one in (body.ids, body.filter, body.subject) if one is not None]
         if len(given) != 1 or not given[0]:
             raise invalid("Expected exactly one of ids, filter and subject, and not an empty one.")
-        reader = self._reader(asked)
+        reader = self._parts.reader(asked)
         if body.subject is not None:
             return await self._erase(reader, body.subject, body)
         scopes = body.scopes or SCOPES
@@ -214,35 +192,36 @@ class KeepingOperations:
         condition = filtered(body.filter)
         if body.ids is not None:
             condition = ("m.memory_id = ANY (%(wanted)s::uuid[])", {"wanted": list(body.ids)})
-        return await self._eraser.forget(
+        return await self._parts.eraser.forget(
             reader, scopes, condition, dry_run=body.dry_run, expect=body.expect
         )
 
     async def _erase(self, reader: Reader, subject: str, body: Forget) -> Forgotten:
         if subject != reader.subject:
             reader.require(ERASE, "Erasing another user")
-        return await self._eraser.erase(
+        return await self._parts.eraser.erase(
             reader.tenant, subject, dry_run=body.dry_run, expect=body.expect,
             mentions=reader.may(ERASE),
         )  # fmt: skip
 
     async def export(self, asked: OperationInput) -> ListPage[Memory]:
         query: ExportPage = asked.query
-        reader = self._reader(asked)
+        reader = self._parts.reader(asked)
         subject = query.subject or reader.owner("user")
         if subject != reader.subject:
             reader.require(ERASE, "Exporting another user")
         all_ = reader.may(ERASE)  # also those for other agents
         condition = EVERY if all_ else (READABLE, {"agent": reader.agent})
         return await held(
-            self._pool, reader.tenant, subject, condition=condition, after=query.after,
+            self._parts.pool, reader.tenant, subject, condition=condition, after=query.after,
             limit=query.limit,
         )  # fmt: skip
 
     async def import_(self, asked: OperationInput) -> ImportCounts:
         body: Import = asked.body
-        reader = self._reader(asked)
-        return await self._transfer.import_(reader, [self._taken(one) for one in body.items])
+        reader = self._parts.reader(asked)
+        transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
+        return await transfer.import_(reader, [self._taken(one) for one in body.items])
 
     def _taken(self, one: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""
@@ -252,18 +231,18 @@ class KeepingOperations:
         check_source(one.source)
         fields = {name: getattr(one, name) for name in TAKEN}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
-        clean = self._intake.masked(one.scope, fields)
+        clean = self._parts.intake.masked(one.scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
         clean["dated"] = dated(one.content, one.valid_from) if one.dated else ""
         if not SESSION_OWNER.fullmatch(one.session or ""):
-            self._intake.check_names(one.scope, "session", [one.session or ""])
+            self._parts.intake.check_names(one.scope, "session", [one.session or ""])
         return replace(one, **clean)
 
     async def stats(self, asked: OperationInput) -> Stats:
-        return Stats(await self._store.counts(self._reader(asked)))
+        return Stats(await self._parts.store.counts(self._parts.reader(asked)))
 
     async def purge(self, _asked: OperationInput) -> Any:
-        return await self._life.purge()
+        return await self._parts.life.purge()
 
 
 def _check_times(one: Memory) -> None:

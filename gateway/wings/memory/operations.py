@@ -6,26 +6,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from config.types import HostId
-from config.wings import MemorySettings
 from gateway.operations.operation import (
     Operation,
     OperationInput,
     OperationOutput,
     ProblemDetails,
     cursor,
-    invalid,
     not_found,
     place,
     unknown,
 )
 from gateway.wings.memory.conditions import Condition, Times, filtered
-from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader, reader_of
-from gateway.wings.memory.recall import Recall, Recaller
+from gateway.wings.memory.parts import MemoryParts
+from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
+from gateway.wings.memory.recall import Recall
 from gateway.wings.memory.requests import (
     AddedItem,
     AddMemories,
     ByCaller,
-    Intake,
     ListMemories,
     MemoriesAdded,
     MemoriesFound,
@@ -48,7 +46,7 @@ from gateway.wings.memory.rows import (
     check_metadata,
     time_of,
 )
-from gateway.wings.memory.store import MemoryStore, StoredMemory, Target
+from gateway.wings.memory.store import StoredMemory, Target
 from registry.database.postgres import is_uuid
 
 MEMORY = {"memory": HostId}
@@ -59,17 +57,9 @@ VIEW_TOKENS = 60  # of a memory in an answer, besides its content and metadata
 
 
 class MemoryOperations:
-    def __init__(
-        self,
-        store: MemoryStore,
-        recaller: Recaller,
-        intake: Intake,
-        settings: MemorySettings,
-    ) -> None:
-        self._store = store
-        self._recaller = recaller
-        self._intake = intake
-        self._settings = settings
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self._settings = parts.settings
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -111,29 +101,19 @@ class MemoryOperations:
             ),
         )  # fmt: skip
 
-    def reader(self, asked: OperationInput) -> Reader:
-        """Raises ProblemDetails."""
-        if asked.context is None:
-            raise invalid("Expected a caller.")
-        given = asked.body if asked.body is not None else asked.query
-        return reader_of(
-            asked.context,
-            self._settings.agent_claim,
-            session=getattr(given, "session", None),
-            user=getattr(given, "user_id", None),
-        )
-
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: AddMemories = asked.body
-        reader, items = self.reader(asked), body.all
+        reader, items = self._parts.reader(asked), body.all
         target = self._target(reader, body.scope)
         notes: list[str] = []
         memories = [self._new(target, item, notes) for item in items]
         document = body.document.id if body.document else None
-        added = await self._store.add(target, memories, document)
+        added = await self._parts.store.add(target, memories, document)
         told = [_added(one, new) for one, new in zip(added, memories, strict=True)]
         if body.similar and len(told) == 1 and told[0].created:
-            near = await self._recaller.similar(reader, body.scope, told[0].id, items[0].content)
+            near = await self._parts.recaller.similar(
+                reader, body.scope, told[0].id, items[0].content
+            )
             told = [replace(told[0], similar=tuple(Similar(*one) for one in near))]
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
         return OperationOutput(
@@ -142,7 +122,7 @@ class MemoryOperations:
 
     async def observe(self, asked: OperationInput) -> MemoriesAdded:
         body: ObserveTurns = asked.body
-        target = self._target(self.reader(asked), "session")
+        target = self._target(self._parts.reader(asked), "session")
         notes: list[str] = []
         items = [
             NewItem(
@@ -156,7 +136,7 @@ class MemoryOperations:
             for turn in body.turns
         ]
         memories = [self._new(target, item, notes) for item in items]
-        added = await self._store.add(target, memories)
+        added = await self._parts.store.add(target, memories)
         told = [_added(one, new) for one, new in zip(added, memories, strict=True)]
         return MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes)))
 
@@ -169,19 +149,19 @@ class MemoryOperations:
         sessions = target.reader.sessions
         session = sessions[0] if sessions else None
         more: dict[str, Any] = {"trust": "admin"} if target.scope == "org" else {}
-        return self._intake.memory(target.scope, item, session=session, notes=notes, **more)
+        return self._parts.intake.memory(target.scope, item, session=session, notes=notes, **more)
 
     async def search(self, asked: OperationInput) -> MemoriesFound:
         body: SearchMemories = asked.body
         recall = Recall(
-            reader=self.reader(asked),
+            reader=self._parts.reader(asked),
             query=body.query,
             scopes=body.scopes or SCOPES,
             condition=_condition(body),
             times=_times(body),
             limit=body.limit,
         )
-        found = await self._recaller.search(recall)
+        found = await self._parts.recaller.search(recall)
         views = [
             view(
                 memory,
@@ -197,8 +177,8 @@ class MemoryOperations:
     async def list(self, asked: OperationInput) -> MemoryList:
         query: ListMemories = asked.query
         condition = filtered({"kind": query.kind} if query.kind else None)
-        found = await self._store.page(
-            self.reader(asked),
+        found = await self._parts.store.page(
+            self._parts.reader(asked),
             scopes=[query.scope] if query.scope else SCOPES,
             condition=condition,
             after=_after(query.after),
@@ -211,22 +191,22 @@ class MemoryOperations:
 
     async def get(self, asked: OperationInput) -> MemoryView:
         id_ = asked.names["memory"]
-        found = await self._store.get(self.reader(asked), [id_], Times())
+        found = await self._parts.store.get(self._parts.reader(asked), [id_], Times())
         if not found:
             raise not_found("memory", id_)
         return view(found[0])
 
     async def history(self, asked: OperationInput) -> MemoryHistory:
         id_ = asked.names["memory"]
-        found = await self._store.history(self.reader(asked), id_)
+        found = await self._parts.store.history(self._parts.reader(asked), id_)
         if not found:
             raise not_found("memory", id_)
         return MemoryHistory(tuple(map(view, found)))
 
     async def update(self, asked: OperationInput) -> MemoryView:
         body: UpdateMemory = asked.body
-        reader, id_ = self.reader(asked), asked.names["memory"]
-        found = await self._store.get(reader, [id_], Times())
+        reader, id_ = self._parts.reader(asked), asked.names["memory"]
+        found = await self._parts.store.get(reader, [id_], Times())
         if not found:
             raise not_found("memory", id_)
         present = found[0]
@@ -244,10 +224,10 @@ class MemoryOperations:
             "content": present.content, "metadata": present.metadata, "source": present.source,
             "kind": present.kind, "trust": present.trust, **given,
         }  # fmt: skip
-        clean = self._intake.masked(present.scope, fields)
+        clean = self._parts.intake.masked(present.scope, fields)
         changes = {**given, **{name: clean[name] for name in ("content", "metadata")}}
         changes["masked"] = tuple(dict.fromkeys((*present.masked, *clean["masked"])))
-        return view(await self._store.update(reader, id_, body.version, changes))
+        return view(await self._parts.store.update(reader, id_, body.version, changes))
 
 
 def _added(one: StoredMemory, new: NewMemory) -> AddedItem:

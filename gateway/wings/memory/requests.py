@@ -330,6 +330,11 @@ class Intake:
             fields["session"] = clean["source"]["session"]
         return NewMemory(**{**fields, **clean, **more})
 
+    def made(self, scope: Scope, content: str, **fields: Any) -> NewMemory:
+        """A memory of these fields as its scope stores it. Raises ProblemDetails."""
+        fields = {"content": content, "source": {}, "metadata": {}, **fields}
+        return NewMemory(**{**fields, **self.masked(scope, fields)})
+
     def masked(self, scope: Scope, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Content, metadata and source as the scope stores them. Raises ProblemDetails, also where
         the slot has what would be masked: masked slots would be one."""

@@ -4,7 +4,11 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gateway.operations.operation import Operation
 from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.memory.dialects.operations import file_operations, graph_operations
+from gateway.wings.memory.keeping import KeepingOperations
+from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.recall import KINDS
 from gateway.wings.memory.resources import MemoryResources
@@ -26,12 +30,21 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     parts.events.session_ended.subscribe(memory.life.session_ended)
     items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)
     yield Offer(
-        operations=memory.operations,
+        operations=operations_of(memory),
         tasks=[memory.life.run],
         resources=items.resources,
         prompts=items.prompts,
         call_ended=memory.notes.call_ended,
     )
+
+
+def operations_of(parts: MemoryParts) -> list[Operation]:
+    found = [*MemoryOperations(parts).operations, *KeepingOperations(parts).operations]
+    if "graph" in parts.settings.compat:
+        found += graph_operations(parts)
+    if "files" in parts.settings.compat:
+        found += file_operations(parts)
+    return found
 
 
 WING = Wing(

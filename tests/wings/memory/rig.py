@@ -15,6 +15,7 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.requests import converted
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
+from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from schemas.errors import Forbidden
@@ -89,7 +90,7 @@ class Rig:
         identity = Identity(principal, verified=True)
         if subject is None:
             identity = Identity(principal, refusal=REFUSAL)
-        return Caller({one.id: one for one in self.parts.operations}, identity)
+        return Caller({one.id: one for one in operations_of(self.parts)}, identity)
 
     async def run(self, statement: str, **values: Any) -> None:
         async with self.database.pool.connection() as connection:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from tests.fixtures_gateway import Client, running
 from tests.wings.memory.rig import Rig, memory_settings, rigged
@@ -87,7 +88,7 @@ async def test_m38_files_are_written_and_read(client: Client) -> None:
 
 
 async def test_m38_both_are_off_by_default(rig: Rig) -> None:
-    assert not [one.id for one in rig.parts.operations if one.tool]
+    assert not [one.id for one in operations_of(rig.parts) if one.tool]
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.wings.memory.dialects import graph
 from gateway.wings.memory.dialects.files import FileCommand, FileTool
 from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size_of, text_of
-from gateway.wings.memory.dialects.stores import DialectParts, MemoryFiles, MemoryGraph
-from gateway.wings.memory.readers import READ, WRITE, Reader
-
-GetReader = Callable[[OperationInput], Reader]
+from gateway.wings.memory.dialects.stores import MemoryFiles, MemoryGraph
+from gateway.wings.memory.parts import MemoryParts
+from gateway.wings.memory.readers import READ, WRITE
 
 # Tool, what it does, scope, type of its arguments, type of its answer.
 GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
@@ -34,19 +33,19 @@ GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
 )  # fmt: skip
 
 
-def graph_operations(parts: DialectParts, reader: GetReader) -> Iterator[Operation]:
+def graph_operations(parts: MemoryParts) -> Iterator[Operation]:
     for name, summary, scope, body, gives in GRAPH:
         yield Operation(
             f"memory_graph_{name}", "POST", f"/graph/{name}", summary, scope,
-            _graph_tool(name, parts, reader), gives, body=body, tool=name,
+            _graph_tool(name, parts), gives, body=body, tool=name,
         )  # fmt: skip
 
 
 def _graph_tool(
-    name: str, parts: DialectParts, reader: GetReader
+    name: str, parts: MemoryParts
 ) -> Callable[[OperationInput], Awaitable[OperationOutput]]:
     async def run(asked: OperationInput) -> OperationOutput:
-        tool = getattr(GraphTools(MemoryGraph(parts, reader(asked))), name)
+        tool = getattr(GraphTools(MemoryGraph(parts, parts.reader(asked))), name)
         answer: Any = await (tool() if asked.body is None else tool(asked.body))
         limit = parts.settings.graph_bytes
         if isinstance(answer, KnowledgeGraph) and (size := size_of(answer)) > limit:
@@ -57,11 +56,11 @@ def _graph_tool(
     return run
 
 
-def file_operations(
-    parts: DialectParts, reader: GetReader, *, overwrites: bool
-) -> Iterator[Operation]:
+def file_operations(parts: MemoryParts) -> Iterator[Operation]:
     async def run(asked: OperationInput) -> OperationOutput:
-        tool = FileTool(MemoryFiles(parts, reader(asked)), overwrites=overwrites)
+        tool = FileTool(
+            MemoryFiles(parts, parts.reader(asked)), overwrites=parts.settings.overwrite_files
+        )
         return OperationOutput(None, text=await tool.run(asked.body))
 
     yield Operation(

@@ -10,17 +10,16 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from config.wings import MemorySettings
 from gateway.wings.memory.conditions import Condition
 from gateway.wings.memory.dialects.files import FileChanged, FileVersion
 from gateway.wings.memory.dialects.graph import Entity, GraphChange, KnowledgeGraph, Relation
-from gateway.wings.memory.erasure import Eraser, forget_in
+from gateway.wings.memory.erasure import forget_in
+from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import Reader
-from gateway.wings.memory.recall import Recall, Recaller
-from gateway.wings.memory.requests import Intake
+from gateway.wings.memory.recall import Recall
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
-from gateway.wings.memory.store import MemoryStore, Target, too_many
-from registry.database.postgres import Pool, borrowed
+from gateway.wings.memory.store import Target, too_many
+from registry.database.postgres import borrowed
 
 RANKED = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query
@@ -59,32 +58,6 @@ _UNRELATE = b"""
 """
 
 
-class DialectParts:
-    """The parts that both need."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        store: MemoryStore,
-        intake: Intake,
-        settings: MemorySettings,
-        *,
-        eraser: Eraser,
-        recaller: Recaller,
-    ) -> None:
-        self.pool = pool
-        self.store = store
-        self.eraser = eraser
-        self.recaller = recaller
-        self.settings = settings
-        self.intake = intake
-
-    def new(self, target: Target, content: str, **fields: Any) -> NewMemory:
-        """A memory as its scope stores it. Raises ProblemDetails."""
-        fields = {"content": content, "source": {}, "metadata": {}, **fields}
-        return NewMemory(**{**fields, **self.intake.masked(target.scope, fields)})
-
-
 def target_of(reader: Reader) -> Target:
     """Raises ProblemDetails for a caller without user and session."""
     scope: Scope = "session" if reader.subject is None else "user"
@@ -94,7 +67,7 @@ def target_of(reader: Reader) -> Target:
 class MemoryFiles:
     """The files of one owner. Implements `FileStore`."""
 
-    def __init__(self, parts: DialectParts, reader: Reader) -> None:
+    def __init__(self, parts: MemoryParts, reader: Reader) -> None:
         self._parts = parts
         self._target = target_of(reader)
 
@@ -108,7 +81,7 @@ class MemoryFiles:
 
     async def write(self, path: str, text: str, since: str) -> None:
         check_text(text, self._parts.settings.content_bytes)
-        new = self._parts.new(self._target, text, kind="file", slot=path)
+        new = self._parts.intake.made(self._target.scope, text, kind="file", slot=path)
         async with borrowed(self._parts.pool) as connection:
             [stored] = await self._parts.store.add_in(connection, self._target, [new])
             found = stored.superseded if stored.created else stored.id
@@ -123,7 +96,9 @@ class MemoryFiles:
     async def rename(self, paths: Mapping[str, str]) -> None:
         rows = await self._rows("slot, content, memory_id::text", list(paths))
         new = [
-            self._parts.new(self._target, text, kind="file", slot=paths[old], replaces=id_)
+            self._parts.intake.made(
+                self._target.scope, text, kind="file", slot=paths[old], replaces=id_
+            )
             for old, text, id_ in rows
         ]
         async with borrowed(self._parts.pool) as connection:
@@ -145,7 +120,7 @@ class MemoryFiles:
 class MemoryGraph:
     """The graph of one owner. Implements `GraphStore`."""
 
-    def __init__(self, parts: DialectParts, reader: Reader) -> None:
+    def __init__(self, parts: MemoryParts, reader: Reader) -> None:
         self._parts = parts
         self._target = target_of(reader)
 
@@ -229,14 +204,14 @@ class MemoryGraph:
     def _entity(self, one: Entity) -> NewMemory:
         check_content(one.name, self._parts.settings.content_bytes)
         source, metadata = {"entity": one.name}, {"type": one.entity_type}
-        return self._parts.new(
-            self._target, one.name, kind="entity", slot=f"entity {one.name}", source=source,
+        return self._parts.intake.made(
+            self._target.scope, one.name, kind="entity", slot=f"entity {one.name}", source=source,
             metadata=metadata,
         )  # fmt: skip
 
     def _observation(self, entity: str, text: str) -> NewMemory:
         check_content(text, self._parts.settings.content_bytes)
-        return self._parts.new(self._target, text, source={"entity": entity})
+        return self._parts.intake.made(self._target.scope, text, source={"entity": entity})
 
     async def _relate(
         self, connection: AsyncConnection, statement: bytes, relations: Sequence[Relation]
