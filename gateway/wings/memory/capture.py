@@ -48,7 +48,9 @@ class CallNotes:
         source = "" if call.source is None else f" of {call.source.name}"
         line = f"Called the tool {call.tool.name}{source}{end}"
         turn = {"turn": new_id()}  # two calls are two lines
-        lines.append(NewItem(line, kind="turn", trust="tool", importance=IMPORTANCE, source=turn))
+        lines.append(
+            NewItem(content=line, kind="turn", trust="tool", importance=IMPORTANCE, source=turn)
+        )
 
     async def flush(self) -> None:
         """Store the lines; they are kept while the database is away. Raises the errors of AWAY."""

@@ -23,7 +23,7 @@ from gateway.wings.memory.life import Promoted, Purged
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall
-from gateway.wings.memory.requests import Filter, Query, SessionName, UserId, dated
+from gateway.wings.memory.requests import ByCaller, Filter, Query, SessionName, dated
 from gateway.wings.memory.rows import (
     SCOPES,
     Memory,
@@ -70,11 +70,9 @@ class Promote(Struct, frozen=True, forbid_unknown_fields=True):
     session: SessionName | None = None
 
 
-class GetContext(Struct, frozen=True, forbid_unknown_fields=True):
+class GetContext(ByCaller, frozen=True, kw_only=True):
     query: Query = ""
     tokens: Annotated[int, Meta(ge=50, le=100_000)] | None = None
-    session: SessionName | None = None
-    user_id: UserId | None = None
 
 
 class ContextText(Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,10 @@ log = logging.getLogger("toolgate.memory")
 BATCH = 1000  # rows deleted in one transaction
 FLUSH_S = 5.0  # between writes of counts of use
 LAST_TENTH = 0.1  # of the lifetime of a session, in which it is promoted from
+PROMOTED = (
+    "content", "slot", "importance", "confidence", "pinned", "trust", "metadata", "valid_from",
+    "valid_to", "audience", "session", "created",
+)  # fmt: skip
 OWNERS = 500  # sessions of one run
 
 
@@ -233,22 +237,8 @@ async def _held(
 
 def _of_user(one: Memory) -> NewMemory:
     kind = "fact" if one.kind == "turn" else one.kind
-    return NewMemory(
-        content=one.content,
-        kind=kind,
-        slot=one.slot,
-        importance=one.importance,
-        confidence=one.confidence,
-        pinned=one.pinned,
-        trust=one.trust,
-        source={**one.source, "promoted": one.id},
-        metadata=one.metadata,
-        valid_from=one.valid_from,
-        valid_to=one.valid_to,
-        audience=one.audience,
-        session=one.session,
-        created=one.created,
-    )
+    fields = {name: getattr(one, name) for name in PROMOTED}
+    return NewMemory(kind=kind, source={**one.source, "promoted": one.id}, **fields)
 
 
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({SUBJECT_LOCK})"

@@ -126,7 +126,7 @@ class MemoryOperations:
         notes: list[str] = []
         items = [
             NewItem(
-                turn.content,
+                content=turn.content,
                 kind="turn",
                 trust=ROLES[turn.role],
                 speaker=turn.speaker or turn.role,

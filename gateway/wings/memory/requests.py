@@ -60,10 +60,16 @@ ITEMS = 50
 CHUNKS = 500  # of a document, in one call
 
 
-class NewItem(Struct, frozen=True, forbid_unknown_fields=True):
-    """One memory to be added."""
+class ByCaller(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whose memories are meant, where it is not told by token and transport."""
 
-    content: str
+    session: SessionName | None = None
+    user_id: UserId | None = None
+
+
+class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a memory to be added has beside its content."""
+
     kind: Kind = "fact"
     slot: Slot | None = None
     importance: Weight = 0.5
@@ -85,6 +91,12 @@ class NewItem(Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
 
 
+class NewItem(ItemFields, frozen=True, kw_only=True):
+    """One memory to be added."""
+
+    content: str
+
+
 class Document(Struct, frozen=True, forbid_unknown_fields=True):
     """A document whose chunks are the items: they replace all that it had."""
 
@@ -92,28 +104,13 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     version: Annotated[str, Meta(max_length=64)] = ""
 
 
-class AddMemories(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AddMemories(ItemFields, frozen=True, kw_only=True):
     """A memory, or several as `items`."""
 
     scope: Scope
     content: str | None = None
     items: Annotated[tuple[NewItem, ...], Meta(max_length=CHUNKS)] = ()
     document: Document | None = None
-    kind: Kind = "fact"
-    slot: Slot | None = None
-    importance: Weight = 0.5
-    confidence: Weight = 1.0
-    trust: Said = "agent"
-    speaker: Annotated[str, Meta(max_length=255)] | None = None
-    pinned: bool = False
-    keep: bool = False
-    audience: Names = ()
-    source: dict[str, Any] = {}
-    metadata: dict[str, Any] = {}
-    valid_from: TimeText | None = None
-    valid_to: TimeText | None = None
-    expires_s: float | None = None
-    replaces: HostId | None = None
     similar: Annotated[bool, Meta(description="name memories that are near to a single one")] = True
     session: SessionName | None = None
     user_id: UserId | None = None
@@ -150,10 +147,8 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=128)] | None = None
 
 
-class ObserveTurns(Struct, frozen=True, forbid_unknown_fields=True):
+class ObserveTurns(ByCaller, frozen=True, kw_only=True):
     turns: Annotated[tuple[Turn, ...], Meta(min_length=1, max_length=ITEMS)]
-    session: SessionName | None = None
-    user_id: UserId | None = None
 
 
 class Similar(Struct, frozen=True):
@@ -175,16 +170,14 @@ class MemoriesAdded(Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
-class ListMemories(Struct, frozen=True, forbid_unknown_fields=True):
+class ListMemories(ByCaller, frozen=True, kw_only=True):
     scope: Scope | None = None
     kind: Annotated[str, Meta(max_length=32)] | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     after: Cursor | None = None
-    session: SessionName | None = None
-    user_id: UserId | None = None
 
 
-class SearchMemories(Struct, frozen=True, forbid_unknown_fields=True):
+class SearchMemories(ByCaller, frozen=True, kw_only=True):
     query: Query = ""
     scopes: Annotated[tuple[Scope, ...], Meta(description="empty: all")] = ()
     kinds: Annotated[tuple[str, ...], Meta(max_length=20)] = ()
@@ -196,8 +189,6 @@ class SearchMemories(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=100)] | None = None
     tokens: Annotated[int, Meta(ge=1)] | None = None
     explain: bool = False
-    session: SessionName | None = None
-    user_id: UserId | None = None
 
 
 class MemoryView(Struct, frozen=True, omit_defaults=True):
@@ -255,42 +246,21 @@ class UpdateMemory(Struct, frozen=True, forbid_unknown_fields=True):
     session: SessionName | None = None
 
 
-class ByCaller(Struct, frozen=True, forbid_unknown_fields=True):
-    session: SessionName | None = None
-    user_id: UserId | None = None
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
+_SHARED = [name for name in MemoryView.__struct_fields__ if name in Memory.__dataclass_fields__]
 
 
 def view(memory: Memory, **more: Any) -> MemoryView:
-    return MemoryView(
-        id=memory.id,
-        scope=memory.scope,
-        kind=memory.kind,
-        content=memory.content,
-        trust=memory.trust,
-        importance=round(memory.importance, 3),
-        created=memory.created.isoformat(),
-        version=memory.version,
-        slot=memory.slot,
-        agent=memory.agent,
-        speaker=memory.source.get("speaker"),
-        audience=tuple(memory.audience),
-        confidence=round(memory.confidence, 3),
-        pinned=memory.pinned,
-        valid_from=memory.valid_from.isoformat(),
-        valid_to=_time(memory.valid_to),
-        retired=_time(memory.retired),
-        retired_by=memory.retired_by,
-        superseded_by=memory.superseded_by,
-        expires=_time(memory.expires),
-        masked=tuple(memory.masked),
-        source=memory.source,
-        metadata=memory.metadata,
-        **more,
-    )
+    fields = {name: _shown(getattr(memory, name)) for name in _SHARED}
+    return MemoryView(**fields, speaker=memory.source.get("speaker"), **more)
+
+
+def _shown(value: Any) -> Any:
+    """A member of a memory: numbers have been stored as single floats."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, list):
+        return tuple(value)
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def dated(content: str, since: datetime) -> str:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
+from msgspec import to_builtins
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
@@ -234,7 +235,7 @@ class MemoryStore:
         session = self._settings.session
         values = {
             **target.values,
-            "rows": Jsonb([_stored(id_, one) for id_, one in new]),
+            "rows": Jsonb([{**to_builtins(one), "id": id_} for id_, one in new]),
             "hashes": [one.hash for _, one in new],
             "ttl": session.ttl_s if target.scope == "session" else None,
         }
@@ -438,47 +439,23 @@ def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
     return OF_PLACES, values
 
 
-def _stored(id_: str, one: NewMemory) -> dict[str, Any]:
-    return {
-        "memory_id": id_,
-        "kind": one.kind,
-        "slot": one.slot,
-        "content": one.content,
-        "dated": one.dated,
-        "importance": one.importance,
-        "confidence": one.confidence,
-        "pinned": one.pinned,
-        "keep": one.keep,
-        "masked": list(one.masked),
-        "audience": list(one.audience),
-        "trust": one.trust,
-        "session": one.session,
-        "source": dict(one.source),
-        "metadata": dict(one.metadata),
-        "valid_from": one.valid_from and one.valid_from.isoformat(),
-        "valid_to": one.valid_to and one.valid_to.isoformat(),
-        "created_ts": one.created and one.created.isoformat(),
-        "ttl_s": one.expires_s,
-    }
-
-
 # Only of a subject that was not erased since what is stored was made.
 _INSERT = """
     WITH stored AS (
     INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
         content, content_hash, dated, importance, confidence, pinned, keep, masked, trust, session,
         position, source, metadata, valid_from, valid_to, created_ts, expires_ts, ttl_s)
-    SELECT %(host)s::uuid, memory_id, %(scope)s, %(owner)s, %(subject)s, %(agent)s, audience, kind,
+    SELECT %(host)s::uuid, id, %(scope)s, %(owner)s, %(subject)s, %(agent)s, audience, kind,
         slot, content, hash.value, dated, importance, confidence, pinned, keep, masked, trust,
         session, CASE kind WHEN 'turn' THEN had.turns + count(*) FILTER (WHERE kind = 'turn')
             OVER (ORDER BY hash.nth) END,
-        source, metadata, coalesce(valid_from, now()), valid_to, coalesce(created_ts, now()),
-        now() + make_interval(secs => coalesce(new.ttl_s, %(ttl)s)), new.ttl_s
-    FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (memory_id uuid, audience text[],
+        source, metadata, coalesce(valid_from, now()), valid_to, coalesce(created, now()),
+        now() + make_interval(secs => coalesce(new.expires_s, %(ttl)s)), new.expires_s
+    FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (id uuid, audience text[],
         kind text, slot text, content text, dated text, importance real, confidence real,
         pinned boolean, keep boolean, masked text[], trust text, session text, source jsonb,
-        metadata jsonb, valid_from timestamptz, valid_to timestamptz, created_ts timestamptz,
-        ttl_s real)) WITH ORDINALITY AS new
+        metadata jsonb, valid_from timestamptz, valid_to timestamptz, created timestamptz,
+        expires_s real)) WITH ORDINALITY AS new
     JOIN unnest(%(hashes)s::bytea[]) WITH ORDINALITY AS hash (value, nth)
         ON hash.nth = new.ordinality
     CROSS JOIN (SELECT turns FROM memory_owner_t WHERE host_id = %(host)s
@@ -486,7 +463,7 @@ _INSERT = """
     WHERE %(subject)s::text IS NULL OR NOT EXISTS (SELECT FROM memory_tombstone_t AS tombstone
         WHERE tombstone.host_id = %(host)s
             AND tombstone.subject_hash = sha256(convert_to(%(key)s, 'UTF8'))
-            AND tombstone.ts > coalesce(created_ts, now()))
+            AND tombstone.ts > coalesce(created, now()))
     ORDER BY hash.nth
     RETURNING kind, octet_length(content) AS size
     ), total AS (
