@@ -563,6 +563,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *limit_conflicts(settings, where),
         *_unreachable_admin_tools(settings, where),
         *_legacy_dates(settings, where),
+        *_half_a_certificate(settings, where),
     ]
 
 
@@ -625,6 +626,15 @@ def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
         key = ("portal", "legacy_sunset")
         text = f"expected no day before portal.legacy_deprecated ({days[0]}), found {days[1]}"
         yield Problem(where(key, ("portal", "legacy_deprecated")), dotted(key), text)
+
+
+def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
+    given = {name: getattr(settings.server.tls, name) for name in ("cert", "key")}
+    for name, other in (("cert", "key"), ("key", "cert")):
+        if given[other] and not given[name]:
+            key = ("server", "tls", name)
+            text = f"expected a file beside server.tls.{other}"
+            yield Problem(where(("server", "tls", other)), dotted(key), text)
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:

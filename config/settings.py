@@ -37,6 +37,7 @@ from config.types import (
     Directory,
     DisclosureMode,
     EntryPoint,
+    File,
     FunctionName,
     Host,
     HostHeader,
@@ -76,6 +77,13 @@ from config.types import (
 from config.wings import MemorySettings
 
 
+class ListenerTls(Struct, frozen=True, forbid_unknown_fields=True):
+    """`server.tls`; empty paths: the listener speaks plain HTTP."""
+
+    cert: File
+    key: File
+
+
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     host: Host
     port: Port
@@ -88,6 +96,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: Seconds
     public_url: OptionalUrl
     trusted_proxies: tuple[Network, ...]
+    tls: ListenerTls
 
     @property
     def processes(self) -> int:

@@ -39,6 +39,7 @@ ANY_TEXT = {
     ("memory", "extraction", "strategy"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),
+    *(("server", "tls", key) for key in ("cert", "key")),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
 }
 COMPARED = {"TOOLGATE_MODELS__STRATEGY"}  # any text, which has to be one of the strategies

@@ -12,10 +12,11 @@ from anyio import to_thread
 from psycopg import AsyncConnection
 from redis.exceptions import RedisClusterException, RedisError
 
-from config.settings import DatabaseSettings, Settings, StateSettings
+from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway.cli.common.database import open_registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, reaches
+from gateway.cli.serve.tls import ListenerCertificate
 from gateway.state.redis import connect
 from gateway.wings.table import enabled, load_wing, section
 from registry.database.embedded import DatabaseError, has_cluster
@@ -35,10 +36,20 @@ async def world(settings: Settings) -> AsyncIterator[Check]:
     for name, source in settings.sources.items():
         for check in missing_files(name, source):
             yield check
+    if settings.server.tls.cert:
+        yield _certificate(settings.server.tls)
     async for check in _dead_urls(settings):
         yield check
     if settings.state.backend == "redis":
         yield await _redis(settings.state)
+
+
+def _certificate(tls: ListenerTls) -> Check:
+    try:
+        ListenerCertificate(tls)
+    except ToolgateError as error:
+        return Check("tls", "failed", str(error))
+    return Check("tls", "ok", f"server.tls: {tls.cert} fits its key")
 
 
 def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:

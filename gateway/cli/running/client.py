@@ -5,6 +5,7 @@ path, the query, the headers, or the body.
 """
 
 import functools
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from config.settings import Settings
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import one_line
+from gateway.cli.serve.tls import trusting
 from gateway.cli.tools.arguments import json_or_text
 from registry.names.similar_names import did_you_mean
 from schemas.errors import ParseError
@@ -100,6 +102,7 @@ class RunningGateway:
     url: str
     root: str  # path of the API
     key: str | None
+    tls: ssl.SSLContext | bool = True
     _rows: dict[str, OperationRow] = field(default_factory=dict)
 
     async def operations(self) -> Mapping[str, OperationRow]:
@@ -139,7 +142,7 @@ class RunningGateway:
     async def rpc(self, path: str, method: str, params: Any) -> Any:
         """The result of a JSON-RPC method at the gateway's `path`, which is not below the API."""
         body = encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-        plain = RunningGateway(self.url, "", self.key)
+        plain = RunningGateway(self.url, "", self.key, self.tls)
         answer = (await plain._send("POST", path, body=body)).value
         if "error" in answer:
             fail(f"{self.url}: {method}: {one_line(str(answer['error'].get('message')))}")
@@ -163,6 +166,7 @@ class RunningGateway:
                     data=body,
                     headers={**authorization, **content, **(headers or {})},
                     allow_redirects=False,
+                    ssl=self.tls,
                 ) as response,
             ):
                 data, status, answered = await response.read(), response.status, response.headers
@@ -181,16 +185,20 @@ def running_gateway(
     settings: Settings, root: str, *, url: str | None, key_file: IO[str] | None
 ) -> RunningGateway:
     """The gateway at `url`, or that of these settings on this machine."""
+    server, tls = settings.server, None
     if url is None:
-        host = LOCAL.get(settings.server.host, settings.server.host)
-        url = f"http://{f'[{host}]' if ':' in host else host}:{settings.server.port}"
+        host, scheme = LOCAL.get(server.host, server.host), "http"
+        if server.tls.cert:
+            scheme, tls = "https", trusting(server.tls)
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}"
     try:
         valid = urlsplit(url).scheme in {"http", "https"} and urlsplit(url).port != 0
     except ValueError:
         valid = False
     if not valid:
         fail(f"--url: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
-    return RunningGateway(url.rstrip("/"), root, None if key_file is None else read_key(key_file))
+    key = None if key_file is None else read_key(key_file)
+    return RunningGateway(url.rstrip("/"), root, key, True if tls is None else tls)
 
 
 def read_key(file: IO[str]) -> str:

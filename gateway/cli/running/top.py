@@ -18,7 +18,7 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import out, print_json, print_rows, say
-from gateway.cli.running.client import gateway_options, running_gateway
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 
 TIMEOUT_S = 10.0
 SERVED = "ok"
@@ -81,8 +81,7 @@ def top(
     """
     urls = targets or (None,)
     wanted = [running_gateway(settings, "/metrics", url=url, key_file=token_file) for url in urls]
-    key = wanted[0].key
-    run(_top([f"{one.url}{one.root}" for one in wanted], key, interval, once or as_json, as_json))
+    run(_top(wanted, interval, once=once or as_json, as_json=as_json))
 
 
 @click.command()
@@ -94,7 +93,7 @@ def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> 
     It is for container images and unit files, which need no curl then.
     """
     gateway = running_gateway(settings, "/ready", url=url, key_file=key_file)
-    status, text = run(_get(f"{gateway.url}{gateway.root}", gateway.key))
+    status, text = run(_get(gateway))
     state = text.partition('"status":"')[2].partition('"')[0] or f"answers {status}"
     if status != 200:
         fail(f"{gateway.url} is not ready: {state}")
@@ -102,12 +101,12 @@ def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> 
 
 
 async def _top(
-    urls: Sequence[str], key: str | None, interval_s: float, once: bool, as_json: bool
+    gateways: Sequence[RunningGateway], interval_s: float, *, once: bool, as_json: bool
 ) -> None:
-    before = await _scrape(urls, key)
+    before = await _scrape(gateways)
     if once:
         await anyio.sleep(interval_s)
-        found = rates(before, await _scrape(urls, key))
+        found = rates(before, await _scrape(gateways))
         if as_json:
             print_json(found)
         else:
@@ -116,18 +115,19 @@ async def _top(
     with Live(console=out, auto_refresh=False) as live:
         while True:
             await anyio.sleep(interval_s)
-            after = await _scrape(urls, key)
+            after = await _scrape(gateways)
             live.update(_table(rates(before, after)), refresh=True)
             before = after
 
 
-async def _scrape(urls: Sequence[str], key: str | None) -> Scrape:
+async def _scrape(gateways: Sequence[RunningGateway]) -> Scrape:
     counts: defaultdict[Key, float] = defaultdict(float)
     buckets: defaultdict[tuple[str, float], float] = defaultdict(float)
-    for url in urls:
-        status, text = await _get(url, key)
+    for gateway in gateways:
+        status, text = await _get(gateway)
         if status != 200:
-            fail(f"{url} answers {status}: metrics.open or metrics.token let others read it")
+            text = "metrics.open or metrics.token let others read /metrics"
+            fail(f"{gateway.url} answers {status}: {text}")
         for family in text_string_to_metric_families(text):
             for name, labels, value, *_ in family.samples:
                 if name == "toolgate_requests_total":
@@ -137,12 +137,14 @@ async def _scrape(urls: Sequence[str], key: str | None) -> Scrape:
     return Scrape(anyio.current_time(), counts, buckets)
 
 
-async def _get(url: str, key: str | None) -> tuple[int, str]:
+async def _get(gateway: RunningGateway) -> tuple[int, str]:
+    """Status and body of what the gateway has at its root."""
+    url, key = f"{gateway.url}{gateway.root}", gateway.key
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT_S)) as http,
-            http.get(url, headers=headers, allow_redirects=False) as response,
+            http.get(url, headers=headers, allow_redirects=False, ssl=gateway.tls) as response,
         ):
             return response.status, await response.text()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:

@@ -101,8 +101,9 @@ def serve(
                      Ctrl-C again stops at once
     SIGHUP           reads the settings and the files with keys again: sources,
                      toolsets, profiles, policy, guardrails, limits, upstream and
-                     logging change without a restart; the log names what does
-                     not, and a file with a mistake changes nothing
+                     logging change without a restart, and so does the certificate
+                     in the files of server.tls; the log names what does not, and
+                     a file with a mistake changes nothing
     SIGUSR2          with several workers: starts the program anew on the same
                      port, as after an update, then drains the old workers
 

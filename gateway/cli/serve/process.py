@@ -23,6 +23,7 @@ from config.settings import Settings
 from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
+from gateway.cli.serve.tls import ListenerCertificate
 from gateway.cli.serve.worker import WorkerLink, of_worker
 from schemas.errors import ToolgateError
 
@@ -56,6 +57,8 @@ class ServingProcess:
         self._link = link
         self._client = client
         settings = self._own(settings)
+        tls = settings.server.tls
+        self._certificate = ListenerCertificate(tls) if tls.cert and client is None else None
         self._gateway = Gateway(settings, link.siblings if link else None)
         self._listener = listener
         self._config_file = config_file
@@ -104,7 +107,7 @@ class ServingProcess:
         }
 
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:
-        return uvicorn.Config(
+        config = uvicorn.Config(
             self._gateway.app(),
             http=self._gateway.access.bounds.protocol(),
             ws="none",
@@ -116,6 +119,9 @@ class ServingProcess:
             timeout_keep_alive=int(settings.server.keep_alive_s),
             timeout_graceful_shutdown=int(settings.server.drain_s) or 1,
         )
+        config.load()
+        config.ssl = None if self._certificate is None else self._certificate.context
+        return config
 
     async def _announce(self) -> None:
         """Print the address once the gateway is ready; stop it when it never will be."""
@@ -162,8 +168,10 @@ class ServingProcess:
         before = self._gateway.settings
         changed = [name for name in settings.__struct_fields__ if differs(before, settings, name)]
         try:
+            if self._certificate is not None:
+                self._certificate.reload()
             await self._gateway.reconfigure(settings)
-        except ToolgateError as error:  # a Python service fails to load; no change
+        except ToolgateError as error:  # a certificate or a Python service fails to load
             log.error("settings_rejected", extra={"reason": str(error)})
             return
         configure(settings.logging)
@@ -175,7 +183,8 @@ class ServingProcess:
 def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
     """Print the addresses, unbuffered, for a reader of the first line only, and have the program
     that this one replaces drain."""
-    mcp, rpc, base = settings.mcp.path, settings.rpc.path, address(listener)
+    mcp, rpc = settings.mcp.path, settings.rpc.path
+    base = address(listener, tls=bool(settings.server.tls.cert))
     workers = settings.server.processes
     served = f" · {workers} workers" if workers > 1 else ""
     out.print(
@@ -206,15 +215,14 @@ class UvicornServer(uvicorn.Server):
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
         if self._one_of_several:
-            await super().startup([])
             await self._settled()
-            if not self.should_exit:
-                await self._listen(sockets or [])
-        else:
-            await super().startup(sockets)
+        if not self.should_exit:
+            await self._listen(sockets or [])
         for listener in sockets or ():
-            log.info("listening", extra={"url": address(listener)})
+            url = address(listener, tls=self.config.ssl is not None)
+            log.info("listening", extra={"url": url})
         self.listening.set()
 
     @contextmanager
@@ -266,8 +274,9 @@ class UvicornServer(uvicorn.Server):
             task.cancel()
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
-        """What uvicorn does at its startup."""
+        """What uvicorn does at its startup, with a limit for handshakes of TLS."""
         loop, config = asyncio.get_running_loop(), self.config
+        timeout_s = self._gateway.settings.limits.header_timeout_s if config.ssl else None
 
         def protocol() -> asyncio.Protocol:
             return config.http_protocol_class(  # type: ignore[call-arg]
@@ -275,7 +284,13 @@ class UvicornServer(uvicorn.Server):
             )
 
         for listener in sockets:
-            server = await loop.create_server(protocol, sock=listener, backlog=config.backlog)
+            server = await loop.create_server(
+                protocol,
+                sock=listener,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=timeout_s,
+            )
             self.servers.append(server)
 
 
@@ -293,11 +308,12 @@ def differs(before: Struct, after: Struct, name: str) -> bool:
     return bool(getattr(before, name) != getattr(after, name))
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, *, tls: bool = False) -> str:
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def has_terminal() -> bool:

@@ -70,9 +70,9 @@ class Served:
     async def ready(self) -> None:
         """Wait for the announcement, which is the first line."""
         line = await self.line()
-        start, _, address = line.partition("http://")
+        start, scheme, address = line.partition("http")
         assert start == "Toolgate is ready: ", line
-        self.url = f"http://{address}".removesuffix("/mcp")
+        self.url = f"{scheme}{address}".removesuffix("/mcp")
 
     async def line(self) -> str:
         assert self.process.stdout is not None
