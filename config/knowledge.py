@@ -18,6 +18,9 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     postings_limit: Count
     context_tokens: Count
     document_bytes: Bytes
+    upload_bytes: Bytes
+    readers: Count
+    private_networks: bool
     metadata_bytes: Bytes
     collections: Count
     trivial_characters: Count

@@ -32,7 +32,9 @@ WINGS: Mapping[str, WingRow] = {
         tasks=True,
     ),
     "agent": WingRow("gateway.wings.agent.wing:WING", "Conversations with an agent."),
-    "knowledge": WingRow("gateway.wings.knowledge.wing:WING", "Documents and what they tell."),
+    "knowledge": WingRow(
+        "gateway.wings.knowledge.wing:WING", "Documents and what they tell.", jobs=True
+    ),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

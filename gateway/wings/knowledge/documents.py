@@ -38,6 +38,8 @@ class NewDocument:
     dated: datetime | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     trivial: bool = False  # left out, where the collection wants that
+    chunks: Sequence[Chunk] | None = None  # None: it is cut as text
+    is_file: bool = False  # its text is replaced as a whole, whatever the collection does
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +90,30 @@ class DocumentStore:
             if new.trivial and values["skip_trivial"]:
                 return KeptDocument("", "", changed=False, version=0, chunks=0)
             values |= {**_document_values(new), "document": str(uuid.uuid4())}
+            if new.is_file:
+                values["on_same_source"] = "version"
             rows_ = await (await connection.execute(_LOCK, values)).fetchall()
-            ((document_id, last, live, old, chunks),) = rows_
-            values |= {"document": document_id, "last": last, "live": live, "old": old}
+            ((document_id, live, old, chunks),) = rows_
+            values |= {"document": document_id, "live": live, "old": old}
             known = await (await connection.execute(_KNOWN, values)).fetchall()
             if known:
+                await connection.execute(_SAME, values)
                 return KeptDocument(document_id, known[0][0], False, live, chunks)
             content = await self._content(connection, values, new)
             return await self._write(connection, values, new, content)
 
     async def _content(
-        self, connection: AsyncConnection, values: Mapping[str, Any], new: NewDocument
+        self, connection: AsyncConnection, values: dict[str, Any], new: NewDocument
     ) -> bytes:
         """The whole text of the version. Raises ProblemDetails."""
         content = new.text.encode()
         if values["live"] and values["on_same_source"] == "reject":
             raise conflict(f"There is another text of the name {new.path[:255]!r}.")
+        values["bytes_before"] = 0
         if values["live"] and values["on_same_source"] == "append":
             found = await connection.execute(_CONTENT, values)
             ((before,),) = await found.fetchall()
+            values["bytes_before"] = len(before)
             content = bytes(before) + APPENDED.encode() + content
         if len(content) > self._limit_bytes:
             raise ProblemDetails(
@@ -125,7 +132,9 @@ class DocumentStore:
         content: bytes,
     ) -> KeptDocument:
         sha256 = hashlib.sha256(content).digest()
-        found = self._cut(content.decode(), new.media_type, new.path)
+        found = new.chunks
+        if found is None or values["bytes_before"]:
+            found = self._cut(content.decode(), new.media_type, new.path)
         chunks = rows(values["document"], content, found)
         values |= {
             "sha256": sha256,
@@ -134,8 +143,8 @@ class DocumentStore:
             "chunks": Jsonb(chunks),
             "mentions": Jsonb(mentions_of(chunks, found)),
             "count": len(chunks),
-            "version": values["last"] + 1,
-            "track": f"insert_{uuid.uuid4().hex}",
+            "version": values["live"] + 1,
+            "track": _track_id(),
         }
         await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
         for statement in (_BLOB, _GONE, _MOVED, _NEW, _NAMED, _LIVE, _VERSION):
@@ -145,6 +154,41 @@ class DocumentStore:
         return KeptDocument(
             values["document"], values["track"], True, values["version"], len(chunks)
         )
+
+    async def begin(
+        self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
+    ) -> "BegunVersion":
+        """Show that a file is being read. Raises ProblemDetails."""
+        async with borrowed(self._pool) as connection:
+            values = await self._collections.ensure_in(connection, reader, collection, "write")
+            values |= {**_document_values(new), "document": str(uuid.uuid4())}
+            ((document, *_),) = await (await connection.execute(_LOCK, values)).fetchall()
+            values |= {"document": document, "track": _track_id()}
+            await connection.execute(_UNDONE, values)
+            ((version,),) = await (await connection.execute(_BEGIN, values)).fetchall()
+            return BegunVersion(reader.tenant, document, version)
+
+    async def fail(self, begun: "BegunVersion", reason: str) -> None:
+        """The version that was begun failed; the one before goes on."""
+        values = {"host": begun.tenant, "document": begun.document, "version": begun.version}
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_FAIL, {**values, "error": reason[:500]})
+
+    async def contents(self, reader: KnowledgeReader, collection: str, source: str) -> list[str]:
+        """Ids of the contents of a source that are served."""
+        values = {**reader.values(), "name": collection, "source": source}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_OF_SOURCE, values)
+            return [row[2] for row in await found.fetchall()]
+
+    async def of_source(
+        self, reader: KnowledgeReader, collection: str, source: str
+    ) -> list[tuple[str, str]]:
+        """Ids and paths of the documents of a source."""
+        values = {**reader.values("write"), "name": collection, "source": source}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_OF_SOURCE, values)
+            return [(row[0], row[1]) for row in await found.fetchall()]
 
     async def delete(self, reader: KnowledgeReader, collection: str, ids: Sequence[str]) -> int:
         """Delete documents with all that is known from them; returns how many there were."""
@@ -191,6 +235,19 @@ class DocumentStore:
             return dict(await found.fetchall())
 
 
+@dataclass(frozen=True, slots=True)
+class BegunVersion:
+    """A version that is being read."""
+
+    tenant: str
+    document: str
+    version: int
+
+
+def _track_id() -> str:
+    return f"insert_{uuid.uuid4().hex}"
+
+
 def _document_values(new: NewDocument) -> dict[str, Any]:
     return {
         "path": new.path,
@@ -212,7 +269,7 @@ _LOCK = b"""
     INSERT INTO knowledge_document_t AS had (host_id, document_id, collection_id, path)
     VALUES (%(host)s, %(document)s, %(collection)s, %(path)s)
     ON CONFLICT (host_id, collection_id, path) DO UPDATE SET path = had.path
-    RETURNING document_id::text, version, live, sha256, chunks
+    RETURNING document_id::text, live, sha256, chunks
 """
 # The same text again; of documents that are replaced as a whole, as the present one.
 _KNOWN = b"""
@@ -221,6 +278,44 @@ _KNOWN = b"""
         AND status = 'processed' AND (version = %(live)s OR %(on_same_source)s = 'append')
     ORDER BY version DESC LIMIT 1
 """
+# What was being read of it is no version of its own.
+_SAME = b"""
+    WITH same AS (
+        UPDATE knowledge_document_t SET version = live
+        WHERE (host_id, document_id) = (%(host)s, %(document)s) AND version > live
+    )
+    DELETE FROM knowledge_version_t
+    WHERE (host_id, document_id) = (%(host)s, %(document)s) AND version > %(live)s
+"""
+_UNDONE = b"""
+    DELETE FROM knowledge_version_t AS undone
+    WHERE (host_id, document_id) = (%(host)s, %(document)s) AND status IN ('parsing', 'failed')
+"""
+_BEGIN = b"""
+    WITH begun AS (
+        UPDATE knowledge_document_t SET version = live + 1
+        WHERE (host_id, document_id) = (%(host)s, %(document)s) RETURNING version
+    )
+    INSERT INTO knowledge_version_t (host_id, document_id, version, track_id, given_hash, bytes,
+        origin, status, attempt)
+    SELECT %(host)s, %(document)s, version, %(track)s, '', 0, %(origin)s, 'parsing', 1 FROM begun
+    ON CONFLICT (host_id, document_id, version) DO UPDATE SET status = 'parsing'
+    RETURNING version
+"""
+_FAIL = b"""
+    UPDATE knowledge_version_t SET status = 'failed', error = %(error)s, done_ts = now()
+    WHERE (host_id, document_id, version) = (%(host)s, %(document)s, %(version)s)
+        AND status = 'parsing'
+"""
+_OF_SOURCE = f"""
+    SELECT document.document_id::text, document.path, version.origin ->> 'id'
+    FROM knowledge_collection_t AS collection
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
+        = (%(host)s, document.document_id, document.live)
+    WHERE {ALLOWED} AND collection.name = %(name)s AND version.origin ->> 'source' = %(source)s
+""".encode()
 _CONTENT = b"""
     SELECT content FROM knowledge_blob_t WHERE (host_id, sha256) = (%(host)s, %(old)s)
 """
@@ -281,6 +376,9 @@ _VERSION = b"""
         origin, status, done_ts)
     VALUES (%(host)s, %(document)s, %(version)s, %(track)s, %(given)s, %(given_bytes)s, %(origin)s,
         'processed', now())
+    ON CONFLICT (host_id, document_id, version) DO UPDATE SET status = 'processed', error = NULL,
+        given_hash = excluded.given_hash, bytes = excluded.bytes, origin = excluded.origin,
+        done_ts = now()
 """
 _TO_DELETE = f"""
     SELECT document.document_id, document.sha256

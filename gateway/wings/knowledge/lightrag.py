@@ -10,16 +10,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
-from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.abc import WingParts
+from gateway.wings.knowledge.calls import ToolCalls, structured, text_of
 from gateway.wings.knowledge.requests import (
     DocumentAdded,
     DocumentList,
@@ -27,8 +26,6 @@ from gateway.wings.knowledge.requests import (
     KnowledgeFound,
 )
 from schemas.errors import Fault
-from schemas.mcp.revisions import V2025_11_25
-from schemas.tool import TextContent, ToolResult
 
 PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
@@ -61,9 +58,9 @@ class LightRagTexts(Struct, frozen=True):
 
 
 class LightRag:
-    def __init__(self, parts: WingParts) -> None:
-        self._parts = parts
-        self._settings: KnowledgeSettings = parts.settings
+    def __init__(self, calls: ToolCalls, settings: KnowledgeSettings) -> None:
+        self._calls = calls
+        self._settings = settings
 
     @property
     def app(self) -> Starlette:
@@ -111,8 +108,8 @@ class LightRag:
         arguments = {"collection": self._collection(request), "text": text, "kind": "conversation"}
         if name is not None and name.strip():
             arguments["path"] = name.strip()
-        result = await self._called(request, "knowledge_add", arguments)
-        return msgspec.json.decode(_structured(result), type=DocumentAdded)
+        result = await self._calls.call(request, "knowledge_add", arguments)
+        return msgspec.json.decode(structured(result), type=DocumentAdded)
 
     async def query(self, request: Request) -> Response:
         started = time.perf_counter()
@@ -178,16 +175,16 @@ class LightRag:
             arguments["tokens"] = min(given.max_total_tokens, self._settings.context_tokens)
         if given.ids is not None:
             arguments["filter"] = {"documents": given.ids}
-        result = await self._called(request, "knowledge_query", arguments)
-        found = msgspec.json.decode(_structured(result), type=KnowledgeFound)
-        text = _text_of(result) if found.evidence else self._settings.no_context_reply
+        result = await self._calls.call(request, "knowledge_query", arguments)
+        found = msgspec.json.decode(structured(result), type=KnowledgeFound)
+        text = text_of(result) if found.evidence else self._settings.no_context_reply
         return given, found, text
 
     async def track_status(self, request: Request) -> Response:
         track_id = request.path_params["track_id"]
         arguments = {"collection": self._collection(request), "track_id": track_id}
-        result = await self._called(request, "knowledge_documents", arguments)
-        found = msgspec.json.decode(_structured(result), type=DocumentList)
+        result = await self._calls.call(request, "knowledge_documents", arguments)
+        found = msgspec.json.decode(structured(result), type=DocumentList)
         summary: dict[str, int] = {}
         for one in found.items:
             summary[one.status] = summary.get(one.status, 0) + 1
@@ -203,41 +200,20 @@ class LightRag:
     async def status_counts(self, request: Request) -> Response:
         name = {"collection": self._collection(request)}
         try:
-            result = await self._called(request, "knowledge_get_collection", name)
+            result = await self._calls.call(request, "knowledge_get_collection", name)
         except ProblemDetails as problem:
             if problem.status != 404:
                 raise
             return JSONResponse({"status_counts": {"all": 0}})
-        counts = msgspec.json.decode(_structured(result)).get("statuses", {})
+        counts = msgspec.json.decode(structured(result)).get("statuses", {})
         return JSONResponse({"status_counts": {**counts, "all": sum(counts.values())}})
-
-    async def _called(
-        self, request: Request, name: str, arguments: Mapping[str, Any]
-    ) -> ToolResult:
-        """Raises ProblemDetails, and Fault."""
-        result = await self._parts.call(await self._context(request), name, arguments)
-        if not result.is_error:
-            return result
-        if result.structured_content is UNSET:  # what its schema or a guard refuses
-            raise ProblemDetails(422, "invalid", _text_of(result))
-        problem = msgspec.json.decode(_structured(result))
-        raise ProblemDetails(problem["status"], "refused", problem["detail"])
-
-    async def _context(self, request: Request) -> Context:
-        """The context of the caller's calls. Raises ProblemDetails."""
-        identity = await self._parts.identify(request.scope)
-        if (fault := identity.refusal) is not None:
-            raise ProblemDetails(401, "unauthorized", fault.message)
-        client = request.client.host if request.client else ""
-        headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
-        return Context(identity, V2025_11_25, new_request_id(), headers=headers)
 
     def _collection(self, request: Request) -> str:
         return str(request.path_params["collection"])
 
     async def _body(self, request: Request, type_: type[Any]) -> Any:
         """Raises ProblemDetails."""
-        await self._context(request)  # callers that are not known are told nothing else
+        await self._calls.context(request)  # callers that are not known are told nothing else
         body = await request.body()
         try:
             return msgspec.json.decode(body, type=type_)
@@ -281,15 +257,6 @@ def _document(one: DocumentView) -> dict[str, Any]:
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(value) + b"\n"
-
-
-def _structured(result: ToolResult) -> bytes:
-    structured = result.structured_content
-    return b"{}" if structured is UNSET else bytes(structured)
-
-
-def _text_of(result: ToolResult) -> str:
-    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
 
 
 class _Invalid(ProblemDetails):

@@ -5,6 +5,7 @@ from collections.abc import Container
 from typing import Any
 
 from config.knowledge import KnowledgeSettings
+from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Operation,
     OperationInput,
@@ -19,11 +20,13 @@ from gateway.operations.operation import (
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.documents import DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop
+from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.packing import packed
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import (
     AddDocument,
+    AddFile,
     CollectionList,
     CollectionName,
     CollectionView,
@@ -33,9 +36,11 @@ from gateway.wings.knowledge.requests import (
     DocumentsDeleted,
     DocumentView,
     EntityView,
+    FilesIngested,
     FindEntity,
     FindPath,
     HopView,
+    IngestSource,
     KnowledgeFound,
     ListDocuments,
     MentionView,
@@ -66,11 +71,13 @@ class KnowledgeOperations:
         settings: KnowledgeSettings,
         *,
         entities: Entities,
+        ingestion: Ingestion,
     ) -> None:
         self._collections = collections
         self._documents = documents
         self._searcher = searcher
         self._entities = entities
+        self._ingestion = ingestion
         self._settings = settings
 
     @property
@@ -95,6 +102,17 @@ class KnowledgeOperations:
             Operation(
                 "knowledge_add", "POST", "/documents", "Store a text as a document.", WRITE,
                 self.add, DocumentAdded, 201, body=AddDocument, problems=(409,),
+            ),
+            Operation(
+                "knowledge_add_file", "POST", "/files",
+                "Store a file, such as PDF, DOCX, HTML or source code, or an archive.", WRITE,
+                self.add_file, FilesIngested, body=AddFile,
+            ),
+            Operation(
+                "knowledge_ingest", "POST", "/sources",
+                "Store the files of a URL, a git repository or a bucket, or what changed in them.",
+                WRITE, self.ingest, FilesIngested, body=IngestSource,
+                job=AsJob(lock="{body.collection}"),
             ),
             Operation(
                 "knowledge_delete", "POST", "/documents/delete",
@@ -190,14 +208,13 @@ class KnowledgeOperations:
         body: AddDocument = asked.body
         text = self._checked(body)
         found = exchange(text)
-        path = body.path or f"text-{hashlib.sha256(text.encode()).hexdigest()[:UNNAMED]}"
-        stored = await self._documents.add(
+        path = body.path or f"text-{hashlib.sha256(text.encode()).hexdigest()[:UNNAMED]}.txt"
+        stored = await self._ingestion.text(
             self.reader(asked),
             NewCollection(body.collection, body.kind),
             NewDocument(
                 path,
                 text,
-                media_type=body.media_type or "text/plain",
                 metadata={**found.metadata, **body.metadata},
                 dated=found.dated,
                 trivial=is_trivial(found, self._settings.trivial_characters),
@@ -213,6 +230,22 @@ class KnowledgeOperations:
             skipped=not stored.id,
         )
         return OperationOutput(added, status=201 if stored.changed else 200)
+
+    async def add_file(self, asked: OperationInput) -> FilesIngested:
+        body: AddFile = asked.body
+        data = self._ingestion.given(body.data, body.upload)
+        report = await self._ingestion.file(
+            self.reader(asked), NewCollection(body.collection), body.path, data, job=asked.job
+        )
+        return FilesIngested.of(report)
+
+    async def ingest(self, asked: OperationInput) -> FilesIngested:
+        body: IngestSource = asked.body
+        spec = SourceSpec(body.type, body.location, body.ref, body.filter, body.below.strip("/"))
+        report = await self._ingestion.source(
+            self.reader(asked), NewCollection(body.collection), spec, job=asked.job
+        )
+        return FilesIngested.of(report)
 
     def _checked(self, body: AddDocument) -> str:
         """The text. Raises ProblemDetails."""

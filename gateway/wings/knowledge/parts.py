@@ -9,7 +9,9 @@ from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.entities import Entities
+from gateway.wings.knowledge.ingestion import Ingestion, reading_limits
 from gateway.wings.knowledge.operations import KnowledgeOperations
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import Searcher
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
@@ -30,8 +32,15 @@ class KnowledgeParts:
         self.collections = CollectionStore(pool, settings.collections)
         self.documents = DocumentStore(pool, self.collections, self.cut, settings.document_bytes)
         self.searcher = Searcher(pool, encoding, settings)
+        self.workers = ReadingWorkers(settings.readers, reading_limits(settings))
+        self.ingestion = Ingestion(self.documents, self.workers, settings)
         self._operations = KnowledgeOperations(
-            self.collections, self.documents, self.searcher, settings, entities=Entities(pool)
+            self.collections,
+            self.documents,
+            self.searcher,
+            settings,
+            entities=Entities(pool),
+            ingestion=self.ingestion,
         )
 
     @property

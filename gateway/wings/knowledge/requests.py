@@ -12,6 +12,7 @@ from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSa
 from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.entities import NameMention
 from gateway.wings.knowledge.filters import ChunkFilter
+from gateway.wings.knowledge.ingestion import IngestReport, SourceType
 from gateway.wings.knowledge.readers import Access
 from gateway.wings.knowledge.search import Mode, ScoredChunk
 
@@ -34,7 +35,6 @@ DocumentPath = Annotated[
         description="a label of the document, as a path; never a file that is read",
     ),
 ]
-MediaType = Annotated[str, Meta(pattern=r"^[a-z0-9.+-]+/[a-z0-9.+-]+" + END, max_length=127)]
 Grantee = Annotated[
     str,
     Meta(
@@ -191,8 +191,9 @@ class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):
 
     collection: CollectionName
     text: str
-    path: DocumentPath | None = None
-    media_type: MediaType | None = None
+    path: Annotated[
+        DocumentPath | None, Meta(description="a label; its extension says what kind of text it is")
+    ] = None
     metadata: dict[str, Any] = {}
     kind: Annotated[CollectionKind, Meta(description="of a collection that is created")] = "mixed"
 
@@ -208,6 +209,60 @@ class DocumentAdded(Struct, frozen=True, omit_defaults=True):
     track_id: str
     changed: bool = True
     skipped: bool = False
+
+
+class AddFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of any type that is known, or an archive of files."""
+
+    collection: CollectionName
+    path: DocumentPath
+    data: Annotated[str, Meta(description="its bytes in base64")] | None = None
+    upload: Annotated[str, Meta(max_length=64, description="of an upload in progress")] | None = (
+        None
+    )
+
+
+class IngestSource(Struct, frozen=True, forbid_unknown_fields=True):
+    """A source of files. What it no longer has is deleted; what has not changed is not read."""
+
+    collection: CollectionName
+    type: SourceType
+    location: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=2048,
+            description="a URL without credentials, or s3://BUCKET/PREFIX",
+        ),
+    ]
+    ref: Annotated[str, Meta(max_length=255, description="git: a branch or a tag")] = ""
+    filter: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
+        Meta(max_length=100, description="patterns as in .gitignore of what is wanted"),
+    ] = ()
+    below: Annotated[str, Meta(max_length=255, description="a folder for its paths")] = ""
+
+
+class UnreadView(Struct, frozen=True):
+    path: str
+    reason: str
+
+
+class FilesIngested(Struct, frozen=True):
+    """`failed`: files that cannot be read, whose older version goes on; `left_out`: others."""
+
+    added: int
+    changed: int
+    unchanged: int
+    deleted: int
+    failed: tuple[UnreadView, ...] = ()
+    left_out: tuple[UnreadView, ...] = ()
+
+    @classmethod
+    def of(cls, one: IngestReport) -> "FilesIngested":
+        failed = tuple(UnreadView(it.path, it.reason) for it in one.failed)
+        left_out = tuple(UnreadView(it.path, it.reason) for it in one.left_out)
+        return cls(one.added, one.changed, one.unchanged, one.deleted, failed, left_out)
 
 
 class PutCollection(Struct, frozen=True, forbid_unknown_fields=True):

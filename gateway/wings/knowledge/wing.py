@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.lightrag import PATH, LightRag
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.search import KIND
+from gateway.wings.knowledge.uploads import FILES, FileUploads
 from registry.database.migrate import Component
 
 MIGRATIONS = Component(
@@ -18,7 +20,15 @@ MIGRATIONS = Component(
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings)
-    yield Offer(operations=knowledge.operations, apps={PATH: LightRag(parts).app})
+    calls = ToolCalls(parts)
+    uploads = FileUploads(calls, knowledge.ingestion)
+    try:
+        yield Offer(
+            operations=knowledge.operations,
+            apps={PATH: LightRag(calls, parts.settings).app, FILES: uploads.app},
+        )
+    finally:
+        await knowledge.workers.close()
 
 
 WING = Wing(
@@ -27,5 +37,6 @@ WING = Wing(
     open=opened,
     migrations=MIGRATIONS,
     kinds=(KIND,),
-    mounts=(PATH,),
+    mounts=(PATH, FILES),
+    body_limits={FILES: "upload_bytes"},
 )

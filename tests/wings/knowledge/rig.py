@@ -107,4 +107,8 @@ async def rigged(
             [HOST, OTHER],
         )
     settings = settings or knowledge_settings()
-    yield KnowledgeRig(database, KnowledgeParts(database.pool, embedder, settings), settings)
+    parts = KnowledgeParts(database.pool, embedder, settings)
+    try:
+        yield KnowledgeRig(database, parts, settings)
+    finally:
+        await parts.workers.close()

@@ -20,7 +20,7 @@ BOOK = {
 
 async def book(rig: KnowledgeRig) -> None:
     for name, text in BOOK.items():
-        await rig.caller().add(text, "book", path=f"{name}.md", media_type="text/markdown")
+        await rig.caller().add(text, "book", path=f"{name}.md")
 
 
 async def test_what_the_best_mentions_is_found_without_its_words(rig: KnowledgeRig) -> None:
@@ -38,7 +38,7 @@ async def test_what_the_best_mentions_is_found_without_its_words(rig: KnowledgeR
 async def test_homonyms_are_both_found_by_their_bare_name(rig: KnowledgeRig) -> None:
     for kind in ("car", "cat"):
         text = f"# Jaguar ({kind})\n\nIt is fast."
-        await rig.caller().add(text, path=f"{kind}.md", media_type="text/markdown")
+        await rig.caller().add(text, path=f"{kind}.md")
     found = await rig.caller()("entity", name="jaguar")
     assert [one.path for one in found.mentions if one.role == "subject"] == ["car.md", "cat.md"]
     assert (await rig.caller()("entity", name="Jaguar (car)")).passages == 1

@@ -98,7 +98,7 @@ class World:
             about, mentioned = draw.sample(NAMES, 2)
             tag = f"tag{len(self.tags)}"
             text = f"# {about}\n\nIt is near {mentioned}, as {tag} says."
-            added = await owner.add(text, name, path=f"{tag}.md", media_type="text/markdown")
+            added = await owner.add(text, name, path=f"{tag}.md")
             self.documents.append(added.document)
             self.tags[tag] = shelf
         self.shelves.append(shelf)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
-from tests.fixtures_gateway import Client, running, wordless
+from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.wings.memory.test_wing import called
@@ -43,7 +44,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 def knowing(database: DatabaseSettings) -> Settings:
     settings = wordless()
-    knowledge = replace(settings.knowledge, enabled=True)
+    knowledge = replace(settings.knowledge, enabled=True, upload_bytes=100_000)
     return replace(settings, database=database, knowledge=knowledge)
 
 
@@ -86,6 +87,33 @@ async def test_every_front_serves_the_same_documents(client: Client) -> None:
     assert (one["owner"], one["statuses"]) == ("user:local", {"processed": 1})
     status, _, _ = await got(client, "/knowledge/v1/collections/other")
     assert status == 404
+
+
+async def test_files_are_uploaded_with_a_limit_of_their_own(client: Client) -> None:
+    url = f"{client.url}/knowledge/files/files/birds/heron.html"
+    page = b"<html><h1>Heron</h1><p>It nests in reeds.</p></html>"
+    async with client.http.put(url, data=page) as response:
+        assert (response.status, (await response.json())["added"]) == (200, 1)
+    found = await called(client, "knowledge_query", {"query": "reeds", "collections": ["files"]})
+    assert [one["path"] for one in found["evidence"]] == ["birds/heron.html"]
+    async with client.http.put(url, data=b"%PDF-1.7 no") as response:
+        assert (response.status, response.content_type) == (422, "application/problem+json")
+    async with client.http.put(url, data=b"x" * 200_000) as response:
+        assert response.status == 413
+    forged = {"collection": "files", "path": "x", "upload": "guessed"}
+    status, _, _ = await client.post("/knowledge/v1/files", forged)
+    assert status == 422
+
+
+async def test_sources_are_read_as_jobs(client: Client) -> None:
+    body = {"collection": "files", "type": "url", "location": "http://127.0.0.1:1/x"}
+    headers = {"Prefer": "respond-async"}
+    status, job, _ = await client.post("/knowledge/v1/sources", body, headers)
+    assert status == 202
+    with anyio.fail_after(DEADLINE_S):
+        while job["state"] not in ("failed", "succeeded"):
+            _, job, _ = await got(client, f"/knowledge/v1/jobs/{job['job']}")
+    assert (job["state"], job["problem"]["status"]) == ("failed", 422)
 
 
 async def test_k04_the_calls_of_the_bot_pass_unchanged(bot: Bot) -> None:

@@ -1,0 +1,48 @@
+"""Calls of the wing's operations for HTTP requests of other shapes: policy, limits and audit hold
+for them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+
+from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.abc import WingParts
+from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import TextContent, ToolResult
+
+
+class ToolCalls:
+    def __init__(self, parts: WingParts) -> None:
+        self._parts = parts
+
+    async def call(self, request: Request, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Raises ProblemDetails, and Fault."""
+        result = await self._parts.call(await self.context(request), name, arguments)
+        if not result.is_error:
+            return result
+        if result.structured_content is UNSET:  # what its schema or a guard refuses
+            raise ProblemDetails(422, "invalid", text_of(result))
+        problem = msgspec.json.decode(structured(result))
+        raise ProblemDetails(problem["status"], "refused", problem["detail"])
+
+    async def context(self, request: Request) -> Context:
+        """The context of the caller's calls. Raises ProblemDetails."""
+        identity = await self._parts.identify(request.scope)
+        if (fault := identity.refusal) is not None:
+            raise ProblemDetails(401, "unauthorized", fault.message)
+        client = request.client.host if request.client else ""
+        headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
+        return Context(identity, V2025_11_25, new_request_id(), headers=headers)
+
+
+def structured(result: ToolResult) -> bytes:
+    found = result.structured_content
+    return b"{}" if found is UNSET else bytes(found)
+
+
+def text_of(result: ToolResult) -> str:
+    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))

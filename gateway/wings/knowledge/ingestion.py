@@ -1,0 +1,258 @@
+"""From files to documents: each is read in a process of its own, and stored in a transaction of its
+own. One that cannot be read leaves its older version serving, and does not stop the others.
+"""
+
+import base64
+import binascii
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from config.knowledge import KnowledgeSettings
+from gateway.operations.jobs import Job
+from gateway.operations.operation import ProblemDetails, invalid
+from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
+from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.reading.git import GitFetch, GitHead
+from gateway.wings.knowledge.reading.kinds import TEXT, ZIP, media_type
+from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
+from gateway.wings.knowledge.reading.worker import ArchiveReading
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
+
+INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
+INLINE_BYTES = 65_536
+TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+REPORTED = 100  # files of a report that were not read
+DELETED = 100  # documents of one transaction
+SourceType = Literal["url", "git", "s3"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """What became of the files of a source."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    failed: list[UnreadFile] = field(default_factory=list)
+    left_out: list[UnreadFile] = field(default_factory=list)
+
+    def count(self, kept: KeptDocument) -> None:
+        if not kept.changed:
+            self.unchanged += 1
+        elif kept.version == 1:
+            self.added += 1
+        else:
+            self.changed += 1
+
+    @property
+    def done(self) -> int:
+        return self.added + self.changed + self.unchanged + len(self.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """Where files come from. `below` is the folder of their paths in the collection."""
+
+    type: SourceType | Literal["upload"]
+    location: str
+    ref: str = ""
+    filter: tuple[str, ...] = ()
+    below: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.type}:{self.location}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One reading of a source, and what became of its files so far."""
+
+    reader: KnowledgeReader
+    target: NewCollection
+    spec: SourceSpec
+    job: Job
+    report: IngestReport = field(default_factory=IngestReport)
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.origin["source"] = self.spec.key
+
+
+class Ingestion:
+    def __init__(
+        self, documents: DocumentStore, workers: ReadingWorkers, settings: KnowledgeSettings
+    ) -> None:
+        self._documents = documents
+        self._workers = workers
+        self._settings = settings
+        self.limits = reading_limits(settings)
+        self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
+        self._uploads: dict[str, bytes] = {}
+
+    def hold(self, data: bytes) -> str:
+        """A token of the bytes of an upload, for the call that takes them."""
+        token = secrets.token_urlsafe(24)
+        self._uploads[token] = data
+        return token
+
+    def drop(self, token: str) -> None:
+        self._uploads.pop(token, None)
+
+    def given(self, data: str | None, upload: str | None) -> bytes:
+        """The bytes of a file: base64, or held under a token. Raises ProblemDetails."""
+        if data is None:
+            held = self._uploads.get(upload or "")
+            if held is None:
+                raise invalid("data: expected the bytes of the file in base64")
+            return held
+        try:
+            return base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise invalid("data: expected base64") from error
+
+    async def text(
+        self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
+    ) -> KeptDocument:
+        """Store a text, which is cut here if that takes milliseconds. Raises ProblemDetails."""
+        type_ = media_type(new.path, b"")
+        size = len(new.text.encode())
+        if size > self._settings.document_bytes:
+            raise ProblemDetails(
+                413,
+                "too-large",
+                f"The text has {size} bytes, expected at most {self._settings.document_bytes}"
+                " (knowledge.document_bytes).",
+            )
+        if type_ in INLINE and size <= INLINE_BYTES:
+            new = replace(new, media_type=type_)
+        else:
+            name = new.path if type_.startswith(("text/", "application/")) else f"{new.path}.txt"
+            try:
+                new = await self._read(name, new.text.encode(), new)
+            except Unread as error:
+                raise invalid(f"text: {error}.") from error
+        return await self._documents.add(reader, collection, new)
+
+    async def file(
+        self, reader: KnowledgeReader, target: NewCollection, path: str, data: bytes, *, job: Job
+    ) -> IngestReport:
+        """Store a file, or the files of an archive below its path. Raises ProblemDetails."""
+        spec = SourceSpec("upload", path, below=path)
+        run = _Run(reader, target, spec, job)
+        if media_type(path, data) != ZIP and not path.lower().endswith(TARS):
+            await self._store(run, SourceFile.of(path, data))
+            if run.report.failed:
+                raise invalid(f"{path}: {run.report.failed[0].reason}.")
+            return run.report
+        known = await self._documents.contents(reader, target.name, spec.key)
+        task = ArchiveReading(data, Wanted(known=frozenset(known), limits=self.limits))
+        try:
+            async with self._workers.files(task, self.limits.parse_s) as files:
+                await self._ingest(run, files)
+        except Unread as error:
+            raise invalid(f"{path}: {error}.") from error
+        return run.report
+
+    async def source(
+        self, reader: KnowledgeReader, target: NewCollection, spec: SourceSpec, *, job: Job
+    ) -> IngestReport:
+        """Store the files of a source, and delete those that it no longer has. Raises
+        ProblemDetails."""
+        run = _Run(reader, target, spec, job)
+        known = await self._documents.contents(reader, target.name, spec.key)
+        wanted = Wanted(spec.filter, frozenset(known), self.limits)
+        try:
+            seen = await self._fetched(run, wanted)
+        except Unread as error:
+            raise invalid(f"{spec.location}: {error}.") from error
+        had = await self._documents.of_source(reader, target.name, spec.key)
+        gone = [id_ for id_, path in had if path not in seen]
+        for at in range(0, len(gone), DELETED):
+            ids = gone[at : at + DELETED]
+            run.report.deleted += await self._documents.delete(reader, target.name, ids)
+        return run.report
+
+    async def _fetched(self, run: "_Run", wanted: Wanted) -> set[str]:
+        """The paths that were found."""
+        spec, fetching = run.spec, Fetching(self._settings.private_networks)
+        if spec.type == "url":
+            return await self._ingest(run, _one(spec.location, fetching, wanted))
+        if spec.type == "s3":
+            name, _, prefix = spec.location.removeprefix("s3://").partition("/")
+            return await self._ingest(run, bucket_files(Bucket(name, prefix), fetching, wanted))
+        task = GitFetch(
+            spec.location, spec.ref, private_networks=fetching.private_networks, wanted=wanted
+        )
+        async with self._workers.files(task, self.limits.parse_s) as files:
+            return await self._ingest(run, files)
+
+    async def _ingest(self, run: "_Run", files: AsyncIterable[Any]) -> set[str]:
+        """The paths that were found."""
+        seen: set[str] = set()
+        async for one in files:
+            if isinstance(one, GitHead):
+                run.origin["commit"] = one.commit
+                continue
+            if isinstance(one, LeftOut):
+                _note(run.report.left_out, one.path, one.reason)
+                continue
+            path = f"{run.spec.below}/{one.path}" if run.spec.below else one.path
+            seen.add(path)
+            if one.data is None:
+                run.report.unchanged += 1
+            else:
+                await self._store(run, SourceFile(path, one.id, one.data))
+            run.job.progress(run.report.done, note=path[:200])
+        return seen
+
+    async def _store(self, run: "_Run", file: SourceFile) -> None:
+        new = NewDocument(file.path, "", origin={**run.origin, "id": file.id}, is_file=True)
+        begun = await self._documents.begin(run.reader, run.target, new)
+        try:
+            new = await self._read(file.path, file.data or b"", new)
+            run.report.count(await self._documents.add(run.reader, run.target, new))
+        except (Unread, ProblemDetails) as error:
+            reason = error.detail if isinstance(error, ProblemDetails) else str(error)
+            await self._documents.fail(begun, reason)
+            _note(run.report.failed, file.path, reason)
+
+    async def _read(self, path: str, data: bytes, new: NewDocument) -> NewDocument:
+        """The document with its text and chunks. Raises Unread."""
+        found = await self._workers.read(path, data, self._chunking)
+        title = {"title": found.title[:255]} if found.title else {}
+        note = {"note": found.note} if found.note else {}
+        return replace(
+            new,
+            text=found.text,
+            media_type=found.media_type,
+            chunks=found.chunks,
+            metadata={**title, **new.metadata},
+            origin={**new.origin, **note},
+        )
+
+
+def reading_limits(settings: KnowledgeSettings) -> ReadingLimits:
+    return ReadingLimits(file_bytes=settings.document_bytes, container_bytes=settings.upload_bytes)
+
+
+async def _one(url: str, fetching: Fetching, wanted: Wanted) -> AsyncIterator[SourceFile]:
+    yield await url_file(url, fetching, wanted)
+
+
+def _note(noted: list[UnreadFile], path: str, reason: str) -> None:
+    if len(noted) < REPORTED:
+        noted.append(UnreadFile(path[:255], reason[:500]))

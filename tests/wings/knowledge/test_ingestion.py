@@ -1,0 +1,122 @@
+"""Files to documents: what changed alone is read, and what cannot be read leaves the older version
+serving."""
+
+import base64
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig
+
+pytestmark = pytest.mark.anyio
+
+CODE = b"class Heron:\n    def nest(self) -> str:\n        return 'reeds'\n"
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        for name, data in files.items():
+            opened.writestr(name, data)
+    return packed.getvalue()
+
+
+async def put(caller: KnowledgeCaller, path: str, data: bytes) -> Any:
+    encoded = base64.b64encode(data).decode()
+    return await caller("add_file", collection="files", path=path, data=encoded)
+
+
+async def states(caller: KnowledgeCaller) -> dict[str, tuple[str, int, int]]:
+    listed = (await caller("documents", collection="files")).items
+    return {one.path: (one.status, one.version, one.live) for one in listed}
+
+
+async def test_k22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    files = {f"{n}.md": f"# Part {n}\n\nIt is about subject{n}.".encode() for n in range(5)}
+    found = await put(ann, "book.zip", archive({**files, "../x": b"y", "a.py": CODE}))
+    assert (found.added, [one.path for one in found.left_out]) == (6, ["../x"])
+    hits = (await ann("query", query="nest of herons")).evidence
+    assert [(one.path, one.symbol, one.kind) for one in hits][:1] == [
+        ("book.zip/a.py", "Heron", "class")
+    ]
+    before = await rig.rows("SELECT chunk_id, xmin::text FROM knowledge_chunk_t ORDER BY 1")
+    files["3.md"] = b"# Part 3\n\nIt is about something else."
+    found = await put(ann, "book.zip", archive({**files, "a.py": CODE}))
+    assert (found.added, found.changed, found.unchanged) == (0, 1, 5)
+    after = await rig.rows("SELECT chunk_id, xmin::text FROM knowledge_chunk_t ORDER BY 1")
+    assert len(set(before) & set(after)) == len(before) - 1
+
+
+async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await put(ann, "a.txt", b"The heron nests in reeds.")
+    assert await states(ann) == {"a.txt": ("processed", 1, 1)}
+    with pytest.raises(ProblemDetails, match="binary"):
+        await put(ann, "a.txt", b"\0\1\2\3" * 100)
+    assert await states(ann) == {"a.txt": ("failed", 2, 1)}
+    assert await ann.found("heron") == ["The heron nests in reeds."]
+    [failed] = (await ann("documents", collection="files")).items
+    assert "binary" in failed.error
+    await put(ann, "a.txt", b"The heron nests in trees.")
+    assert await states(ann) == {"a.txt": ("processed", 2, 2)}
+    await put(ann, "a.txt", b"The heron nests in trees.")
+    assert await states(ann) == {"a.txt": ("processed", 2, 2)}
+
+
+async def test_k25_a_file_that_fails_stops_no_other(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    files = {"a.txt": b"One heron.", "b.pdf": b"%PDF-1.7 no", "c.txt": b"Two herons."}
+    found = await put(ann, "x.zip", archive(files))
+    assert (found.added, [one.path for one in found.failed]) == (2, ["x.zip/b.pdf"])
+    assert sorted(await ann.found("heron")) == ["One heron.", "Two herons."]
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "reason"),
+    [
+        ("a.pdf", b"%PDF-1.7\nbroken", "a.pdf"),
+        ("a.zip", b"PK\x03\x04 broken", "a.zip"),
+        ("a.docx", b"no document", "binary"),
+        ("empty.txt", b"", ""),
+    ],
+)
+async def test_bad_files_are_told_or_have_no_chunks(
+    rig: KnowledgeRig, path: str, data: bytes, reason: str
+) -> None:
+    if not reason:
+        assert (await put(rig.caller(), path, data)).added == 1
+        return
+    with pytest.raises(ProblemDetails, match=reason) as refused:
+        await put(rig.caller(), path, data)
+    assert refused.value.status == 422
+
+
+async def test_sources_at_private_addresses_are_refused(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    for type_, location in (
+        ("url", "http://127.0.0.1:1/x"),
+        ("url", "file:///etc/passwd"),
+        ("url", "http://user:secret@example.com/"),
+        ("git", "https://127.0.0.1/x.git"),
+        ("git", "file:///tmp"),
+    ):
+        with pytest.raises(ProblemDetails) as refused:
+            await ann("ingest", collection="files", type=type_, location=location)
+        assert refused.value.status == 422, location
+        assert "secret" not in refused.value.detail.replace(location, "")
+
+
+async def test_large_and_structured_texts_are_cut_elsewhere(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    added = await ann.add(CODE.decode(), path="heron.py")
+    assert added.chunks == 1
+    assert [one.symbol for one in (await ann("query", query="heron")).evidence] == ["Heron"]
+    whole = "\n\n".join(f"Paragraph {n} about word{n}." for n in range(4000))
+    assert (await ann.add(whole, path="large")).chunks > 40
+    [best] = (await ann("query", query="word3999", limit=1)).evidence
+    assert best.lines[1] == 7999
