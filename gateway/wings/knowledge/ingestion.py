@@ -18,8 +18,8 @@ from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDo
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.reading.git import GitFetch, GitHead
 from gateway.wings.knowledge.reading.kinds import TEXT, ZIP, media_type
-from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
-from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
 from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
 from gateway.wings.knowledge.reading.worker import ArchiveReading
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
@@ -143,7 +143,7 @@ class Ingestion:
             name = new.path if type_.startswith(("text/", "application/")) else f"{new.path}.txt"
             try:
                 new = await self._read(name, new.text.encode(), new)
-            except Unread as error:
+            except ReadingRefused as error:
                 raise invalid(f"text: {error}.") from error
         return await self._documents.add(reader, collection, new)
 
@@ -159,11 +159,11 @@ class Ingestion:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
         known = await self._documents.contents(reader, target.name, spec.key)
-        task = ArchiveReading(data, Wanted(known=frozenset(known), limits=self.limits))
+        task = ArchiveReading(data, WantedFiles(known=frozenset(known), limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.parse_s) as files:
                 await self._ingest(run, files)
-        except Unread as error:
+        except ReadingRefused as error:
             raise invalid(f"{path}: {error}.") from error
         return run.report
 
@@ -174,10 +174,10 @@ class Ingestion:
         ProblemDetails."""
         run = _Run(reader, target, spec, job)
         known = await self._documents.contents(reader, target.name, spec.key)
-        wanted = Wanted(spec.filter, frozenset(known), self.limits)
+        wanted = WantedFiles(spec.filter, frozenset(known), self.limits)
         try:
             seen = await self._fetched(run, wanted)
-        except Unread as error:
+        except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
         had = await self._documents.of_source(reader, target.name, spec.key)
         gone = [id_ for id_, path in had if path not in seen]
@@ -186,7 +186,7 @@ class Ingestion:
             run.report.deleted += await self._documents.delete(reader, target.name, ids)
         return run.report
 
-    async def _fetched(self, run: "_Run", wanted: Wanted) -> set[str]:
+    async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str]:
         """The paths that were found."""
         spec, fetching = run.spec, Fetching(self._settings.private_networks)
         if spec.type == "url":
@@ -225,13 +225,13 @@ class Ingestion:
         try:
             new = await self._read(file.path, file.data or b"", new)
             run.report.count(await self._documents.add(run.reader, run.target, new))
-        except (Unread, ProblemDetails) as error:
+        except (ReadingRefused, ProblemDetails) as error:
             reason = error.detail if isinstance(error, ProblemDetails) else str(error)
             await self._documents.fail(begun, reason)
             _note(run.report.failed, file.path, reason)
 
     async def _read(self, path: str, data: bytes, new: NewDocument) -> NewDocument:
-        """The document with its text and chunks. Raises Unread."""
+        """The document with its text and chunks. Raises ReadingRefused."""
         found = await self._workers.read(path, data, self._chunking)
         title = {"title": found.title[:255]} if found.title else {}
         note = {"note": found.note} if found.note else {}
@@ -249,7 +249,7 @@ def reading_limits(settings: KnowledgeSettings) -> ReadingLimits:
     return ReadingLimits(file_bytes=settings.document_bytes, container_bytes=settings.upload_bytes)
 
 
-async def _one(url: str, fetching: Fetching, wanted: Wanted) -> AsyncIterator[SourceFile]:
+async def _one(url: str, fetching: Fetching, wanted: WantedFiles) -> AsyncIterator[SourceFile]:
     yield await url_file(url, fetching, wanted)
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.wings.knowledge.chunking.chunks import Chunking
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, Unread
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingRefused
 from gateway.wings.knowledge.reading.parsers import decoded, document_text
 from gateway.wings.knowledge.reading.worker import FileReading, ReadDocument, read_document
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
@@ -116,7 +116,7 @@ def test_pages_of_a_pdf_are_known() -> None:
     ],
 )
 def test_pdfs_that_are_not_read(data: bytes, reason: str) -> None:
-    with pytest.raises(Unread, match=reason):
+    with pytest.raises(ReadingRefused, match=reason):
         document_text("a.pdf", data, replace(LIMITS, pages=3))
 
 
@@ -143,14 +143,14 @@ def test_entities_of_office_documents_are_not_resolved() -> None:
             after.writestr(name, hostile if changed else before.read(name))
     try:
         text = document_text("a.docx", file.getvalue(), LIMITS).text
-    except Unread:
+    except ReadingRefused:
         return
     assert "root" not in text
 
 
 def test_an_office_document_that_is_a_bomb_is_not_unpacked() -> None:
     bomb = office(word__document_xml="0" * 20_000_000)
-    with pytest.raises(Unread, match="unpacks to more than is allowed"):
+    with pytest.raises(ReadingRefused, match="unpacks to more than is allowed"):
         document_text("a.docx", bomb, LIMITS)
 
 
@@ -220,7 +220,7 @@ async def test_files_are_read_in_processes(workers: ReadingWorkers) -> None:
             tasks.start_soon(workers.read, f"{n}.md", b"# Title\n\ntext")
     found = await workers.read("a.py", b"def f(): pass", Chunking(size=50))
     assert found.chunks[0].symbol == "f"
-    with pytest.raises(Unread, match="binary"):
+    with pytest.raises(ReadingRefused, match="binary"):
         await workers.read("a.bin", b"\0")
 
 
@@ -235,7 +235,7 @@ async def test_a_file_whose_chunker_does_not_end_is_plain_text() -> None:
 async def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
     workers = ReadingWorkers(1, replace(LIMITS, memory_bytes=600 * 2**20, ratio=10**6))
     bomb = office(word__document_xml="<a>" + " " * 200_000_000)
-    with pytest.raises(Unread, match=r"cannot be read|memory|broken"):
+    with pytest.raises(ReadingRefused, match=r"cannot be read|memory|broken"):
         await workers.read("a.docx", bomb)
     assert (await workers.read("a.md", b"text")).text == "text"
     await workers.close()

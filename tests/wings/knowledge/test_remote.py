@@ -18,8 +18,8 @@ from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 
 from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
-from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
-from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
 from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from tests.servers.tls import Authority
@@ -137,7 +137,7 @@ def test_files_of_a_repository_are_read_from_its_objects(git: GitServer) -> None
 def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
     known = frozenset(one.id for one in git_files(task(git)) if isinstance(one, SourceFile))
     committed(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
-    found = git_files(task(git, ref="main", wanted=Wanted(known=known)))
+    found = git_files(task(git, ref="main", wanted=WantedFiles(known=known)))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
     committed(git.repository, FILES)
     assert changed == ["README.md"]
@@ -152,14 +152,14 @@ def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
         ("/project", {"ref": "other"}, "no branch or tag 'other'"),
         ("/project", {"private_networks": False}, "127.0.0.1 is not a public address"),
         ("/away", {}, "cannot be fetched"),
-        ("/project", {"wanted": Wanted(limits=ReadingLimits(source_bytes=50))}, "larger than"),
-        ("/project", {"wanted": Wanted(limits=ReadingLimits(files=1))}, "more than 1 files"),
+        ("/project", {"wanted": WantedFiles(limits=ReadingLimits(source_bytes=50))}, "larger than"),
+        ("/project", {"wanted": WantedFiles(limits=ReadingLimits(files=1))}, "more than 1 files"),
     ],
 )
 def test_repositories_that_are_not_read(
     git: GitServer, path: str, changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(Unread, match=reason):
+    with pytest.raises(ReadingRefused, match=reason):
         list(git_files(task(git, path, **changes)))
 
 
@@ -169,7 +169,7 @@ def test_repositories_that_are_not_read(
      "https://", "https://me:secret@host/x"],
 )  # fmt: skip
 def test_urls_that_are_no_repository(url: str) -> None:
-    with pytest.raises(Unread) as raised:
+    with pytest.raises(ReadingRefused) as raised:
         list(git_files(GitFetch(url)))
     assert "secret@" not in str(raised.value)
 
@@ -240,14 +240,14 @@ async def found(files: AsyncIterator[Any]) -> list[Any]:
 
 
 async def test_files_of_a_bucket(web: Web) -> None:
-    files = await found(bucket_files(bucket(web), PRIVATE, Wanted()))
+    files = await found(bucket_files(bucket(web), PRIVATE, WantedFiles()))
     assert [(one.path, one.data) for one in files if isinstance(one, SourceFile)] == [
         ("docs/a.md", b"# A"), ("docs/b c.md", b"# B"),
     ]  # fmt: skip
     assert [one.path for one in files if isinstance(one, LeftOut)] == ["docs/../evil"]
     assert all("s3cret" not in query for query in web.asked)
     known = frozenset(one.id for one in files if isinstance(one, SourceFile))
-    again = await found(bucket_files(bucket(web), PRIVATE, Wanted(known=known)))
+    again = await found(bucket_files(bucket(web), PRIVATE, WantedFiles(known=known)))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
@@ -263,19 +263,21 @@ async def test_files_of_a_bucket(web: Web) -> None:
 async def test_buckets_that_are_not_read(
     web: Web, changes: dict[str, Any], fetching: Fetching, reason: str
 ) -> None:
-    with pytest.raises(Unread, match=reason) as raised:
-        await found(bucket_files(bucket(web, **changes), fetching, Wanted()))
+    with pytest.raises(ReadingRefused, match=reason) as raised:
+        await found(bucket_files(bucket(web, **changes), fetching, WantedFiles()))
     assert "Signature" not in str(raised.value)
 
 
 async def test_a_bucket_of_too_many_files(web: Web) -> None:
-    wanted = Wanted(limits=ReadingLimits(files=1))
-    with pytest.raises(Unread, match="more than 1 files"):
+    wanted = WantedFiles(limits=ReadingLimits(files=1))
+    with pytest.raises(ReadingRefused, match="more than 1 files"):
         await found(bucket_files(bucket(web), PRIVATE, wanted))
 
 
 async def test_a_file_at_a_url(web: Web) -> None:
-    file = await url_file(f"{web.url}/bucket/docs/a.md?X-Amz-Credential=valid", PRIVATE, Wanted())
+    file = await url_file(
+        f"{web.url}/bucket/docs/a.md?X-Amz-Credential=valid", PRIVATE, WantedFiles()
+    )
     assert (file.path, file.data) == ("127.0.0.1/bucket/docs/a.md", b"# A")
     assert (urlsplit(web.url).hostname or "") in file.path
 
@@ -296,13 +298,13 @@ async def test_a_file_at_a_url(web: Web) -> None:
 async def test_urls_that_are_not_read(
     web: Web, path: str, fetching: Fetching, limits: ReadingLimits, reason: str
 ) -> None:
-    with pytest.raises(Unread, match=reason) as raised:
-        await url_file(web.url + path, fetching, Wanted(limits=limits))
+    with pytest.raises(ReadingRefused, match=reason) as raised:
+        await url_file(web.url + path, fetching, WantedFiles(limits=limits))
     assert "hidden" not in str(raised.value)
     assert "imports.document" not in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "file:///etc/passwd", "http://me:secret@host/"])
 async def test_urls_of_other_kinds(url: str) -> None:
-    with pytest.raises(Unread, match="expected an http or https URL"):
-        await url_file(url, PRIVATE, Wanted())
+    with pytest.raises(ReadingRefused, match="expected an http or https URL"):
+        await url_file(url, PRIVATE, WantedFiles())

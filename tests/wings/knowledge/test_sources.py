@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.wings.knowledge.reading.archives import archived
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.sources import (
     Found,
     LeftOut,
     SourceFile,
-    Wanted,
+    WantedFiles,
     directory,
     limited,
 )
@@ -62,7 +62,7 @@ def test_files_of_an_archive(make: Callable[..., bytes]) -> None:
         ("a/b.md", b"# B"), ("c.txt", b""),
     ]  # fmt: skip
     known = frozenset(one.id for one in found if isinstance(one, SourceFile))
-    again = limited(archived(data, LIMITS), Wanted(known=known))
+    again = limited(archived(data, LIMITS), WantedFiles(known=known))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
@@ -113,7 +113,7 @@ def overlapping() -> bytes:
     ids=["zip", "tar", "overlap", "entries", "tar entries", "large", "cut", "cut tar", "text"],
 )  # fmt: skip
 def test_archives_that_are_not_read(data: bytes, reason: str) -> None:
-    with pytest.raises(Unread, match=reason):
+    with pytest.raises(ReadingRefused, match=reason):
         list(archived(data, LIMITS))
 
 
@@ -123,7 +123,7 @@ def test_a_zip_whose_stated_sizes_are_false_is_not_unpacked() -> None:
         at = data.index(mark) + place
         data[at : at + 4] = (10).to_bytes(4, "little")
     found = []
-    with pytest.raises(Unread):  # its checksum cannot be right
+    with pytest.raises(ReadingRefused):  # its checksum cannot be right
         found.extend(archived(bytes(data), LIMITS))
     assert found == []
 
@@ -151,17 +151,19 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_directory_without_what_is_ignored(tree: Path) -> None:
-    found = list(directory(tree, Wanted()))
+    found = list(directory(tree, WantedFiles()))
     assert paths(iter(found)) == [
         ".gitignore", "a.md", "docs/.gitignore", "docs/e.md", "docs/keep.log",
     ]  # fmt: skip
-    assert paths(directory(tree, Wanted(filter=("*.md", "!docs/**")))) == ["a.md"]
+    assert paths(directory(tree, WantedFiles(filter=("*.md", "!docs/**")))) == ["a.md"]
 
 
 def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
-    known = frozenset(one.id for one in directory(tree, Wanted()) if isinstance(one, SourceFile))
+    known = frozenset(
+        one.id for one in directory(tree, WantedFiles()) if isinstance(one, SourceFile)
+    )
     (tree / "a.md").write_text("# New")
-    found = directory(tree, Wanted(known=known))
+    found = directory(tree, WantedFiles(known=known))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
     assert changed == ["a.md"]
 
@@ -174,6 +176,6 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
     ],
 )
 def test_a_directory_that_is_too_large(tree: Path, limits: ReadingLimits, reason: str) -> None:
-    with pytest.raises(Unread, match=reason):
-        list(directory(tree, Wanted(limits=limits)))
-    assert left_out(directory(tree, Wanted(limits=ReadingLimits(container_bytes=2)))) != {}
+    with pytest.raises(ReadingRefused, match=reason):
+        list(directory(tree, WantedFiles(limits=limits)))
+    assert left_out(directory(tree, WantedFiles(limits=ReadingLimits(container_bytes=2)))) != {}

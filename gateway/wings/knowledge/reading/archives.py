@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, cast
 
-from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile
 
 _BROKEN = (
@@ -32,9 +32,9 @@ _TARS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 
 
 def archived(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
-    """The files of an archive, in its order, and why others are left out. Raises Unread."""
+    """The files of an archive, in its order, and why others are left out. Raises ReadingRefused."""
     if len(data) > limits.container_bytes:
-        raise Unread(f"the archive is larger than {limits.container_bytes:,} bytes")
+        raise ReadingRefused(f"the archive is larger than {limits.container_bytes:,} bytes")
     names: set[str] = set()
     budget = _Budget(len(data), limits)
     try:
@@ -48,7 +48,7 @@ def archived(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
             names.add(key)
             yield SourceFile.of(name, budget.read(file))
     except _BROKEN as error:
-        raise Unread(f"the archive is broken: {str(error)[:200]}") from error
+        raise ReadingRefused(f"the archive is broken: {str(error)[:200]}") from error
 
 
 class _Budget:
@@ -62,9 +62,9 @@ class _Budget:
         data = file.read(min(self._left, self._file) + 1)
         self._left -= len(data)
         if self._left < 0:
-            raise Unread(_BOMB)
+            raise ReadingRefused(_BOMB)
         if len(data) > self._file:
-            raise Unread(f"a file in the archive is larger than {self._file:,} bytes")
+            raise ReadingRefused(f"a file in the archive is larger than {self._file:,} bytes")
         return data
 
 
@@ -91,7 +91,7 @@ def _members(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes
     elif data.startswith(_TARS) or data[257:262] == b"ustar":
         yield from _tarred(data, limits)
     else:
-        raise Unread("expected a zip or tar archive")
+        raise ReadingRefused("expected a zip or tar archive")
 
 
 def _zipped(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
@@ -107,21 +107,21 @@ def _zipped(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]
 
 def checked_zip(data: bytes, limits: ReadingLimits) -> zipfile.ZipFile:
     """A zip archive that states no more entries and bytes than are allowed, and no entries that
-    overlap. Raises Unread, and BadZipFile."""
+    overlap. Raises ReadingRefused, and BadZipFile."""
     if data.count(_ENTRY) > limits.entries:
-        raise Unread(f"the archive has more than {limits.entries:,} entries")
+        raise ReadingRefused(f"the archive has more than {limits.entries:,} entries")
     archive = zipfile.ZipFile(io.BytesIO(data))
     members = sorted(archive.infolist(), key=lambda one: one.header_offset)
     if len(members) > limits.entries:
-        raise Unread(f"the archive has more than {limits.entries:,} entries")
+        raise ReadingRefused(f"the archive has more than {limits.entries:,} entries")
     end = 0
     for member in members:
         if member.header_offset < end:
-            raise Unread("entries of the archive overlap: it may be a zip bomb")
+            raise ReadingRefused("entries of the archive overlap: it may be a zip bomb")
         end = member.header_offset + member.compress_size
     stated = sum(member.file_size for member in members)
     if stated > unpacked_limit(len(data), limits):
-        raise Unread(_BOMB)
+        raise ReadingRefused(_BOMB)
     return archive
 
 
@@ -130,7 +130,7 @@ def _tarred(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]
     with tarfile.open(fileobj=cast("IO[bytes]", reader), mode="r|") as archive:
         for count, member in enumerate(archive):
             if count >= limits.entries:
-                raise Unread(f"the archive has more than {limits.entries:,} entries")
+                raise ReadingRefused(f"the archive has more than {limits.entries:,} entries")
             reader.since = 0
             file = archive.extractfile(member) if member.isreg() else None
             if file is not None:
@@ -160,5 +160,5 @@ class _Counted:
         self.since += len(data)
         self._left -= len(data)
         if self._left < 0 or self.since > self._member:
-            raise Unread(_BOMB)
+            raise ReadingRefused(_BOMB)
         return data

@@ -23,8 +23,8 @@ from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.wings.knowledge.reading.archives import safe_name
-from gateway.wings.knowledge.reading.limits import Unread
-from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, WantedFiles
 from registry.documents.addresses import PrivateAddress, is_public
 
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -40,7 +40,7 @@ class GitFetch(Struct, frozen=True, tag=True):
     user: str = ""
     password: str = ""
     private_networks: bool = False
-    wanted: Wanted = Wanted()
+    wanted: WantedFiles = WantedFiles()
 
 
 class GitHead(Struct, frozen=True, tag=True):
@@ -50,7 +50,7 @@ class GitHead(Struct, frozen=True, tag=True):
 
 
 def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
-    """The commit and its files. Raises Unread."""
+    """The commit and its files. Raises ReadingRefused."""
     check_git_url(task.url)
     with tempfile.TemporaryDirectory(prefix="toolgate-git-") as folder:
         repository = Repo.init_bare(folder)
@@ -59,22 +59,22 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
             yield GitHead(commit.id.decode())
             yield from _files(repository, commit, task.wanted)
         except HTTPUnauthorized as error:
-            raise Unread("the repository needs other credentials") from error
+            raise ReadingRefused("the repository needs other credentials") from error
         except NotGitRepository as error:
-            raise Unread("there is no such repository, or it needs credentials") from error
+            raise ReadingRefused("there is no such repository, or it needs credentials") from error
         except (GitProtocolError, HTTPError, OSError, KeyError, ValueError) as error:
-            raise Unread(f"the repository cannot be fetched: {_reason(error)}") from error
+            raise ReadingRefused(f"the repository cannot be fetched: {_reason(error)}") from error
         finally:
             repository.close()
 
 
 def check_git_url(url: str) -> None:
-    """Raises Unread for what is no https URL, or has credentials."""
+    """Raises ReadingRefused for what is no https URL, or has credentials."""
     parts = urllib3.util.parse_url(url) if "://" in url else None
     if parts is None or parts.scheme != "https" or not parts.host:
-        raise Unread("expected an https URL of a git repository")
+        raise ReadingRefused("expected an https URL of a git repository")
     if parts.auth or "@" in (parts.netloc or ""):
-        raise Unread("the URL has credentials; they belong into the secret store")
+        raise ReadingRefused("the URL has credentials; they belong into the secret store")
 
 
 def _reason(error: Exception) -> str:
@@ -108,7 +108,7 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit:
         nonlocal left
         left -= len(data)
         if left < 0:
-            raise Unread("the repository is larger than is allowed")
+            raise ReadingRefused("the repository is larger than is allowed")
         return pack.write(data)
 
     try:
@@ -128,8 +128,8 @@ def _chosen(refs: Mapping[Ref, ObjectID | None], ref: str) -> ObjectID:
         if (found := refs.get(Ref(name.encode()))) is not None:
             return found
     if not ref:
-        raise Unread("the repository is empty")
-    raise Unread(f"the repository has no branch or tag {ref[:100]!r}")
+        raise ReadingRefused("the repository is empty")
+    raise ReadingRefused(f"the repository has no branch or tag {ref[:100]!r}")
 
 
 def _commit(repository: Repo, id_: ObjectID) -> Commit:
@@ -137,11 +137,11 @@ def _commit(repository: Repo, id_: ObjectID) -> Commit:
     while isinstance(found, Tag):  # an annotated one
         found = repository[found.object[1]]
     if not isinstance(found, Commit):
-        raise Unread("the tag does not lead to a commit")
+        raise ReadingRefused("the tag does not lead to a commit")
     return found
 
 
-def _files(repository: Repo, commit: Commit, wanted: Wanted) -> Iterator[Found]:
+def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Found]:
     """The files of a commit; links and submodules are left out."""
     store, count, left = repository.object_store, 0, wanted.limits.source_bytes
     for entry in iter_tree_contents(store, commit.tree, max_depth=_DEPTH):
@@ -155,15 +155,15 @@ def _files(repository: Repo, commit: Commit, wanted: Wanted) -> Iterator[Found]:
             continue
         count += 1
         if count > wanted.limits.files:
-            raise Unread(f"the repository has more than {wanted.limits.files:,} files")
+            raise ReadingRefused(f"the repository has more than {wanted.limits.files:,} files")
         found = _blob(store, path, entry.sha, wanted)
         left -= len(found.data or b"") if isinstance(found, SourceFile) else 0
         if left < 0:
-            raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+            raise ReadingRefused(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
         yield found
 
 
-def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: Wanted) -> Found:
+def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: WantedFiles) -> Found:
     id_ = f"git:{sha.decode()}"
     if id_ in wanted.known:
         return SourceFile(path, id_, None)

@@ -5,7 +5,7 @@ from msgspec import Struct
 from schemas.errors import ToolgateError
 
 
-class Unread(ToolgateError):
+class ReadingRefused(ToolgateError):
     """A file or a source that is not read; `str()` is the reason, for the caller."""
 
 

@@ -22,7 +22,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from gateway.wings.knowledge.reading import kinds
 from gateway.wings.knowledge.reading.archives import checked_zip
-from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 
 MARKDOWN = "text/markdown"
 _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be",
@@ -54,16 +54,16 @@ class DocumentText(Struct, frozen=True):
 
 
 def document_text(path: str, data: bytes, limits: ReadingLimits) -> DocumentText:
-    """The text of a file. Raises Unread with the reason why there is none."""
+    """The text of a file. Raises ReadingRefused with the reason why there is none."""
     media_type = kinds.media_type(path, data)
     if media_type == kinds.BINARY:
-        raise Unread("it is binary, or not what its name says")
+        raise ReadingRefused("it is binary, or not what its name says")
     if media_type == kinds.ZIP:
-        raise Unread("it is an archive in a source; add it as a source of its own")
+        raise ReadingRefused("it is an archive in a source; add it as a source of its own")
     parser = _PARSERS.get(media_type)
     limit = limits.container_bytes if parser else limits.file_bytes
     if len(data) > limit:
-        raise Unread(f"it is larger than {limit:,} bytes")
+        raise ReadingRefused(f"it is larger than {limit:,} bytes")
     if parser is not None:
         return parser(data, limits)
     text, encoding = decoded(data)
@@ -97,13 +97,13 @@ def _pdf(data: bytes, limits: ReadingLimits) -> DocumentText:
     except pypdfium2.PdfiumError as error:
         locked = "password" in str(error).lower()
         reason = "it is encrypted" if locked else "it is no readable PDF"
-        raise Unread(reason) from error
+        raise ReadingRefused(reason) from error
     count = len(document)
     if count > limits.pages:
-        raise Unread(f"it has {count:,} pages, expected at most {limits.pages:,}")
+        raise ReadingRefused(f"it has {count:,} pages, expected at most {limits.pages:,}")
     pages = [_page(document[at]) for at in range(count)]
     if not any(map(str.strip, pages)):
-        raise Unread("it has no text: its pages may be scanned images")
+        raise ReadingRefused("it has no text: its pages may be scanned images")
     starts, text = [], ""
     for page in pages:
         starts.append(len(text))
@@ -131,10 +131,10 @@ def _office(read: Callable[[bytes], tuple[str, Iterable[str]]]) -> "_Parser":
             for line in lines:
                 size += len(line) + 1
                 if size > limits.file_bytes:
-                    raise Unread(f"its text is larger than {limits.file_bytes:,} bytes")
+                    raise ReadingRefused(f"its text is larger than {limits.file_bytes:,} bytes")
                 text.append(line)
         except _BROKEN as error:
-            raise Unread(f"it is broken: {str(error)[:200]}") from error
+            raise ReadingRefused(f"it is broken: {str(error)[:200]}") from error
         return DocumentText(_storable("\n".join(text)), MARKDOWN, title.strip()[:256])
 
     return parse

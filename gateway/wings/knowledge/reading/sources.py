@@ -16,7 +16,7 @@ from pathlib import Path
 from dulwich.ignore import IgnoreFilter
 from msgspec import Struct
 
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 
 IGNORED = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),
@@ -52,7 +52,7 @@ class LeftOut(Struct, frozen=True, tag=True):
 Found = SourceFile | LeftOut
 
 
-class Wanted(Struct, frozen=True):
+class WantedFiles(Struct, frozen=True):
     """Which files of a source are wanted, and which contents are known."""
 
     filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
@@ -85,7 +85,7 @@ def is_generated(path: str, text: str) -> bool:
     return bool(_GENERATED.search(path)) or "@generated" in head or minified
 
 
-def directory(root: Path, wanted: Wanted) -> Iterator[Found]:
+def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
     left, count = wanted.limits.source_bytes, 0
@@ -94,12 +94,14 @@ def directory(root: Path, wanted: Wanted) -> Iterator[Found]:
             continue
         count += 1
         if count > wanted.limits.files:
-            raise Unread(f"the directory has more than {wanted.limits.files:,} files")
+            raise ReadingRefused(f"the directory has more than {wanted.limits.files:,} files")
         found = _file(path, file, wanted)
         if isinstance(found, SourceFile) and found.data is not None:
             left -= len(found.data)
             if left < 0:
-                raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+                raise ReadingRefused(
+                    f"the files are larger than {wanted.limits.source_bytes:,} bytes"
+                )
         yield found
 
 
@@ -138,7 +140,7 @@ def _ignored(rules: _Rules, path: str) -> bool:
     return False
 
 
-def _file(path: str, entry: os.DirEntry[str], wanted: Wanted) -> Found:
+def _file(path: str, entry: os.DirEntry[str], wanted: WantedFiles) -> Found:
     limit = wanted.limits.container_bytes
     try:
         readable = path.encode().decode()
@@ -156,7 +158,7 @@ def _file(path: str, entry: os.DirEntry[str], wanted: Wanted) -> Found:
     return SourceFile.of(readable, data, wanted.known)
 
 
-def limited(found: Iterable[Found], wanted: Wanted) -> Iterator[Found]:
+def limited(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
     """The files of an archive that are wanted."""
     for one in found:
         if isinstance(one, LeftOut):

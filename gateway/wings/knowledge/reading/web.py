@@ -18,8 +18,8 @@ from lxml import etree
 from msgspec import Struct
 
 from gateway.wings.knowledge.reading.archives import safe_name
-from gateway.wings.knowledge.reading.limits import Unread
-from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, Wanted
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import fetch, has_credentials
 from schemas.errors import ImportRejected
 
@@ -46,17 +46,17 @@ class Bucket(Struct, frozen=True):
     token: str = ""
 
 
-async def url_file(url: str, fetching: Fetching, wanted: Wanted) -> SourceFile:
-    """The file at a URL; its name is the host and the path. Raises Unread."""
+async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> SourceFile:
+    """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or has_credentials(url):
-        raise Unread("expected an http or https URL without user and password")
+        raise ReadingRefused("expected an http or https URL without user and password")
     data = await _fetched(url, fetching, wanted)
     name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
     return SourceFile.of(name or str(parts.hostname), data, wanted.known)
 
 
-async def _fetched(url: str, fetching: Fetching, wanted: Wanted) -> bytes:
+async def _fetched(url: str, fetching: Fetching, wanted: WantedFiles) -> bytes:
     try:
         found = await fetch(
             url,
@@ -66,7 +66,7 @@ async def _fetched(url: str, fetching: Fetching, wanted: Wanted) -> bytes:
             named=False,
         )
     except ImportRejected as error:
-        raise Unread(_without_query(str(error), url)) from None
+        raise ReadingRefused(_without_query(str(error), url)) from None
     return found.data
 
 
@@ -77,8 +77,10 @@ def _without_query(reason: str, url: str) -> str:
     return plain.partition(" (setting imports.")[0]
 
 
-async def bucket_files(bucket: Bucket, fetching: Fetching, wanted: Wanted) -> AsyncIterator[Found]:
-    """The files of a bucket; their ids are their etags. Raises Unread."""
+async def bucket_files(
+    bucket: Bucket, fetching: Fetching, wanted: WantedFiles
+) -> AsyncIterator[Found]:
+    """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
     left, count, after = wanted.limits.source_bytes, 0, ""
     while True:
@@ -90,10 +92,12 @@ async def bucket_files(bucket: Bucket, fetching: Fetching, wanted: Wanted) -> As
             elif not one.key.endswith("/") and wanted.selects(path):
                 count += 1
                 if count > wanted.limits.files:
-                    raise Unread(f"the bucket has more than {wanted.limits.files:,} files")
+                    raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
                 left -= 0 if one.id in wanted.known else one.size
                 if left < 0:
-                    raise Unread(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
+                    raise ReadingRefused(
+                        f"the files are larger than {wanted.limits.source_bytes:,} bytes"
+                    )
                 yield await _object(one, path, signer, fetching=fetching, wanted=wanted)
         after = listed.after
         if not after:
@@ -112,13 +116,13 @@ class _Listing(Struct, frozen=True):
 
 
 async def _object(
-    one: _Object, path: str, signer: "_Signer", *, fetching: Fetching, wanted: Wanted
+    one: _Object, path: str, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
 ) -> Found:
     if one.id in wanted.known:
         return SourceFile(path, one.id, None)
     try:
         data = await _fetched(signer.object(one.key), fetching, wanted)
-    except Unread as error:
+    except ReadingRefused as error:
         return LeftOut(path, str(error))
     return SourceFile(path, one.id, data)
 
@@ -144,7 +148,7 @@ class _Signer:
                 config=Config(signature_version=signature, s3={"addressing_style": style}),
             )
         except (BotoCoreError, ValueError) as error:
-            raise Unread(f"the bucket cannot be read: {error}") from error
+            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
     def listing(self, after: str) -> str:
         parameters = {"Prefix": self._bucket.prefix, "MaxKeys": _KEYS, "EncodingType": "url"}
@@ -159,11 +163,11 @@ class _Signer:
         try:
             return str(self._client.generate_presigned_url(operation, parameters, _SIGNED_S))
         except BotoCoreError as error:
-            raise Unread(f"the bucket cannot be read: {error}") from error
+            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
 
 def _listed(data: bytes) -> _Listing:
-    """A listing of S3. Raises Unread."""
+    """A listing of S3. Raises ReadingRefused."""
     try:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
         objects = [
@@ -175,6 +179,6 @@ def _listed(data: bytes) -> _Listing:
             for one in root.iterfind("{*}Contents")
         ]
     except (etree.LxmlError, ValueError) as error:
-        raise Unread("the listing of the bucket is not one of S3") from error
+        raise ReadingRefused("the listing of the bucket is not one of S3") from error
     more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
     return _Listing(objects, (root.findtext("{*}NextContinuationToken") or "") if more else "")

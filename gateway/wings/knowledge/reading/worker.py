@@ -21,12 +21,12 @@ from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
 from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.reading.archives import archived
 from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
-from gateway.wings.knowledge.reading.limits import ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.parsers import DocumentText, decoded, document_text
 from gateway.wings.knowledge.reading.sources import (
     LeftOut,
     SourceFile,
-    Wanted,
+    WantedFiles,
     is_generated,
     limited,
 )
@@ -50,7 +50,7 @@ class ArchiveReading(Struct, frozen=True, tag=True):
     """An archive of which the files are wanted."""
 
     data: bytes
-    wanted: Wanted = Wanted()
+    wanted: WantedFiles = WantedFiles()
 
 
 class ReadDocument(Struct, frozen=True, tag=True):
@@ -79,7 +79,7 @@ Answer = ReadDocument | NotRead | Finished | SourceFile | LeftOut | GitHead
 
 
 def read_document(task: FileReading) -> ReadDocument:
-    """The text and the chunks of a file. Raises Unread."""
+    """The text and the chunks of a file. Raises ReadingRefused."""
     if task.plain:
         found = DocumentText(decoded(task.data)[0], "text/plain")
     else:
@@ -123,7 +123,7 @@ def answers(request: Request) -> Iterator[Answer]:
         else:
             yield from git_files(request)
         yield Finished()
-    except Unread as error:
+    except ReadingRefused as error:
         yield NotRead(str(error))
     except _BROKEN as error:
         yield NotRead(f"it cannot be read ({type(error).__name__})")

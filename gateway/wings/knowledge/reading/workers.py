@@ -18,7 +18,7 @@ from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.chunking.cut import DEFAULT_CHUNKING
 from gateway.wings.knowledge.reading.git import GitFetch
 from gateway.wings.knowledge.reading.kinds import PARSED, media_type
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, Unread
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.worker import (
     LENGTH_BYTES,
     Answer,
@@ -67,7 +67,7 @@ class _Worker:
         except BaseException as error:
             await worker.end()
             if isinstance(error, _Died | TimeoutError):
-                raise Unread("the process that reads files does not start") from error
+                raise ReadingRefused("the process that reads files does not start") from error
             raise
         return worker
 
@@ -115,7 +115,7 @@ class ReadingWorkers:
         self, path: str, data: bytes, chunking: Chunking = DEFAULT_CHUNKING
     ) -> ReadDocument:
         """The text and the chunks of a file. Text that its chunker does not cut in time is cut as
-        plain text. Raises Unread."""
+        plain text. Raises ReadingRefused."""
         task = FileReading(path, data, chunking, self._limits)
         parsed = media_type(path, data) in PARSED
         limit_s = self._limits.parse_s if parsed else self._limits.cut_s
@@ -125,11 +125,11 @@ class ReadingWorkers:
             if parsed:
                 late = isinstance(error, TimeoutError)
                 reason = f"did not end within {limit_s:g} s" if late else _DEATH
-                raise Unread(f"its parser {reason}") from error
+                raise ReadingRefused(f"its parser {reason}") from error
         try:
             found = await self._read(replace(task, plain=True), self._limits.parse_s)
         except (_Died, TimeoutError) as error:
-            raise Unread(f"it cannot be cut within {self._limits.parse_s:g} s") from error
+            raise ReadingRefused(f"it cannot be cut within {self._limits.parse_s:g} s") from error
         return replace(found, note="it was cut as plain text: its parser failed or took too long")
 
     async def _read(self, task: FileReading, limit_s: float) -> ReadDocument:
@@ -149,7 +149,7 @@ class ReadingWorkers:
                 else:
                     await worker.end()
         if isinstance(answer, NotRead):
-            raise Unread(answer.reason)
+            raise ReadingRefused(answer.reason)
         return cast("ReadDocument", answer)
 
     async def _start(self) -> _Worker:
@@ -160,7 +160,7 @@ class ReadingWorkers:
         self, task: ArchiveReading | GitFetch, limit_s: float
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """The files of an archive or a repository, each within `limit_s` of the one before, in a
-        process of their own. Iteration raises Unread."""
+        process of their own. Iteration raises ReadingRefused."""
         memory = self._limits.memory_bytes + 4 * self._limits.container_bytes
         worker = await _Worker.start(memory)
         try:
@@ -183,9 +183,11 @@ async def _answers(
             if isinstance(answer, Finished):
                 return
             if isinstance(answer, NotRead):
-                raise Unread(answer.reason)
+                raise ReadingRefused(answer.reason)
             yield answer
     except _Died as error:
-        raise Unread(f"the process that reads it {_DEATH}") from error
+        raise ReadingRefused(f"the process that reads it {_DEATH}") from error
     except TimeoutError as error:
-        raise Unread(f"the process that reads it did not answer within {limit_s:g} s") from error
+        raise ReadingRefused(
+            f"the process that reads it did not answer within {limit_s:g} s"
+        ) from error
