@@ -555,6 +555,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_illegible_arguments(settings, where),
         *auth_conflicts(settings, where),
         *_unclear_redis(settings, where),
+        *_two_engines(settings, where),
         *embedding_conflicts(settings, where),
         *model_conflicts(settings, where),
         *oauth_conflicts(settings, where),
@@ -720,6 +721,13 @@ def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
             "characters of a password; found a value that is not shown"
         )
         yield Problem(where(url), dotted(url), text)
+
+
+def _two_engines(settings: Settings, where: Where) -> Iterator[Problem]:
+    if settings.events.redis_url and settings.events.kafka.servers:
+        path = ("events", "kafka", "servers")
+        text = "expected none while events.redis_url is set: one of them wakes workers"
+        yield Problem(where(path), dotted(path), text)
 
 
 def _has_address(redis_url: str) -> bool:

@@ -282,7 +282,9 @@ def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
     whole = path in SECRET or path in WITH_PASSWORDS
     of_model = path[:2] in WITH_KEYS and path[3:] == ("api_key",)
-    return whole or of_model or path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
+    of_events = path[:1] == ("events",) and path[-1] in ("secret", "old_secret", "password")
+    sections = path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
+    return whole or of_model or of_events or sections
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

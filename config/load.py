@@ -229,6 +229,7 @@ def masked(settings: Settings) -> dict[str, Any]:
             entry["api_key"] = entry["api_key"] and MASK
     plain["tracing"]["headers"] = dict.fromkeys(plain["tracing"]["headers"], MASK)
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
+    plain["events"]["kafka"]["password"] = plain["events"]["kafka"]["password"] and MASK
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):
         entry.update({key: MASK for key in ("secret", "old_secret") if entry[key]})
     for source in plain["sources"].values():

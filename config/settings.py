@@ -411,6 +411,19 @@ class EventSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     scopes: tuple[str, ...] = ()
 
 
+class EventKafka(Struct, frozen=True, forbid_unknown_fields=True):
+    servers: tuple[str, ...]
+    security: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    username: str
+    password: str
+    group: TopicName
+    commands: TopicName
+    principal: str
+    roles: tuple[str, ...]
+    scopes: tuple[str, ...]
+
+
 class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     concurrency: Amount
@@ -436,6 +449,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     schedules: Mapping[SourceName, EventSchedule]
     hook: OptionalEntryPoint
     redis_url: RedisUrl
+    kafka: EventKafka
     tasks: tuple[str, ...]
     task_wait_s: Seconds
 

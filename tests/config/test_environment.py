@@ -33,6 +33,7 @@ ANY_TEXT = {
         for name in ("deepseek_single", "qwen_single_thinking", "qwen_single_instruct")
     ),
     *(("agent", key) for key in ("strategy", "instructions")),
+    *(("events", "kafka", key) for key in ("username", "password", "principal")),
     ("skills", "agent_claim"),
     *(("knowledge", key) for key in ("agent_claim", "no_context_reply")),
     ("memory", "agent_claim"),

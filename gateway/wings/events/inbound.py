@@ -5,7 +5,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from config.settings import EventInbound, EventsSettings
+from config.settings import EventInbound, EventKafka, EventsSettings
 from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
 from gateway.http.webhooks import ID, SignatureRefused, key_of, verify
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
-from schemas.cloudevents import BATCH, media_type, received
+from schemas.cloudevents import BATCH, STRUCTURED, media_type, received
 from schemas.errors import Fault, InvalidParams, ToolgateError
 from schemas.expressions import (
     Expression,
@@ -38,6 +38,7 @@ HOOKS, CLOUDEVENTS = "/events/hooks", "/events/cloudevents"
 CORRELATION = "x-correlation-id"
 OPERATION = "events_invoke"
 STEPS = 500_000  # of an expression
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses of commands that come again
 VARIABLES = ("body", "headers")
 
 
@@ -121,14 +122,8 @@ class Inbound:
         if asked is None:
             return Response(status_code=200)
         settings = hook.settings
-        principal = Principal(
-            settings.principal,
-            self._parts.tenant,
-            frozenset({"events:invoke", *settings.scopes}),
-            roles=frozenset(settings.roles),
-        )
         status, told = await self._call(
-            Identity(principal, verified=True),
+            self._as(settings.principal, settings.roles, settings.scopes),
             asked,
             headers.get(CORRELATION),
             headers.get("traceparent"),
@@ -168,6 +163,28 @@ class Inbound:
             return Response(encode({"items": items}), 202, media_type="application/json")
         [(status, told)] = answers
         return Response(told, status, media_type="application/json")
+
+    async def command(self, kafka: EventKafka, headers: Mapping[str, str], body: bytes) -> bool:
+        """Accept an event of Kafka; False: it is to come again."""
+        try:
+            [event] = received(headers.get("content-type", STRUCTURED), headers, body)
+            asked = arguments_of(event)
+        except (InvalidParams, ValueError) as error:
+            log.warning("command_refused", extra={"reason": str(error)[:300]})
+            return True
+        identity = self._as(kafka.principal, kafka.roles, kafka.scopes)
+        status, told = await self._call(identity, asked, None, event.traceparent)
+        if status in AGAIN:
+            return False
+        if status >= 400:
+            log.warning("command_refused", extra={"event": event.id, "reason": told.decode()[:300]})
+        return True
+
+    def _as(self, principal: str, roles: Sequence[str], scopes: Sequence[str]) -> Identity:
+        """The identity that the settings name for events that come without a caller."""
+        granted = frozenset({"events:invoke", *scopes})
+        named = Principal(principal, self._parts.tenant, granted, roles=frozenset(roles))
+        return Identity(named, verified=True)
 
     async def _call(
         self, identity: Identity, asked: Any, cause: str | None, traceparent: str | None

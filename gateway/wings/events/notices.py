@@ -19,6 +19,9 @@ log = logging.getLogger("toolgate.events")
 CHANNEL = "toolgate_invocation"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05  # between NOTIFYs; doubled while there are more
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
+Work = Callable[[str], None]
+"""Called with a tenant that has something new; "": any may have."""
+
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
 

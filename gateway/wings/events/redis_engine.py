@@ -13,6 +13,7 @@ import anyio
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.state.redis import connect
+from gateway.wings.events.notices import Work
 from registry.database.postgres import is_uuid
 from schemas.errors import Unavailable
 
@@ -26,9 +27,6 @@ COUNT = 100
 RETRY_S = 1.0
 FULL_S = 0.02  # interval of looking for room
 TENANTS = "tg:tenants"  # those that have a stream
-
-Work = Callable[[str], None]
-"""Called with a tenant that has something new."""
 
 
 class RedisEngine:

@@ -1,11 +1,13 @@
 """The wing of events: invocations that outlive the request, the process and the node."""
 
+import importlib
 import importlib.resources
 import os
 import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from prometheus_client.registry import Collector
 
@@ -29,6 +31,17 @@ from gateway.wings.events.tasks import Tasks
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
+
+
+class EventsEngine(Protocol):
+    """What wakes workers of other processes, and carries events to topics."""
+
+    def accepted(self, host_id: str, invocation_id: str) -> None: ...
+    async def publish(self, host_id: str, topic: str, event: bytes) -> None: ...
+    async def send(self) -> None: ...
+    async def read(self) -> None: ...
+    async def close(self) -> None: ...
+
 
 METHODS = (
     "tools/call",
@@ -64,16 +77,7 @@ class _Wired:
         self.notices = Notices(parts.database, self._hear)
         self.journal = Journal(parts.pool)
         self.waits = Waits(self.journal, settings.poll_s)
-        self.engine = (
-            RedisEngine(
-                settings.redis_url,
-                worker,
-                work=lambda host: self._hear(WORK + host),
-                room=lambda: self.dispatch.room,
-            )
-            if settings.redis_url
-            else None
-        )
+        self.engine = self._engine(settings, worker)
         self.accepting = Accepting(parts, self.journal, settings, accepted=self._accepted)
         self._inbound = Inbound(parts, settings)
         self.outbox = CompletionOutbox(
@@ -112,6 +116,29 @@ class _Wired:
             settings=settings,
             say=self.notices.say,
         )
+
+    def _engine(self, settings: EventsSettings, worker: str) -> "EventsEngine | None":
+        """What wakes workers in place of NOTIFY. Raises ToolgateError without its package."""
+        if settings.redis_url:
+            return RedisEngine(
+                settings.redis_url, worker, work=self._work, room=lambda: self.dispatch.room
+            )
+        if not settings.kafka.servers:
+            return None
+        try:
+            module = importlib.import_module("gateway.wings.events.kafka_engine")
+        except ImportError as error:
+            text = "events.kafka.servers: expected the extra: pip install 'toolgate[kafka]'"
+            raise ToolgateError(text) from error
+        engine: EventsEngine = module.KafkaEngine(
+            settings.kafka,
+            work=self._work,
+            take=lambda headers, body: self._inbound.command(settings.kafka, headers, body),
+        )
+        return engine
+
+    def _work(self, host_id: str) -> None:
+        self._hear(WORK + host_id if host_id else RESYNC)
 
     async def erase(self, tenant: str, principal: str) -> None:
         """Listener: blanks what invocations of an erased person hold."""

@@ -13,6 +13,7 @@ from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.wings.events.kafka import broker
 
 EVENTS = Component("events", files("gateway.wings.events").joinpath("sql"))
 TABLES = "invocation_t, invocation_done_t, invocation_attempt_t, outbox_t"
@@ -40,3 +41,9 @@ async def journal(events_database: DatabaseSettings) -> AsyncIterator[Journal]:
     emptied(events_database)
     async with Database.open(events_database, wait=False, migrate=False) as database:
         yield Journal(database.pool)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    with broker() as address:
+        yield address

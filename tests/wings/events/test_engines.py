@@ -1,28 +1,43 @@
 """What every engine has to do: wake other processes, lose nothing, run nothing twice."""
 
+import logging
+from uuid import uuid4
+
 import anyio
 import msgspec
 import psycopg
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec.structs import replace
 
-from config.settings import Settings
+from config.settings import EventKafka, Settings
 from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
-from tests.fixtures_redis import RedisServer
-from tests.wings.events.rig import ended, invoked, with_events
+from tests.fixtures_redis import RedisServer, free_ports
+from tests.polling import until
+from tests.wings.events.rig import EVENT, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
 
 LONG_S = 50.0  # no process polls before a test ends
 
 
-@pytest.fixture(params=["postgres", "redis"])
+@pytest.fixture(params=["postgres", "redis", "kafka"])
 def engine(request: pytest.FixtureRequest, settings: Settings) -> Settings:
     """Settings of gateways that are woken, and do not poll."""
-    url = request.getfixturevalue("redis_server").url if request.param == "redis" else ""
-    return with_events(settings, poll_s=LONG_S, sweep_s=LONG_S, redis_url=url)
+    woken: dict[str, object] = {}
+    if request.param == "redis":
+        woken["redis_url"] = request.getfixturevalue("redis_server").url
+    if request.param == "kafka":
+        woken["kafka"] = at(settings, request.getfixturevalue("kafka"))
+    return with_events(settings, poll_s=LONG_S, sweep_s=LONG_S, **woken)
+
+
+def at(settings: Settings, address: str, **more: object) -> EventKafka:
+    """A broker, used by this test alone."""
+    own = {"group": f"g{uuid4().hex}", "servers": (address,), **more}
+    return replace(settings.events.kafka, **own)
 
 
 def accepting(settings: Settings) -> Settings:
@@ -60,6 +75,9 @@ async def test_notices_of_strangers_stop_nothing(
 
 async def notify(settings: Settings, request: pytest.FixtureRequest) -> None:
     """Tell all of a tenant that there cannot be."""
+    if (kafka := settings.events.kafka).servers:
+        async with AIOKafkaProducer(bootstrap_servers=kafka.servers[0]) as producer:
+            await producer.send_and_wait(f"{kafka.group}-invocations", b"1", key=b"x:\xff")
     if settings.events.redis_url:
         with request.getfixturevalue("redis_server").client() as redis:
             redis.sadd(TENANTS, b"\xff", "x:y")
@@ -83,6 +101,44 @@ async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> No
             assert (await ended(one, id_))["attempt"] == 1
     paths = [request["path"] for request in service.requests]
     assert sorted(paths) == sorted(f"/pets/{number}" for number in range(40))
+
+
+async def test_commands_of_kafka_become_invocations_and_their_ends_events(
+    settings: Settings, kafka: str, service: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twice the same, one that is no event, and one that names no tool: only the first counts."""
+    topics = {"commands": f"c{uuid4().hex}", "principal": "fleet"}
+    ends = f"e{uuid4().hex}"
+    engine = with_events(settings, kafka=at(settings, kafka, **topics), topics=(ends,))
+    data = {"skillName": "getPet", "arguments": {"id": 7}, "correlationId": "k-1", "replyTo": ends}
+    event = msgspec.json.encode({**EVENT, "data": data})
+    unknown = msgspec.json.encode({**EVENT, "id": "e-2", "data": {"skillName": "nowhere"}})
+    consumer = AIOKafkaConsumer(ends, bootstrap_servers=kafka, auto_offset_reset="earliest")
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for value in (event, b"no event", unknown, event):
+            await producer.send_and_wait(topics["commands"], value, partition=0)
+    async with running(engine) as client, consumer:
+        with anyio.fail_after(DEADLINE_S):
+            told = await consumer.getone()
+        assert msgspec.json.decode(told.value)["data"]["correlationId"] == "k-1"
+        await until(lambda: len([one for one in caplog.records if refused(one)]) == 2)
+        status, row = await got(client, "/events/v1/invocations/k-1")
+        assert (status, row["principal"], row["status"]) == (200, "fleet", "ACKED")
+    assert len(service.requests) == 1
+
+
+def refused(record: logging.LogRecord) -> bool:
+    return record.getMessage() == "command_refused"
+
+
+async def test_without_kafka_invocations_run_and_their_ends_wait(
+    settings: Settings, service: Recorder
+) -> None:
+    away = at(settings, f"127.0.0.1:{free_ports(1)[0]}")
+    async with running(with_events(settings, kafka=away)) as client:
+        one = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
+        assert (await ended(client, one["id"]))["status"] == "ACKED"
+        assert (await got(client, "/events/v1/stats"))[1]["unsent"] == 1
 
 
 async def test_a_delayed_invocation_runs_when_it_is_due(engine: Settings) -> None:

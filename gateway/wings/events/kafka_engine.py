@@ -1,0 +1,140 @@
+"""Kafka as wake-ups and as topics: the journal decides, Kafka only says what is new.
+
+Completions go to the topics of the settings, and commands come from one of them, if there is a
+principal to make their calls for. Ids of what was accepted go to a topic that every gateway
+follows from its end. Whatever Kafka loses of these is found by polling the journal.
+"""
+
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from config.settings import EventKafka
+from gateway.wings.events.notices import Work
+from registry.database.postgres import is_uuid
+from schemas.cloudevents import STRUCTURED
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.events")
+
+RETRY_S = 1.0
+SEND_S = 10.0  # longest wait for the broker to have an event
+AWAY = (KafkaError, OSError, TimeoutError)
+
+Handle = Callable[[AIOKafkaConsumer, "ConsumerRecord[Any, Any]"], Awaitable[None]]
+Take = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+"""Takes a command, by the headers and the body of its event; False: it is to come again."""
+
+
+class KafkaEngine:
+    def __init__(self, settings: EventKafka, *, work: Work, take: Take) -> None:
+        self._settings = settings
+        self._accepted = f"{settings.group}-invocations"  # topic
+        self._work = work
+        self._take = take
+        self._producer: AIOKafkaProducer | None = None  # None: not connected
+        self._unsent: list[tuple[str, str]] = []
+        self._wake = anyio.Event()
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "bootstrap_servers": ",".join(settings.servers),
+            "security_protocol": settings.security,
+            "ssl_context": ssl.create_default_context() if "SSL" in settings.security else None,
+            "sasl_mechanism": settings.mechanism,
+            "sasl_plain_username": settings.username or None,
+            "sasl_plain_password": settings.password or None,
+        }
+
+    def accepted(self, host_id: str, invocation_id: str) -> None:
+        """Tell workers soon. Called after the commit."""
+        self._unsent.append((host_id, invocation_id))
+        self._wake.set()
+
+    async def publish(self, host_id: str, topic: str, event: bytes) -> None:
+        """Append an event to a topic; those of a tenant stay in order. Raises Unavailable."""
+        if self._producer is None:
+            raise Unavailable("Kafka does not answer")
+        kind = [("content-type", STRUCTURED.encode())]
+        try:
+            with anyio.fail_after(SEND_S):
+                await self._producer.send_and_wait(topic, event, key=host_id.encode(), headers=kind)
+        except AWAY as error:
+            raise Unavailable("Kafka does not answer") from error
+
+    async def send(self) -> None:
+        """Send what was accepted, until cancelled; what fails is found by polling."""
+        while True:
+            producer = AIOKafkaProducer(acks="all", **self._options)
+            try:
+                await producer.start()
+                self._producer = producer
+                await self._send_to(producer)
+            except AWAY:
+                log.warning("kafka_away", extra={"unsent": len(self._unsent)})
+                await anyio.sleep(RETRY_S)
+            finally:
+                self._producer = None
+                await _stopped(producer)
+
+    async def _send_to(self, producer: AIOKafkaProducer) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            entries, self._unsent = self._unsent, []
+            for host_id, id_ in entries:
+                await producer.send(self._accepted, id_.encode(), key=host_id.encode())
+            with anyio.fail_after(SEND_S):
+                await producer.flush()
+
+    async def read(self) -> None:
+        """Wake for what others have accepted, and take commands, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._read, self._accepted, {}, self._woken)
+            if self._settings.principal:  # one gateway reads each, and goes on where another was
+                kept = {"group_id": self._settings.group, "auto_offset_reset": "earliest"}
+                group.start_soon(self._read, self._settings.commands, kept, self._given)
+
+    async def _read(self, topic: str, more: Mapping[str, str], handle: Handle) -> None:
+        while True:
+            consumer = AIOKafkaConsumer(topic, enable_auto_commit=False, **more, **self._options)
+            try:
+                await consumer.start()
+                self._work("")  # anything may have come before
+                async for record in consumer:
+                    await handle(consumer, record)
+            except AWAY:
+                await anyio.sleep(RETRY_S)
+            finally:
+                await _stopped(consumer)
+
+    async def _woken(self, _consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
+        host_id = (record.key or b"").decode(errors="replace")
+        if is_uuid(host_id):
+            self._work(host_id)
+
+    async def _given(self, consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
+        """Take a command, before those that follow it. It is committed when it is in the journal,
+        or refused for good."""
+        headers = {
+            name.lower().replace("ce_", "ce-", 1): value.decode(errors="replace")
+            for name, value in record.headers
+        }
+        while not await self._take(headers, record.value or b""):  # noqa: ASYNC110 - by others
+            await anyio.sleep(RETRY_S)
+        await consumer.commit()
+
+    async def close(self) -> None:
+        """Nothing is to be closed: connections end with the tasks."""
+
+
+async def _stopped(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(SEND_S):
+        await client.stop()
