@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -163,24 +164,39 @@ def _origin(ctx: click.Context) -> str:
 @click.option(
     "--status", "only_status", is_flag=True, help="Show the state of migrations; apply none."
 )
+@click.option(
+    "--check", "must_be_done", is_flag=True, help="Like --status; fail if any is pending."
+)
 @json_option
 @settings_option
-def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
+def migrate(settings: Settings, *, only_status: bool, must_be_done: bool, as_json: bool) -> None:
     """Apply pending migrations to the database.
 
     Migrations of a wing are applied if the settings enable it. Other commands, `serve` included,
     apply migrations themselves; this command is for installations where only an administrator has
     the right to change tables.
+
+    A gateway of the release before goes on working with the tables of this one: migrations add,
+    and only a later release removes. So an update migrates first, and then replaces the gateways
+    one by one; a downgrade is the older release on the newer tables.
     """
-    applied, states = run(_migrate(settings, only_status))
+    applied, states = run(_migrate(settings, only_status or must_be_done))
+    left = sum(state.applied is None for state in states)
     if as_json:
         print_json({"applied": applied, "migrations": states})
-        return
+    else:
+        _print_migrations(states, None if only_status or must_be_done else applied)
+    if must_be_done and left:
+        fail(f"{left} migrations are pending: run `toolgate migrate`")
+
+
+def _print_migrations(states: Sequence[MigrationState], applied: Sequence[str] | None) -> None:
+    """`applied`: now; None: nothing was to be."""
     print_rows(
         ("component", "migration", "applied"),
         [(state.component, state.name, _when(state)) for state in states],
     )
-    if not only_status:
+    if applied is not None:
         say(f"Applied now: {', '.join(applied) or 'nothing, the database is up to date'}.")
 
 

@@ -63,6 +63,8 @@ COMMANDS = {
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
     "migrate": ("gateway.cli.installation:migrate", "Migrate the database to this release."),
+    "backup": ("gateway.cli.backup:backup", "Write a backup of the embedded database."),
+    "restore": ("gateway.cli.backup:restore", "Restore a backup into an empty database."),
     "doctor": (
         "gateway.cli.doctor.command:doctor",
         "Check the installation and suggest remedies.",

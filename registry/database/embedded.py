@@ -108,7 +108,7 @@ class Installation:
                 text=True,
                 errors="replace",
                 cwd="/",
-                env=_environment(),
+                env=program_environment(),
                 umask=0o077,
                 start_new_session=True,
                 timeout=timeout_s,
@@ -206,8 +206,9 @@ def _created(name: str) -> pwd.struct_passwd:
     )
 
 
-def _environment() -> dict[str, str]:
-    """Our environment without PGPORT, PGDATA and the like, and with untranslated messages."""
+def program_environment() -> dict[str, str]:
+    """The environment of PostgreSQL's programs: ours without PGPORT, PGDATA and the like, and with
+    untranslated messages."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**kept, "LC_ALL": "C"}
 
@@ -423,6 +424,11 @@ class Embedded:
     def url(self) -> str:
         """libpq URL."""
         return f"postgresql://{NAME}@:{PORT}/{NAME}?host={quote(str(self._sockets), safe='')}"
+
+    @property
+    def programs(self) -> Path:
+        """Directory of the programs of this PostgreSQL."""
+        return self._installation.programs
 
     @property
     def _maintenance(self) -> str:
