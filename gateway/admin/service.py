@@ -106,6 +106,10 @@ class AdminApi(OperationApi):
             request_id=received.request_id,
         )
 
+    def remember(self, action: AdminAction) -> None:
+        """Record an action that did not come over HTTP."""
+        self._record(action)
+
     def record(self, received: Received, status: int) -> None:
         operation = received.operation
         recorded_body = b"" if operation.secret else received.body

@@ -181,7 +181,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
     secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.sources)
-    tools = ToolOperations(ground, settings.policy.tiers)
+    tools = ToolOperations(ground, settings.policy.tiers, parts.catalogs)
     networks = settings.imports.private_networks
     makings = Makings(parts.sources, parts.functions, parts.scripts, networks)
     sources, embeddings, audit = _long_running(settings, ground, parts.sources, parts.lister)

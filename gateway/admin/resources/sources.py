@@ -33,10 +33,10 @@ from gateway.operations.operation import (
     not_found,
     unavailable,
 )
-from registry.sources.history import History, Versions
+from registry.sources.history import Difference, History, Versions
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
-from registry.sources.specs import configured, removed_from_settings
+from registry.sources.specs import configured, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.source import Origin, Outcome, Source, Version
 from schemas.urls import without_queries
@@ -116,6 +116,11 @@ class SourceOperations:
                 "importSource", "POST", "/sources", "Import a new source.", WRITE,
                 self.create, ImportResult, 201, body=Import, job=AsJob(lock="source:{body.name}"),
             ),
+            Operation(
+                "previewImport", "POST", "/imports/preview",
+                "Read a description and tell what an import would make of it.", WRITE,
+                self.preview, ImportResult, body=Import, waits=True,
+            ),
             Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
             Operation(
                 "deleteSource", "DELETE", one, "Remove a source and its tools.", WRITE,
@@ -131,6 +136,11 @@ class SourceOperations:
             Operation(
                 "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
                 self.refresh, ImportResult, match="optional", of="getSource", job=again,
+            ),
+            Operation(
+                "compareSource", "POST", f"{one}/difference",
+                "Read a source again and tell what an import would change.", WRITE, self.compare,
+                Difference, waits=True,
             ),
             Operation(
                 "listVersions", "GET", f"{one}/versions", "List the versions of a source.", READ,
@@ -153,6 +163,23 @@ class SourceOperations:
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: Import = asked.body
+        spec, document = await self._asked_for(asked)
+        try:
+            with self._turn(asked.tenant):
+                report = await self._sources(asked).create(spec, document, asked.job.progress)
+        except SourceExists as error:
+            raise conflict(f"{error} It can be refreshed, or deleted first.") from error
+        return OperationOutput(_told(report), location=f"/sources/{body.name}")
+
+    async def preview(self, asked: OperationInput) -> ImportResult:
+        """Names are those that the tools get unless other sources have taken them."""
+        spec, document = await self._asked_for(asked)
+        with self._turn(asked.tenant):
+            return _told(await self._sources(asked).preview(spec, document))
+
+    async def _asked_for(self, asked: OperationInput) -> tuple[ImportSpec, bytes | None]:
+        """What to import, and the document if it was uploaded. Raises ProblemDetails."""
+        body: Import = asked.body
         self._check_ours(asked, body.name)
         if await self._secrets.of(asked.tenant, body.name):
             raise conflict(f"There are secrets for {body.name}, which it would get.")
@@ -165,14 +192,7 @@ class SourceOperations:
         patterns = (body.include, body.exclude)
         how = (*patterns, body.kind, body.options)
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
-        try:
-            with self._turn(asked.tenant):
-                report = await self._sources(asked).create(
-                    self._guarded(spec), document, asked.job.progress
-                )
-        except SourceExists as error:
-            raise conflict(f"{error} It can be refreshed, or deleted first.") from error
-        return OperationOutput(_told(report), location=f"/sources/{body.name}")
+        return self._guarded(spec), document
 
     async def upload(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
@@ -200,6 +220,18 @@ class SourceOperations:
                 return _told(await sources.refresh(name, asked.job.progress))
         except LookupError as error:
             raise not_found("source", name) from error
+
+    async def compare(self, asked: OperationInput) -> Difference:
+        name = asked.names["source"]
+        wanted = self._wanted().get(name)
+        is_configured = wanted is not None and self._is_own(asked)
+        spec = configured(name, wanted) if is_configured and wanted else None
+        lister = self._lister if self._is_own(asked) else None
+        history = History(
+            self._store, Versions(self._ground.pool), asked.tenant, self._limits, lister=lister
+        )
+        with self._turn(asked.tenant):
+            return await history.difference(spec or spec_of(await self._found(asked)))
 
     async def delete(self, asked: OperationInput) -> None:
         name = asked.names["source"]

@@ -1,9 +1,11 @@
 """Tools: served, waiting for approval, disabled."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from config.types import END
@@ -21,12 +23,20 @@ from gateway.operations.operation import (
     not_found,
     place,
 )
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.lists import encode_tool
+from registry.display.budgets import tokens
+from registry.display.disclosure import DESCRIBER
+from registry.display.profiles import SelectedProfile
+from registry.display.shapes import ToolShaper, shown_names
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncated
 from registry.sources.pins import HeldTool, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolState, ToolStates
+from schemas.mcp.revisions import V2026_07_28
+from schemas.tool import Tool
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -91,6 +101,18 @@ class ToolView(TaggedView, frozen=True):
     embedding: EntityEmbedding
 
 
+class DefinitionView(Struct, frozen=True):
+    """A tool as clients of a profile list it. `tokens`: characters / 4 of its entry; None where the
+    profile cannot express it, for the reason `left_out`."""
+
+    profile: str
+    name: str
+    tokens: int | None
+    shortened: bool
+    left_out: str | None
+    definition: Any
+
+
 class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     text: Description
 
@@ -121,10 +143,11 @@ class ToolFilter(Paging, frozen=True):
 
 
 class ToolOperations:
-    def __init__(self, ground: Ground, tiers: Sequence[str]) -> None:
+    def __init__(self, ground: Ground, tiers: Sequence[str], catalogs: Catalogs) -> None:
         """`tiers`: the permitted ones."""
         self._ground = ground
         self._tiers = tiers
+        self._catalogs = catalogs
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -135,6 +158,11 @@ class ToolOperations:
                 ListPage[ToolRow], query=ToolFilter,
             ),
             Operation("getTool", "GET", one, "Show a tool.", READ, self.get, ToolView),
+            Operation(
+                "showDefinitions", "GET", f"{one}/definitions",
+                "Show a served tool as clients of each profile list it.", READ, self.definitions,
+                ListPage[DefinitionView],
+            ),
             Operation(
                 "describeTool", "PUT", f"{one}/description", "Change the description of a tool.",
                 WRITE, self.describe, ToolView, body=DescribeRequest, match="optional",
@@ -186,6 +214,16 @@ class ToolOperations:
         if found is None:
             raise not_found("tool", asked.names["tool"])
         return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
+
+    async def definitions(self, asked: OperationInput) -> ListPage[DefinitionView]:
+        """None for a tool that is not served."""
+        name, catalog = asked.names["tool"], self._catalogs.of(asked.tenant)
+        tool = next((one for one in catalog.tools if one.name == name), None)
+        if tool is None:
+            await self.get(asked)
+            return ListPage(())
+        shaper = self._catalogs.shaper
+        return ListPage(tuple(_definition(tool, shaper, one) for one in shaper.profiles))
 
     async def describe(self, asked: OperationInput) -> ToolView:
         change = ManualEdit(description=truncated(asked.body.text))
@@ -246,6 +284,21 @@ class ToolOperations:
 def version_of(asked: OperationInput) -> int | None:
     """The version in If-Match; None without it."""
     return None if asked.present is None else asked.present.version
+
+
+def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> DefinitionView:
+    shown = shaper.shown(tool, chosen, 0, DESCRIBER.name)
+    name = shown_names([tool.name], chosen).get(tool.name, tool.name)
+    out = shown.left_out is not None
+    entry = b"" if out else encode_tool(replace(shown.tool, name=name), V2026_07_28)
+    return DefinitionView(
+        profile=chosen.name,
+        name=name,
+        tokens=None if out else tokens(entry),
+        shortened=shown.shortened,
+        left_out=shown.left_out,
+        definition=None if out else msgspec.Raw(entry),
+    )
 
 
 def _row(one: ToolState) -> ToolRow:

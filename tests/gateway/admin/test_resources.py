@@ -99,7 +99,15 @@ async def sources_and_tools(api: Admin) -> None:
         assert [one["name"] for one in items] == found
     assert (await api("POST", "/tools/slow/enable")).json["state"] == "served"
 
+    assert (await api("GET", "/tools/slow/definitions")).json == {"items": []}  # not served here
+    assert (await api("GET", "/tools/none/definitions")).status == 404
+
     document = {"document": json.dumps(pets(2))}
+    new = {"kind": "openapi", "name": "new", **document}
+    assert (await api("POST", "/imports/preview", new)).json["counts"] == {"imported": 7}
+    assert (await api("GET", "/sources/new")).status == 404
+    assert (await api("POST", "/sources/none/difference")).status == 404
+    assert (await api("POST", "/sources/pets/difference")).status == 422  # it was uploaded
     assert (await api("PUT", "/sources/pets/document", document)).json["counts"] == {"imported": 7}
     versions = (await api("GET", "/sources/pets/versions")).json["items"]
     assert [(one["number"], one["current"]) for one in versions] == [(2, True), (1, False)]
