@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
+.PHONY: help run test test-browser fuzz mutants conformance check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,6 +33,10 @@ $(STAMP)-test: $(STAMP)-run $(LOCKS)/test.txt
 	$(INSTALL) --requirement $(LOCKS)/test.txt
 	@touch $@
 
+$(STAMP)-browser: $(STAMP)-test $(LOCKS)/browser.txt
+	$(INSTALL) --requirement $(LOCKS)/browser.txt
+	@touch $@
+
 $(STAMP)-check: $(STAMP)-test $(LOCKS)/check.txt
 	$(INSTALL) --requirement $(LOCKS)/check.txt
 	@touch $@
@@ -42,6 +46,9 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+test-browser: $(STAMP)-browser ## the console in Chromium, which has to be installed: apt-get install chromium fonts-noto-cjk
+	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser $(ARGS)
 
 fuzz: $(STAMP)-test ## random requests and callers at every front and the admin API, damaged descriptions
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -104,4 +111,4 @@ bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 clean: ## remove what was built here
-	rm -rf $(VENV) .conformance .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .browser .conformance .pytest_cache .mypy_cache .ruff_cache build dist

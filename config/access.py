@@ -238,3 +238,14 @@ class Admin(Struct, frozen=True, forbid_unknown_fields=True):
     requests: Amount
     per_s: Seconds
     operator_role: ScopeName
+
+
+class ConsoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    path: HttpPath
+    session_idle_s: Seconds
+    session_s: Seconds
+    sample_s: Seconds
+    client_id: Text
+    client_secret: Text
+    scopes: tuple[ScopeName, ...]

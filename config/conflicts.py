@@ -565,6 +565,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_unreachable_admin_tools(settings, where),
         *_legacy_dates(settings, where),
         *_half_a_certificate(settings, where),
+        *_console_conflicts(settings, where),
     ]
 
 
@@ -594,6 +595,10 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         admin = settings.admin.path
         inside = [one for one in taken if f"{one[0]}/".startswith(f"{admin}/")]
         clashes += [(other, owner, admin, ("admin", "path")) for other, owner in inside[:1]]
+    if settings.console.enabled:
+        console, also = settings.console.path, (settings.admin.path, ("admin", "path"))
+        inside = [one for one in [*taken, also] if f"{one[0]}/".startswith(f"{console}/")]
+        clashes += [(other, owner, console, ("console", "path")) for other, owner in inside[:1]]
     return [
         Problem(
             where(key, owner),
@@ -636,6 +641,21 @@ def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
             key = ("server", "tls", name)
             text = f"expected a file beside server.tls.{other}"
             yield Problem(where(("server", "tls", other)), dotted(key), text)
+
+
+def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """A console without the operations that it calls, or without the issuer of its logins."""
+    console = settings.console
+    if not console.enabled:
+        return
+    if not settings.admin.enabled:
+        key, text = ("console", "enabled"), "expected admin.enabled with it, whose operations it is"
+        yield Problem(where(key, ("admin", "enabled")), dotted(key), text)
+    has_server = settings.auth.mode == "jwt" and settings.oauth.authorization_servers
+    if console.client_id and not has_server:
+        key = ("console", "client_id")
+        text = "expected auth.mode jwt and oauth.authorization_servers with it, for its logins"
+        yield Problem(where(key, ("auth", "mode")), dotted(key), text)
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:

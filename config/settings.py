@@ -15,6 +15,7 @@ from config.access import (
     Audit,
     Auth,
     BreakerSettings,
+    ConsoleSettings,
     GuardrailsSettings,
     LimitsSettings,
     OAuth,
@@ -520,6 +521,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     breaker: BreakerSettings
     audit: Audit
     admin: Admin
+    console: ConsoleSettings
     jobs: JobsSettings
     events: EventsSettings
     secrets: SecretsSettings

@@ -24,6 +24,8 @@ GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", "examples/petshop/too
 TOOLGATE = f"{Path(sys.executable).parent}/toolgate"
 DATA_DIR = "TOOLGATE_DATABASE__DATA_DIR"
 USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
+# Calls of unknown callers are recorded there, so that the console has something to show.
+CONSOLE = {"TOOLGATE_CONSOLE__ENABLED": "true", "TOOLGATE_AUDIT__MODE": "always"}
 STOP_S = 20  # longer than the gateway drains and its database needs to stop
 ENDPOINT = re.compile(r"JSON-RPC at ((http://[^/\s]+)\S*)")
 TRY = """
@@ -34,6 +36,8 @@ Try it:
 The payload of light-hybrid-4j, to a service in Python:
   curl -s {base}/portal/query \\
     -d '{{"host": "lightapi.net", "service": "rule", "action": "getRuleCount", "version": "0.1.0"}}'
+
+Look at it, in a browser: {base}/console
 
 The pet shop behind it is at {petshop}. The example has a database of its own; to look
 into it, in another terminal:
@@ -77,7 +81,7 @@ async def serve() -> None:
         # Not printed yet: the first address that a reader sees is the gateway's.
         database = own_database("petshop")
         step(f"Gateway: starting, with its database in {database[DATA_DIR]} ...")
-        own = {**database, **agent(os.environ)}
+        own = {**CONSOLE, **database, **agent(os.environ)}
         async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **own) as gateway:
             told = {"petshop": url, "toolgate": TOOLGATE, "data_dir": database[DATA_DIR]}
             announcing = asyncio.ensure_future(announce(gateway, TRY, **told))

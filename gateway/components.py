@@ -15,4 +15,9 @@ def has_jobs(settings: Settings) -> bool:
 
 def components_of(settings: Settings) -> tuple[Component, ...]:
     """In the order in which they are migrated."""
-    return (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
+    found = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
+    if not settings.console.enabled:
+        return found
+    from gateway.console.sessions import CONSOLE  # nothing of it is imported where it is off
+
+    return (*found, CONSOLE)

@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ pytest_plugins = [
     "tests.fixtures_redis",
 ]
 
+
+# `make test-browser` runs those; they need Chromium.
+collect_ignore = [] if os.environ.get("TOOLGATE_BROWSER") else ["browser"]
 
 LOGGERS = (None, "toolgate", "toolgate.access", "uvicorn")
 

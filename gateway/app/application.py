@@ -55,6 +55,8 @@ def _paths(settings: Settings) -> dict[str, str]:
         paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
     if settings.admin.enabled and settings.auth.mode != "none":
         paths["admin"] = settings.admin.path
+    if settings.console.enabled:
+        paths["console"] = settings.console.path
     if settings.admin.tools:
         paths |= {"admin-mcp": f"{mcp}/{ADMIN_TOOLSET}", "admin-jsonrpc": f"{rpc}/{ADMIN_TOOLSET}"}
     return paths
@@ -195,6 +197,7 @@ def application(
     *,
     fronts: Mapping[str, ASGIApp],
     admin: ASGIApp | None,
+    console: ASGIApp | None,
     wings: Sequence[BaseRoute],
     health: Health,
     metrics: CollectorRegistry,
@@ -202,8 +205,8 @@ def application(
     largest_body: int,
     siblings: Siblings | None = None,
 ) -> Starlette:
-    """The ASGI application. `fronts` by path; `admin` is None without an admin API; `wings`: their
-    routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in
+    """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
+    their routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in
     `Probes`."""
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
     return Starlette(
@@ -212,6 +215,7 @@ def application(
             Route("/ready", probes.ready),
             Route("/metrics", probes.metrics),
             *([PathPrefix(settings.admin.path, admin)] if admin is not None else []),
+            *([PathPrefix(settings.console.path, console)] if console is not None else []),
             *wings,
             Route("/", index(settings)),
             *access.protected_resource.routes,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
     from gateway.app.tracing import TraceExport
     from gateway.app.wings import Wings
+    from gateway.console.app import Console
     from registry.search.replica import Replica
 
 
@@ -91,6 +92,7 @@ class Gateway:
         )
         self._upstreams = self._by_binding()
         self.admin: AdminApi | None = None
+        self.console: Console | None = None  # made by `app`, as the admin API is
         self.jobs = self._jobs()
         self.wings = self._wings()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
@@ -119,6 +121,8 @@ class Gateway:
                     tasks.start_soon(self.wings.run)
                 if self.jobs is not None:
                     tasks.start_soon(self.jobs.run)
+                if self.console is not None:
+                    tasks.start_soon(self.console.run)
                 try:
                     yield
                 finally:
@@ -172,6 +176,7 @@ class Gateway:
         """The ASGI application."""
         settings = self.settings
         self.admin = admin_api(self._parts()) if settings.admin.enabled else None
+        self.console = self._console(self.admin)
         self.fronts.update(self._fronts())
         registry = self.metrics.registry
         of_wings = 0 if self.wings is None else self.wings.largest_body
@@ -180,6 +185,7 @@ class Gateway:
             self.access,
             fronts=self.fronts,
             admin=self.admin,
+            console=self.console,
             wings=[] if self.wings is None else self.wings.routes,
             health=self.health,
             metrics=registry,
@@ -261,6 +267,24 @@ class Gateway:
                 jobs=self.jobs,
                 sessions=self.shared.sessions,
             )
+        )
+
+    def _console(self, api: AdminApi | None) -> "Console | None":
+        if not self.settings.console.enabled or api is None:
+            return None
+        from gateway.app.console import console_of
+
+        return console_of(
+            lambda: self.settings,
+            api,
+            access=self.access,
+            shared=self.shared,
+            catalogs=self.catalogs,
+            metrics=self.metrics,
+            pool=self._handle.pool,
+            outcome=self._outcome,
+            offers={} if self.wings is None else self.wings.offers,
+            states=lambda: self.health.details,
         )
 
     def _catalog(self) -> Catalog:

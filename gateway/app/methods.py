@@ -1,8 +1,9 @@
 """The method tables: handlers, and the revisions that have them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -31,6 +32,7 @@ from gateway.methods.tools import BuiltInTools, CallToolResolver, ToolMethods
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.sealed import Sealer, TaskIds
+from gateway.protocol.shapes import tool_result
 from gateway.state.sessions import Sessions
 from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
@@ -39,9 +41,13 @@ from registry.search.feedback import Feedback
 from registry.skills.rows import file_content
 from registry.skills.snapshot import Skill
 from schemas.binding import GatewayBinding
-from schemas.errors import Unavailable
+from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
+from schemas.tool import ToolResult
+
+if TYPE_CHECKING:  # a gateway without wings does not import them
+    from gateway.wings.abc import CallTool
 
 REGISTRY_UNAVAILABLE = "The registry cannot be read now"
 
@@ -284,3 +290,20 @@ def _handshake(revision: Revision) -> bool:
 
 def _stateless(revision: Revision) -> bool:
     return revision.mcp and not revision.handshake
+
+
+def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> "CallTool":
+    """Calls of tools by a wing or the console; `outcome` is the dispatcher's, so all middleware
+    runs."""
+
+    async def call(context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        # a revision that has the method, whatever the caller uses, and without server-to-client
+        # requests
+        asking = msgspec.structs.replace(context, revision=V2025_11_25, params={}, peer=None)
+        params = {"name": name, "arguments": dict(arguments)}
+        result = await outcome(asking, Request("2.0", "tools/call", params, context.request_id))
+        if isinstance(result, Fault):
+            raise result
+        return tool_result(decode_members(result))
+
+    return call

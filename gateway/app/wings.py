@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
@@ -23,6 +22,7 @@ from config.settings import Settings
 from gateway.abc import Guard, Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
+from gateway.app.methods import calling
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
@@ -35,14 +35,12 @@ from gateway.operations.requests import headers_of, too_large
 from gateway.operations.serving import Repeats, problem_response
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
-from gateway.protocol.shapes import tool_result
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import (
     AdminAccess,
     Answer,
-    CallTool,
     CheckCall,
     Notify,
     Offer,
@@ -85,8 +83,8 @@ from schemas.errors import (
     TooManyRequests,
     Unavailable,
 )
-from schemas.jsonrpc import Request, decode_members
-from schemas.mcp.revisions import JSON_RPC, V2025_11_25
+from schemas.jsonrpc import Request
+from schemas.mcp.revisions import JSON_RPC
 from schemas.source import HybridOptions
 from schemas.tool import Tool, ToolResult
 
@@ -135,6 +133,11 @@ class Wings:
         self._offering: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         ground.events.database_connected.subscribe(self._begin)
         ground.events.catalog_loaded.subscribe(self._catalog_loaded)
+
+    @property
+    def offers(self) -> Mapping[str, Offer]:
+        """What open wings offer, by name."""
+        return self._ground.offers
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -706,19 +709,3 @@ def telling(sessions: Sessions) -> Notify:
         return True
 
     return tell
-
-
-def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> CallTool:
-    """Calls of tools by a wing; `outcome` is the dispatcher's, so all middleware runs."""
-
-    async def call(context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        # a revision that has the method, whatever the caller uses, and without server-to-client
-        # requests
-        asking = msgspec.structs.replace(context, revision=V2025_11_25, params={}, peer=None)
-        params = {"name": name, "arguments": dict(arguments)}
-        result = await outcome(asking, Request("2.0", "tools/call", params, context.request_id))
-        if isinstance(result, Fault):
-            raise result
-        return tool_result(decode_members(result))
-
-    return call

@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -34,6 +35,16 @@ class _Series:
         self.count = 0
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS_S) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Messages of one revision, method and outcome, and how many of them took how long."""
+
+    method: str
+    outcome: str
+    count: int
+    buckets: tuple[int, ...]  # by BUCKETS_S, and those that took longer
 
 
 class _Messages(Collector):
@@ -67,6 +78,13 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._series: defaultdict[tuple[str, str, str], _Series] = defaultdict(_Series)
         self.registry.register(_Messages(self._series))
+
+    def totals(self) -> list[Totals]:
+        """What was counted so far."""
+        return [
+            Totals(method, outcome, one.count, tuple(one.buckets))
+            for (_, method, outcome), one in list(self._series.items())
+        ]
 
     def gauge(self, name: str, text: str, read: Any) -> None:
         """Add a gauge whose value is `read()` at the time of the scrape."""

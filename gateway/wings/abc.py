@@ -8,7 +8,6 @@ like any other tool.
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from prometheus_client.registry import Collector
@@ -79,13 +78,23 @@ class WingParts:
         return self.database.pool
 
 
+ColumnKind = Literal["text", "code", "time", "badge", "number"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolePage:
-    """A page of the console."""
+    """A page of the console: a list of entries, a page of each, and what may be done with them.
+    All of it is operations, by their ids."""
 
     title: str
-    path: str  # below that of the wing
-    files: Traversable  # folder of its static files
+    path: str  # one segment of the console's addresses
+    lists: str
+    columns: tuple[tuple[str, str, ColumnKind], ...]  # member, label, and how it is shown
+    shows: str = ""  # the operation that shows an entry
+    key: str = ""  # member that names an entry
+    acts: tuple[str, ...] = ()  # on an entry
+    adds: tuple[str, ...] = ()  # without one
+    empty: str = ""  # what such entries are, where there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +131,7 @@ class Offer:
     prompts: Sequence[WingPrompt] = ()
     collectors: Sequence[Collector] = ()  # of metrics
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
-    pages: Sequence[ConsolePage] = ()
+    pages: Sequence[ConsolePage] = ()  # of the console
     answers: Mapping[str, Answer] = field(default_factory=dict)  # by method: `methods` of the wing
     call_ended: CallEnded | None = None  # where the wing observes calls
 

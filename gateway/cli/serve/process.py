@@ -191,6 +191,8 @@ def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
         f"Toolgate is ready: {base}{mcp}\n"
         f"{tools} tools · JSON-RPC at {base}{rpc} · 2024-11-05 clients at {base}{mcp}/sse{served}"
     )
+    if settings.console.enabled:
+        out.print(f"Console: {base}{settings.console.path}")
     if not tools:
         remark("Another terminal: toolgate import openapi YOUR-API.yaml --name api")
     if pipe := os.environ.pop(READY_PIPE, ""):

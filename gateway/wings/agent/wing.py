@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from starlette.routing import Route
 
 from config.agent import AgentSettings
-from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.agent.agui import PATH, AgUi
 from gateway.wings.agent.api import ROOT, StreamApi
 from gateway.wings.agent.facade import COMPLETIONS, MODELS, Facade
@@ -35,9 +35,44 @@ def _offer(parts: WingParts, runner: Runner) -> Offer:
     return Offer(
         operations=operations.operations,
         tasks=[runner.run],
+        pages=PAGES,
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
     )
 
+
+PAGES = (
+    ConsolePage(
+        title="Conversations",
+        path="conversations",
+        lists="agent_list_conversations",
+        columns=(
+            ("title", "Conversation", "text"),
+            ("strategy", "Strategy", "text"),
+            ("updated", "Changed", "time"),
+        ),
+        shows="agent_get_conversation",
+        key="id",
+        acts=("agent_send", "agent_delete_conversation"),
+        adds=("agent_ask",),
+        empty="What was said to the agent, and what it answered.",
+    ),
+    ConsolePage(
+        title="Runs",
+        path="agent",
+        lists="agent_list_runs",
+        columns=(
+            ("run", "Run", "code"),
+            ("state", "State", "badge"),
+            ("answer", "Answer", "text"),
+            ("tokens", "Tokens", "number"),
+            ("money", "Money", "number"),
+        ),
+        shows="agent_get_run",
+        key="run",
+        acts=("agent_cancel_run",),
+        empty="What the agent did: its answer, its calls of tools, its tokens.",
+    ),
+)
 
 WING = Wing(
     name="agent",

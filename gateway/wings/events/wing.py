@@ -15,7 +15,7 @@ from config.settings import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, check_receiver, key_of
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions
-from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.events.accepting import Accepting
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
@@ -158,6 +158,7 @@ class _Wired:
                 *([] if self.engine is None else [self.engine.send, self.engine.read]),
             ],
             collectors=[gauges],
+            pages=[PAGE],
             apps={HOOKS: self._inbound.hooks, CLOUDEVENTS: self._inbound.cloudevents},
             answers=self._tasks.answers,
         )
@@ -207,6 +208,24 @@ def worker_name() -> str:
     """A name of this process that no other one has."""
     return f"{socket.gethostname()[:100]}:{os.getpid()}:{secrets.token_hex(3)}"
 
+
+PAGE = ConsolePage(
+    title="Invocations",
+    path="events",
+    lists="events_list",
+    columns=(
+        ("skillName", "Skill", "code"),
+        ("status", "State", "badge"),
+        ("principal", "Caller", "text"),
+        ("attempt", "Attempts", "number"),
+        ("created", "Created", "time"),
+    ),
+    shows="events_get",
+    key="id",
+    acts=("events_cancel",),
+    adds=("events_invoke", "events_redrive", "events_erase"),
+    empty="Calls that outlive their request, with their attempts and results.",
+)
 
 WING = Wing(
     name="events",

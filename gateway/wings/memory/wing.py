@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.operations.operation import Operation
-from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.keeping import KeepingOperations
 from gateway.wings.memory.operations import MemoryOperations
@@ -35,6 +35,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         resources=items.resources,
         prompts=items.prompts,
         call_ended=memory.notes.call_ended,
+        pages=[PAGE],
     )
 
 
@@ -46,6 +47,24 @@ def operations_of(parts: MemoryParts) -> list[Operation]:
         found += file_operations(parts)
     return found
 
+
+PAGE = ConsolePage(
+    title="Memories",
+    path="memory",
+    lists="memory_list",
+    columns=(
+        ("content", "Text", "text"),
+        ("scope", "Scope", "badge"),
+        ("kind", "Kind", "badge"),
+        ("trust", "Trust", "text"),
+        ("created", "Created", "time"),
+    ),
+    shows="memory_get",
+    key="id",
+    acts=("memory_update",),
+    adds=("memory_add", "memory_forget"),
+    empty="What agents remember of sessions, users and the organisation.",
+)
 
 WING = Wing(
     name="memory",

@@ -27,6 +27,16 @@ from tests.wings.toy.operations import NoteOperations
 from tests.wings.toy.store import KIND, Notes
 
 FILES = importlib.resources.files("tests.wings.toy")
+PAGE = ConsolePage(
+    title="Notes",
+    path="toy",
+    lists="toy_list",
+    columns=(("number", "Number", "code"), ("text", "Text", "text")),
+    shows="toy_get",
+    key="number",
+    acts=("toy_delete",),
+    adds=("toy_add",),
+)
 
 
 class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +93,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         tasks=[sweep],
         collectors=[swept],
         apps={"/toy-app": PlainTextResponse("raw"), "/toy-uploads": uploaded},
-        pages=[ConsolePage(title="Notes", path="notes", files=FILES)],
+        pages=[PAGE],
     )
     LIFE.append("closed")
 

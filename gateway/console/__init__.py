@@ -1,0 +1,1 @@
+"""The console: pages for operators, over the operations of the admin API."""

@@ -1,0 +1,250 @@
+"""What the console does, and it does nothing else: operations of the admin API and of wings, and
+calls of tools, with what the visitor may do.
+
+Knows no page. Operations are called in process; rights, conditions, idempotency and jobs hold as
+over HTTP. Changes are recorded in the audit log; what pages read is not.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from config.settings import Settings
+from gateway.admin.service import AdminAction, AdminApi
+from gateway.console.figures import Figures
+from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    ProblemDocument,
+    allows,
+    lacks_scope,
+    not_found,
+)
+from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
+from gateway.operations.serving import OperationResponse, problem_response
+from gateway.wings.abc import CallTool, Offer
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Pool
+from schemas.errors import Fault
+from schemas.jsonrpc import encode
+from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import ToolResult
+
+Names = Mapping[str, str]
+NOTHING: Mapping[str, Any] = {}
+NO_ERRORS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleParts:
+    """Parts of a gateway that the console uses."""
+
+    settings: Callable[[], Settings]
+    api: AdminApi
+    pool: Callable[[], Pool | None]
+    identify: Identify  # the caller of an HTTP request
+    call: CallTool
+    catalogs: Catalogs
+    offers: Mapping[str, Offer]  # of open wings, by name
+    figures: Figures
+    metrics: CollectorRegistry
+    states: Callable[[], Mapping[str, Any]]  # what the status of the gateway is derived from
+
+
+@dataclass(frozen=True, slots=True)
+class OperationAnswer:
+    """The answer of an operation, with its body read."""
+
+    status: int
+    value: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400
+
+    @property
+    def problem(self) -> str:
+        """What was wrong; "" if nothing was."""
+        return "" if self.ok else str(self.value.get("detail", ""))
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """Errors by the member of the body that they are about."""
+        if self.ok:
+            return NO_ERRORS
+        return {
+            one["pointer"]: one["detail"]
+            for one in self.value.get("errors", ())
+            if "pointer" in one
+        }
+
+    @property
+    def etag(self) -> str:
+        return self.headers.get("ETag", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A call of a tool that was tried."""
+
+    request: Any  # of JSON-RPC
+    result: ToolResult | None
+    fault: Fault | None
+    took_ms: float
+    request_id: str
+
+
+class Desk:
+    def __init__(
+        self, parts: ConsoleParts, identity: Identity, *, caller: Identity, client: str
+    ) -> None:
+        """What a visitor may do as `identity`, and call tools as `caller`, from an address."""
+        self._parts = parts
+        self._identity = identity
+        self._caller = caller
+        self._client = client
+
+    @property
+    def tenant(self) -> str:
+        return self._identity.principal.tenant
+
+    def operation(self, id_: str) -> Operation | None:
+        """An operation of the admin API or of an open wing."""
+        own = self._parts.api.operations.by_id.get(id_)
+        return own or self._of_wings().get(id_)
+
+    def may(self, id_: str) -> bool:
+        """Whether there is such an operation, and the visitor has its scope."""
+        operation = self.operation(id_)
+        return operation is not None and self._allowed(operation)
+
+    async def run(
+        self,
+        id_: str,
+        names: Names = NOTHING,
+        *,
+        query: Mapping[str, Any] = NOTHING,
+        body: Any = None,
+        headers: Mapping[str, str] = NOTHING,
+    ) -> OperationAnswer:
+        """The answer of an operation; problems are answers, too. `headers` by lower-case name."""
+        operation = self.operation(id_)
+        request_id = new_request_id()
+        if operation is None:
+            return _read(problem_response(not_found("operation", id_), request_id))
+        query = {name: one for name, one in query.items() if one not in (None, "")}
+        if id_ not in self._parts.api.operations.by_id:
+            return await self._of_wing(operation, {**names, **query, **(body or {})})
+        data = b"" if body is None else encode(body)
+        try:
+            response = await self._answered(
+                operation, names, query=query, body=body, data=data, headers=headers,
+                request_id=request_id,
+            )  # fmt: skip
+        except ProblemDetails as problem:
+            response = problem_response(problem, request_id)
+        if operation.effect != "read":
+            self._record(operation, names, response.status, data, request_id=request_id)
+        return _read(response)
+
+    async def items(self, id_: str, **query: Any) -> Sequence[Any]:
+        """The first page of a list; nothing where the visitor may not see it."""
+        if not self.may(id_):
+            return ()
+        answer = await self.run(id_, query=query)
+        return answer.value.get("items", ()) if answer.ok else ()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Trial:
+        """Call a tool as a client of the visitor would."""
+        context = Context(
+            self._caller, V2025_11_25, new_request_id(), headers=CallHeaders(client=self._client)
+        )
+        params = {"name": name, "arguments": dict(arguments)}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        began, result, fault = time.perf_counter(), None, None
+        try:
+            result = await self._parts.call(context, name, arguments)
+        except Fault as error:
+            fault = error
+        took_ms = (time.perf_counter() - began) * 1000
+        return Trial(request, result, fault, took_ms=took_ms, request_id=context.request_id)
+
+    async def _of_wing(self, operation: Operation, arguments: Mapping[str, Any]) -> OperationAnswer:
+        """The answer of a wing's operation, which is a tool: policy, limits and audit hold."""
+        trial = await self.call(operation.tool_name, arguments)
+        if trial.fault is not None:
+            return OperationAnswer(trial.fault.status or 400, {"detail": trial.fault.message})
+        raw = None if trial.result is None else trial.result.structured_content
+        if trial.result is None or not isinstance(raw, msgspec.Raw):
+            return OperationAnswer(200)
+        value = msgspec.json.decode(raw)
+        failed = trial.result.is_error
+        return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
+
+    async def _answered(
+        self,
+        operation: Operation,
+        names: Names,
+        *,
+        query: Mapping[str, Any],
+        body: Any,
+        data: bytes,
+        headers: Mapping[str, str],
+        request_id: str,
+    ) -> OperationResponse:
+        """Raises ProblemDetails."""
+        if not self._allowed(operation):
+            raise lacks_scope(operation.scope)
+        read_names(operation, names)
+        if body is not None:
+            refuse_nul(body)
+        asked = OperationInput(
+            self._identity.principal,
+            names,
+            query=converted_query(operation, query),
+            body=None if body is None else converted(body, operation.body),
+        )
+        return await self._parts.api.operations.answer(
+            operation, asked, headers=headers, body=data, request_id=request_id
+        )
+
+    def _allowed(self, operation: Operation) -> bool:
+        own = operation.id in self._parts.api.operations.by_id
+        principal = (self._identity if own else self._caller).principal
+        if not own and not self._caller.verified:
+            return True  # as of every caller there, no scope is asked for
+        return allows(principal, operation.scope)
+
+    def _of_wings(self) -> dict[str, Operation]:
+        return {one.id: one for offer in self._parts.offers.values() for one in offer.operations}
+
+    def _record(
+        self, operation: Operation, names: Names, status: int, data: bytes, *, request_id: str
+    ) -> None:
+        self._parts.api.remember(
+            AdminAction(
+                principal=self._identity.principal,
+                operation=operation.id,
+                names=names,
+                status=status,
+                request_id=request_id,
+                client=self._client,
+                body=b"" if operation.secret else data,
+            )
+        )
+
+
+def problem_of(answer: OperationAnswer) -> ProblemDocument | None:
+    return None if answer.ok else msgspec.convert(answer.value, ProblemDocument)
+
+
+def _read(response: OperationResponse) -> OperationAnswer:
+    value = msgspec.json.decode(response.body) if response.body else None
+    return OperationAnswer(response.status, value, response.headers)

@@ -1,0 +1,135 @@
+"""Figures of a gateway process over the last hour: calls, errors, durations, streams.
+
+The console samples the counters of the metrics while it is on. Nothing is added to a request.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from time import time
+
+import anyio
+
+from gateway.middleware.telemetry import BUCKETS_S, Metrics
+
+CALLS = frozenset({"tools/call", "other"})
+KEPT = 720  # samples
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Counters at a time, in seconds since the epoch."""
+
+    at: float
+    calls: int
+    errors: Mapping[str, int]  # by outcome
+    buckets: tuple[int, ...]
+    sessions: int
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What happened between two samples."""
+
+    at: float
+    calls_s: float
+    errors_s: float
+    p50_ms: float | None  # None: there was no call
+    p95_ms: float | None
+    p99_ms: float | None
+    sessions: int
+    streams: int
+
+
+class Figures:
+    def __init__(
+        self,
+        metrics: Metrics,
+        sessions: Callable[[], int],
+        streams: Callable[[], int],
+        *,
+        every_s: float,
+    ) -> None:
+        self._metrics = metrics
+        self._sessions = sessions
+        self._streams = streams
+        self._every_s = every_s
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            self.sample()
+            await anyio.sleep(self._every_s)
+
+    def sample(self) -> None:
+        calls, errors = 0, dict[str, int]()
+        buckets = [0] * (len(BUCKETS_S) + 1)
+        for one in self._metrics.totals():
+            if one.method not in CALLS:
+                continue
+            calls += one.count
+            if one.outcome != "ok":
+                errors[one.outcome] = errors.get(one.outcome, 0) + one.count
+            buckets = [a + b for a, b in zip(buckets, one.buckets, strict=True)]
+        self._samples.append(
+            Sample(time(), calls, errors, tuple(buckets), self._sessions(), self._streams())
+        )
+
+    def points(self) -> list[Point]:
+        """Oldest first."""
+        samples = list(self._samples)
+        return [_point(old, new) for old, new in pairwise(samples)]
+
+    def now(self) -> Point | None:
+        """The rates of about the last minute; None before there are two samples."""
+        if len(self._samples) < 2:
+            return None
+        new = self._samples[-1]
+        old = next(one for one in self._samples if new.at - one.at < 60)
+        return _point(old if old is not new else self._samples[-2], new)
+
+    def errors(self) -> Mapping[str, int]:
+        """Errors by outcome, since the first sample."""
+        if not self._samples:
+            return {}
+        first, last = self._samples[0].errors, self._samples[-1].errors
+        since = {name: count - first.get(name, 0) for name, count in last.items()}
+        return {name: count for name, count in since.items() if count}
+
+
+def _point(old: Sample, new: Sample) -> Point:
+    seconds = max(new.at - old.at, 0.001)
+    counts = [b - a for a, b in zip(old.buckets, new.buckets, strict=True)]
+    errors = sum(new.errors.values()) - sum(old.errors.values())
+    return Point(
+        new.at,
+        (new.calls - old.calls) / seconds,
+        errors / seconds,
+        p50_ms=quantile(counts, 0.5),
+        p95_ms=quantile(counts, 0.95),
+        p99_ms=quantile(counts, 0.99),
+        sessions=new.sessions,
+        streams=new.streams,
+    )
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """The quantile in milliseconds, interpolated within its bucket as Prometheus does."""
+    total = sum(counts)
+    if not total:
+        return None
+    running, sums = 0, []
+    for count in counts:
+        running += count
+        sums.append(running)
+    at = bisect_left(sums, share * total)
+    if at >= len(BUCKETS_S):
+        return BUCKETS_S[-1] * 1000
+    low, high = (BUCKETS_S[at - 1] if at else 0.0), BUCKETS_S[at]
+    before = sums[at - 1] if at else 0
+    within = (share * total - before) / max(counts[at], 1)
+    return (low + (high - low) * within) * 1000

@@ -1,0 +1,492 @@
+"""Forms from JSON Schema: what is drawn, and what a posted form says. Pure.
+
+A form has a field for each scalar, enumeration, list of scalars and object of few levels. All else
+(recursion, depth, open objects) is a field that takes JSON, and a schema with too many fields is
+one such field. Names of fields are JSON Pointers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from schemas.errors import Fault
+from schemas.jsonrpc import decode_strict
+
+DEPTH = 3  # levels of objects
+FIELDS = 60
+CHOICES = 200
+RESOLVED = 20  # references in a row
+LINE = 255  # longest text that gets one line
+WHOLE = ""  # pointer of the value itself
+VARIANT = "#variant"  # end of the name of the field that chooses among alternatives
+
+Json = dict[str, Any]
+Data = Mapping[str, Sequence[str]]
+"""A posted form: texts by name."""
+
+Kind = Literal[
+    "text", "area", "number", "choice", "switch", "lines", "json", "group", "union", "fixed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChoice:
+    value: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """A field of a form, with what it shows."""
+
+    pointer: str
+    label: str
+    kind: Kind
+    required: bool = False
+    help: str = ""
+    value: str = ""
+    checked: bool = False
+    choices: tuple[FieldChoice, ...] = ()
+    fields: tuple["FormField", ...] = ()
+    longest: int | None = None  # characters
+    default: str = ""
+    error: str = ""
+
+    @property
+    def id(self) -> str:
+        return "f" + "".join(c if c.isalnum() else f"-{ord(c):x}-" for c in self.pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class FormNode:
+    """A part of a schema as the form takes it."""
+
+    pointer: str
+    label: str
+    kind: Kind
+    schema: Json
+    required: bool
+    nullable: bool = False
+    items: str = ""  # type of the items of "lines"
+    choices: tuple[Any, ...] = ()
+    variants: tuple[str, ...] = ()
+    variant: int = 0
+    nodes: tuple["FormNode", ...] = ()
+
+
+class NotReadable(Exception):
+    """A field has a text that is no value of its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a posted form says: the value, and errors by the pointer of their field."""
+
+    value: Any
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+class Form:
+    def __init__(self, schema: Any, chosen: Mapping[str, int] | None = None) -> None:
+        """The form of values of `schema`; `chosen` are alternatives by pointer."""
+        self._root = schema if isinstance(schema, dict) else {}
+        self._chosen = chosen or {}
+        node = self._node(self._root, WHOLE, "", required=True, depth=0, seen=())
+        drawn = node.kind in {"group", "union"} and _count(node) <= FIELDS
+        self.node = node if drawn else FormNode(WHOLE, "", "json", self._root, required=True)
+        self.is_drawn = drawn
+
+    def fields(self, value: Any, errors: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
+        """The fields, filled with `value`."""
+        told = _shown(self.node, value, errors or {})
+        return told.fields if self.node.kind == "group" else (told,)
+
+    def holds(self, value: Any) -> bool:
+        """Whether the fields can show the value without a loss, as they cannot an empty text."""
+        data = {
+            one.pointer: [one.value] if one.kind != "switch" else ["true"] * one.checked
+            for one in walk(self.fields(value))
+        }
+        return self.read(data) == Reading(value)
+
+    def read(self, data: Data) -> Reading:
+        errors: dict[str, str] = {}
+        value = _read(self.node, data, errors)
+        return Reading({} if value is _ABSENT else value, errors)
+
+    def _node(
+        self, schema: Any, pointer: str, label: str, *, required: bool, depth: int,
+        seen: tuple[int, ...],
+    ) -> FormNode:  # fmt: skip
+        whole = FormNode(
+            pointer, label, "json", schema if isinstance(schema, dict) else {}, required
+        )
+        resolved, seen = self._resolved(schema, seen)
+        if resolved is None:
+            return whole
+        resolved, nullable = _without_null(resolved)
+        resolved, seen = self._resolved(resolved, seen)
+        if resolved is None:
+            return whole
+        common: Json = {"schema": resolved, "required": required, "nullable": nullable}
+        if "const" in resolved or "enum" in resolved:
+            return _enumeration(pointer, label, common)
+        alternatives = resolved.get("oneOf") or resolved.get("anyOf")
+        if isinstance(alternatives, list) and alternatives:
+            return self._union(pointer, label, alternatives, common, depth=depth, seen=seen)
+        type_ = resolved.get("type")
+        if type_ is None and isinstance(resolved.get("properties"), dict):
+            type_ = "object"
+        if type_ == "object":
+            return self._group(pointer, label, common, depth=depth, seen=seen) or whole
+        if type_ == "array":
+            return self._lines(pointer, label, common, seen) or whole
+        if type_ == "boolean":
+            if required and not nullable:
+                return FormNode(pointer, label, "switch", **common)
+            return FormNode(pointer, label, "choice", **common, choices=(True, False))
+        if type_ in {"integer", "number"}:
+            return FormNode(pointer, label, "number", **common)
+        if type_ == "string":
+            return FormNode(pointer, label, _kind_of_text(resolved), **common)
+        return whole
+
+    def _group(
+        self, pointer: str, label: str, common: Json, *, depth: int, seen: tuple[int, ...]
+    ) -> FormNode | None:
+        schema = common["schema"]
+        properties = schema.get("properties")
+        if not isinstance(properties, dict) or depth > DEPTH:
+            return None
+        if not properties and pointer != WHOLE:
+            return None
+        if len(properties) > FIELDS:
+            return None
+        wanted = schema.get("required")
+        required = set(wanted) if isinstance(wanted, list) else set()
+        nodes = tuple(
+            self._node(
+                one, f"{pointer}/{_escaped(name)}", name, required=name in required,
+                depth=depth + 1, seen=seen,
+            )
+            for name, one in properties.items()
+        )  # fmt: skip
+        ordered = sorted(nodes, key=lambda one: not one.required)
+        return FormNode(pointer, label, "group", **common, nodes=tuple(ordered))
+
+    def _lines(
+        self, pointer: str, label: str, common: Json, seen: tuple[int, ...]
+    ) -> FormNode | None:
+        items, _ = self._resolved(common["schema"].get("items"), seen)
+        type_ = (items or {}).get("type")
+        if type_ not in {"string", "integer", "number"}:
+            return None
+        return FormNode(pointer, label, "lines", **common, items=type_)
+
+    def _union(
+        self, pointer: str, label: str, alternatives: list[Any], common: Json, *, depth: int,
+        seen: tuple[int, ...],
+    ) -> FormNode:  # fmt: skip
+        named = [self._named(one, seen) for one in alternatives]
+        at = min(max(self._chosen.get(pointer, 0), 0), len(alternatives) - 1)
+        inner = self._node(
+            alternatives[at], pointer, label, required=common["required"], depth=depth, seen=seen
+        )
+        if len(named) == 1:
+            return inner
+        return FormNode(
+            pointer, label, "union", **common, variants=tuple(named), variant=at, nodes=(inner,)
+        )
+
+    def _named(self, schema: Any, seen: tuple[int, ...]) -> str:
+        """The name of an alternative: its title, its tag or its type."""
+        resolved, _ = self._resolved(schema, seen)
+        if resolved is None:
+            return "JSON"
+        for one in (resolved.get("properties") or {}).values():
+            tags = (
+                one.get("enum") or [one["const"]]
+                if isinstance(one, dict) and ("const" in one or len(one.get("enum") or ()) == 1)
+                else ()
+            )
+            if tags:
+                return str(tags[0])
+        return str(resolved.get("title") or resolved.get("type") or "JSON")[:60]
+
+    def _resolved(self, schema: Any, seen: tuple[int, ...]) -> tuple[Json | None, tuple[int, ...]]:
+        """The schema without references, with those of `allOf` merged; None: it cannot be drawn."""
+        for _ in range(RESOLVED):
+            if not isinstance(schema, dict):
+                return None, seen
+            if isinstance(schema.get("$ref"), str):
+                target = _target(self._root, schema["$ref"])
+                if target is None or id(target) in seen:
+                    return None, seen
+                seen = (*seen, id(target))
+                beside = {name: one for name, one in schema.items() if name != "$ref"}
+                schema = {**target, **beside} if isinstance(target, dict) else target
+            elif isinstance(schema.get("allOf"), list):
+                merged = self._merged(schema, seen)
+                if merged is None:
+                    return None, seen
+                schema = merged
+            else:
+                return schema, seen
+        return None, seen
+
+    def _merged(self, schema: Json, seen: tuple[int, ...]) -> Json | None:
+        merged = {name: one for name, one in schema.items() if name != "allOf"}
+        for part in schema["allOf"]:
+            resolved, _ = self._resolved(part, seen)
+            if resolved is None:
+                return None
+            properties = {**resolved.get("properties", {}), **merged.get("properties", {})}
+            required = [*resolved.get("required", []), *merged.get("required", [])]
+            merged = {**resolved, **merged}
+            if properties:
+                merged["properties"] = properties
+            if required:
+                merged["required"] = required
+        return merged
+
+
+def chosen_in(data: Data) -> dict[str, int]:
+    """The alternatives that a posted form names, by pointer."""
+    return {
+        name.removesuffix(VARIANT): int(texts[-1])
+        for name, texts in data.items()
+        if name.endswith(VARIANT) and texts and texts[-1].isdecimal() and len(texts[-1]) < 4
+    }
+
+
+def chosen_for(schema: Any, value: Any) -> dict[str, int]:
+    """The alternative of the root that has the tag of `value`."""
+    root = schema if isinstance(schema, dict) else {}
+    form = Form(root)
+    if form.node.kind != "union" or not isinstance(value, dict):
+        return {}
+    texts = {one for one in value.values() if isinstance(one, str)}
+    found = (at for at, name in enumerate(form.node.variants) if name in texts)
+    at = next(found, None)
+    return {} if at is None else {WHOLE: at}
+
+
+def example(schema: Any) -> Any:
+    """A value with the required members, for a field that takes JSON."""
+    form = Form(schema)
+    if form.is_drawn:
+        return form.read({}).value
+    root = schema if isinstance(schema, dict) else {}
+    required, properties = root.get("required"), root.get("properties")
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return {}
+    blanks = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
+    kinds = {name: properties.get(name) for name in required if isinstance(name, str)}
+    return {
+        name: blanks.get(str(one.get("type")), {}) if isinstance(one, dict) else {}
+        for name, one in kinds.items()
+    }
+
+
+def read_json(text: str) -> Reading:
+    """A value written as JSON."""
+    try:
+        return Reading(decode_strict(text.encode()))
+    except (Fault, ValueError) as error:
+        reason = error.message if isinstance(error, Fault) else str(error)
+        return Reading({}, {WHOLE: reason})
+
+
+class _Absent:
+    """No value."""
+
+
+_ABSENT = _Absent()
+
+
+def _shown(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
+    schema = node.schema
+    told: Json = {
+        "required": node.required and not node.nullable,
+        "help": _text(schema.get("description")),
+        "error": errors.get(node.pointer, ""),
+        "default": "" if "default" not in schema else _json(schema["default"]),
+    }
+    if node.kind == "group":
+        inner = value if isinstance(value, dict) else {}
+        fields = tuple(_shown(one, inner.get(one.label, _ABSENT), errors) for one in node.nodes)
+        return FormField(node.pointer, node.label, "group", fields=fields, **told)
+    if node.kind == "union":
+        choices = tuple(FieldChoice(str(at), name) for at, name in enumerate(node.variants))
+        inside = _shown(node.nodes[0], value, errors)
+        fields = inside.fields if inside.kind == "group" else (inside,)
+        return FormField(
+            node.pointer, node.label, "union", value=str(node.variant), choices=choices,
+            fields=fields, **told,
+        )  # fmt: skip
+    if node.kind == "choice":
+        texts = tuple(FieldChoice(_json(one), one if isinstance(one, str) else _json(one))
+                      for one in node.choices)  # fmt: skip
+        current = "" if value is _ABSENT or value is None else _json(value)
+        return FormField(node.pointer, node.label, "choice", value=current, choices=texts, **told)
+    if node.kind == "fixed":
+        return FormField(node.pointer, node.label, "fixed", value=_json(node.choices[0]), **told)
+    if node.kind == "switch":
+        return FormField(node.pointer, node.label, "switch", checked=value is True, **told)
+    longest = schema.get("maxLength")
+    longest = longest if isinstance(longest, int) and longest < 1 << 20 else None
+    text = _text_of(node, value)
+    return FormField(node.pointer, node.label, node.kind, value=text, longest=longest, **told)
+
+
+def _text_of(node: FormNode, value: Any) -> str:
+    if value is _ABSENT or value is None:
+        return ""
+    if node.kind == "json":
+        return _json(value, indent=True)
+    if node.kind == "lines" and isinstance(value, list):
+        return "\n".join(one if isinstance(one, str) else _json(one) for one in value)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
+    if node.kind == "group":
+        found = {one.label: _read(one, data, errors) for one in node.nodes}
+        value = {name: one for name, one in found.items() if one is not _ABSENT}
+        inside = f"{node.pointer}/"
+        said = any(any(data[name]) for name in data if name.startswith(inside))
+        return value if node.required or said else _ABSENT
+    if node.kind == "union":
+        return _read(node.nodes[0], data, errors)
+    if node.kind == "fixed":
+        return node.choices[0]
+    if node.kind == "switch":
+        return bool(data.get(node.pointer))
+    text = (data.get(node.pointer) or [""])[-1].replace("\r\n", "\n")
+    if not text or (not text.strip() and node.kind not in {"text", "area"}):
+        return _nothing(node)
+    try:
+        return _value(node, text)
+    except NotReadable as error:
+        errors[node.pointer] = str(error)
+        return text
+
+
+def _nothing(node: FormNode) -> Any:
+    """The value of an empty field."""
+    if not node.required:
+        return _ABSENT
+    if node.nullable:
+        return None
+    return [] if node.kind == "lines" else _ABSENT
+
+
+def _value(node: FormNode, text: str) -> Any:
+    """Raises NotReadable."""
+    if node.kind in {"text", "area"}:
+        return text
+    if node.kind == "lines":
+        lines = [line for line in text.split("\n") if line]
+        return lines if node.items == "string" else [_number(line, node.items) for line in lines]
+    if node.kind == "number":
+        return _number(text, str(node.schema.get("type")))
+    found = read_json(text)
+    if found.errors:
+        raise NotReadable(found.errors[WHOLE])
+    if node.kind == "choice" and found.value not in node.choices:
+        raise NotReadable("expected one of the choices")
+    return found.value
+
+
+def _number(text: str, type_: str) -> Any:
+    found = read_json(text.strip())
+    number = found.value
+    if found.errors or isinstance(number, bool) or not isinstance(number, int | float):
+        raise NotReadable(f"expected a number, found {text[:40]}")
+    if type_ == "integer" and number != int(number):
+        raise NotReadable(f"expected a whole number, found {text[:40]}")
+    return number
+
+
+def _enumeration(pointer: str, label: str, common: Json) -> FormNode:
+    schema = common["schema"]
+    values = [schema["const"]] if "const" in schema else schema["enum"]
+    if not isinstance(values, list) or len(values) > CHOICES:
+        return FormNode(pointer, label, "text", **common)
+    values = [one for one in values if one is not None]
+    if len(values) == 1 and common["required"]:
+        return FormNode(pointer, label, "fixed", **common, choices=tuple(values))
+    return FormNode(pointer, label, "choice", **common, choices=tuple(values))
+
+
+def _without_null(schema: Json) -> tuple[Json, bool]:
+    """The schema without the alternative null, and whether it had that."""
+    type_ = schema.get("type")
+    if isinstance(type_, list):
+        others = [one for one in type_ if one != "null"]
+        if len(others) == 1:
+            return {**schema, "type": others[0]}, "null" in type_
+        return {name: one for name, one in schema.items() if name != "type"}, "null" in type_
+    for keyword in ("anyOf", "oneOf"):
+        parts = schema.get(keyword)
+        if isinstance(parts, list):
+            others = [one for one in parts if not _is_null(one)]
+            beside = {name: one for name, one in schema.items() if name != keyword}
+            if len(others) == 1 and isinstance(others[0], dict):
+                return {**others[0], **beside}, len(others) < len(parts)
+            if len(others) < len(parts):
+                return {**beside, keyword: others}, True
+    return schema, schema.get("nullable") is True
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "null"
+
+
+def _kind_of_text(schema: Json) -> Kind:
+    longest = schema.get("maxLength")
+    short = isinstance(longest, int) and longest <= LINE
+    return "text" if short or schema.get("format") or schema.get("pattern") else "area"
+
+
+def _target(root: Json, reference: str) -> Any:
+    """The schema at a reference inside the document; None: there is none."""
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    found: Any = root
+    for part in reference[2:].split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+def _count(node: FormNode) -> int:
+    return 1 + sum(map(_count, node.nodes))
+
+
+def walk(fields: Sequence[FormField]) -> Iterator[FormField]:
+    for one in fields:
+        yield one
+        yield from walk(one.fields)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _json(value: Any, *, indent: bool = False) -> str:
+    text = msgspec.json.encode(value)
+    return (msgspec.json.format(text, indent=2) if indent else text).decode()

@@ -1,0 +1,144 @@
+"""Logins of the console: by an API key, or without one where everybody is let in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from gateway.console.desk import ConsoleParts
+from gateway.console.routes import PageRoute
+from gateway.console.sessions import ConsoleSessions, new_id
+from gateway.console.texts import LANGUAGES
+from gateway.console.visit import THEMES, Visit
+from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
+from gateway.operations.callers import caller_of, current_caller
+from gateway.operations.operation import ALL, ProblemDetails, unavailable
+from registry.access.keys import ApiKeys
+from registry.database.postgres import Pool
+from schemas.errors import Forbidden
+from schemas.mcp.revisions import V2025_11_25
+
+OPEN_ID = "console"  # principal of visitors where nobody logs in
+YEAR_S = 31_536_000
+NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
+
+
+class Doors:
+    """How visitors come in."""
+
+    def __init__(self, parts: ConsoleParts, root: str) -> None:
+        self._parts = parts
+        self._root = root
+        settings = parts.settings()
+        self.is_open = settings.auth.mode == "none"
+        self._path = settings.admin.path
+        own, operator = settings.tenant.host_id, settings.admin.operator_role
+        self._host_id = own
+        admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
+        # Clients are anonymous there; that they are not the visitor lets him decide on their calls.
+        self._visitor = Identity(admin), Identity(Principal("anonymous", own))
+
+    @property
+    def routes(self) -> Sequence[PageRoute]:
+        return (
+            PageRoute("/login", self.login, ("GET", "POST"), login=False),
+            PageRoute("/logout", self.logout, ("POST",), login=False),
+            PageRoute("/preferences", self.prefer, ("POST",), login=False),
+        )
+
+    async def identities(self, session_id: str) -> tuple[Identity | None, Identity | None]:
+        """Who does what the console does, and who calls tools; None: nobody is logged in."""
+        if self.is_open:
+            return self._visitor
+        if not session_id:
+            return None, None
+        pool = self._pool()
+        stored = await self._sessions(pool).caller(session_id)
+        if stored is None:
+            return None, None
+        try:
+            principal = await current_caller(pool, stored.principal)
+        except ProblemDetails:  # its credential was revoked
+            await self._sessions(pool).end(session_id)
+            return None, None
+        identity = Identity(principal, verified=True)
+        return identity, identity
+
+    async def login(self, visit: Visit) -> Response:
+        if self.is_open or (visit.identity is not None and visit.request.method == "GET"):
+            return visit.to()
+        if visit.request.method == "GET":
+            return self._page(visit, visit.query.get("next", ""))
+        key = visit.posted("key").strip()
+        identity = await self._parts.identify(_bearing(key, self._path))
+        if identity.refusal is not None or not key:
+            return self._page(visit, visit.posted("next"), refused=True)
+        return await self._begin(visit, identity)
+
+    def _page(self, visit: Visit, below: str, *, refused: bool = False) -> Response:
+        status = 401 if refused else 200
+        return visit.page("login.html", status, refused=refused, next=below, oidc="", issuer="")
+
+    async def _begin(self, visit: Visit, identity: Identity) -> Response:
+        """A new session, with a new id."""
+        pool, principal = self._pool(), identity.principal
+        until = None
+        if principal.mark.startswith(KEY_MARK):
+            key = await ApiKeys(pool, principal.tenant).get(principal.mark.removeprefix(KEY_MARK))
+            until = key.expires if key is not None else None
+        context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
+        session_id = await self._sessions(pool).begin(caller_of(context), until)
+        response = visit.to(*_below(visit.posted("next")))
+        set_session(visit, response, session_id)
+        return response
+
+    async def logout(self, visit: Visit) -> Response:
+        if not self.is_open:
+            await self._sessions(self._pool()).end(visit.session_id)
+        response = visit.to("login")
+        set_session(visit, response, new_id())
+        return response
+
+    async def prefer(self, visit: Visit) -> Response:
+        """Set the language and the theme."""
+        response = visit.to(*_below(visit.posted("next")))
+        for name, known in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
+            if visit.posted(name) in known:
+                response.set_cookie(
+                    name, visit.posted(name), max_age=YEAR_S, path=self._root, samesite="lax"
+                )
+        return response
+
+    def _sessions(self, pool: Pool) -> ConsoleSessions:
+        return ConsoleSessions(pool, self._host_id, self._parts.settings().console)
+
+    def _pool(self) -> Pool:
+        """Raises ProblemDetails."""
+        pool = self._parts.pool()
+        if pool is None:
+            raise unavailable("The database does not answer yet.")
+        return pool
+
+
+def set_session(visit: Visit, response: Response, session_id: str) -> None:
+    response.set_cookie(
+        visit.cookies.session,
+        session_id,
+        path="/",
+        httponly=True,
+        secure=visit.cookies.session.startswith("__Host-"),
+        samesite="lax",
+    )
+
+
+def _below(path: str) -> tuple[str, ...]:
+    """Segments of a page of the console; none for any other address."""
+    segments = path.strip("/").split("/")
+    safe = all(one and one not in {".", ".."} and one.isprintable() for one in segments)
+    return tuple(segments) if safe and "\\" not in path else ()
+
+
+def _bearing(token: str, path: str) -> dict[str, object]:
+    """An HTTP request to the admin API with the token."""
+    value = f"Bearer {token}".encode("utf-8", "replace")
+    return {"type": "http", "path": path, "headers": [(b"authorization", value)]}

@@ -1,0 +1,12 @@
+"""Pages of the console."""
+
+from gateway.console.pages import access, acts, overview, sources, tools
+from gateway.console.routes import PageRoute
+
+ROUTES: tuple[PageRoute, ...] = (
+    *overview.ROUTES,
+    *tools.ROUTES,
+    *sources.ROUTES,
+    *access.ROUTES,
+    *acts.ROUTES,
+)

@@ -1,0 +1,188 @@
+"""Who may do what: rules and their explanation, approvals, the audit log."""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gateway.console.forms import read_json
+from gateway.console.pages.acts import buttons
+from gateway.console.routes import PageRoute
+from gateway.console.visit import Visit, as_json
+from schemas.globs import Globs
+
+FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
+EXPORTED = 10_000  # records of one export
+COLUMNS = (
+    *("recorded_ts", "principal", "front", "method", "subject", "source", "decision", "rule"),
+    *("outcome", "latency_us", "request_bytes", "result_bytes", "request_id", "client"),
+)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets calculate
+
+
+async def policy(visit: Visit) -> Response:
+    """The rules, what each of them matches, and the explanation of one call."""
+    answer = await visit.desk.run("listRules", query={"after": visit.query.get("after", "")})
+    if not answer.ok:
+        return visit.refused(answer)
+    tools = visit.parts.catalogs.of(visit.desk.tenant).tools
+    rows = [
+        {**one, "matches": _matches(one["rule"], tools), "about": _about(one["rule"])}
+        for one in answer.value["items"]
+    ]
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    asked = {name: visit.posted(name) for name in ("tool", "principal", "roles", "scopes")}
+    explained, problem = await _explained(visit, asked)
+    return visit.page(
+        "policy.html",
+        rows=rows,
+        next=answer.value.get("next", ""),
+        default=visit.parts.settings().policy.default,
+        adds=buttons(visit, ("putRule",), {}),
+        acts=lambda name: buttons(visit, ("putRule", "deleteRule"), {"rule": name}),
+        asked=asked,
+        arguments=visit.posted("arguments"),
+        explained=explained,
+        problem=problem,
+    )
+
+
+async def _explained(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
+    """The explanation of a call that was asked for, or what is wrong with the question."""
+    if visit.request.method != "POST":
+        return None, ""
+    body: dict[str, Any] = {
+        "tool": asked["tool"],
+        "principal": asked["principal"] or "anonymous",
+        "roles": asked["roles"].split(),
+        "scopes": asked["scopes"].split(),
+    }
+    if visit.posted("arguments").strip():
+        reading = read_json(visit.posted("arguments"))
+        if reading.errors:
+            return None, next(iter(reading.errors.values()))
+        body["arguments"] = reading.value
+    answer = await visit.desk.run("explain", body=body)
+    return (answer.value, "") if answer.ok else (None, answer.problem)
+
+
+def _matches(rule: Mapping[str, Any], tools: Any) -> int:
+    """How many served tools the rule is about, by their names and sources."""
+    names, sources = Globs(tuple(rule.get("tools") or ())), set(rule.get("sources") or ())
+    return sum(
+        (not rule.get("tools") or names.match(tool.name))
+        and (not sources or tool.source in sources)
+        for tool in tools
+    )
+
+
+def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The conditions of a rule."""
+    left_out = ("effect", "reason")
+    return [
+        (name, " ".join(map(str, one)) if isinstance(one, list) else str(one))
+        for name, one in rule.items()
+        if name not in left_out and one not in (None, "", [], ())
+    ]
+
+
+async def approvals(visit: Visit) -> Response:
+    answer = await visit.desk.run("listApprovals", query={"after": visit.query.get("after", "")})
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    return visit.page(
+        "approvals.html",
+        rows=[{**one, "arguments": _indented(one["arguments"])} for one in answer.value["items"]],
+        next=answer.value.get("next", ""),
+        may=visit.desk.may("decide"),
+        problem="",
+        decided=visit.query.get("decided", ""),
+    )
+
+
+async def decided(visit: Visit) -> Response:
+    """Approve or deny a call."""
+    approve = visit.posted("decision") == "approve"
+    names = {"approval": visit.path("approval")}
+    answer = await visit.desk.run("decide", names, body={"approve": approve})
+    if not answer.ok:
+        return visit.refused(answer)
+    return visit.to("approvals", decided="approved" if approve else "denied")
+
+
+async def audit(visit: Visit) -> Response:
+    given = {name: visit.query.get(name, "").strip() for name in FILTERS}
+    asked = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
+    answer = await visit.desk.run(
+        "searchAudit", query={**asked, "after": visit.query.get("after", "")}
+    )
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    return visit.page(
+        "audit.html",
+        rows=answer.value["items"],
+        next=answer.value.get("next", ""),
+        given=given,
+        adds=buttons(visit, ("verifyAudit",), {}),
+        mode=visit.parts.settings().audit.mode,
+        recorded=visit.parts.settings().audit.mode == "always"
+        or (visit.parts.settings().audit.mode == "authenticated" and not visit.is_open),
+    )
+
+
+async def exported(visit: Visit) -> Response:
+    """The records that match, the newest first, as CSV. Cells never begin a formula."""
+    given = {name: visit.query.get(name, "") for name in FILTERS}
+    given = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
+    text, after, count = io.StringIO(), "", 0
+    table = csv.writer(text)
+    table.writerow(("chain_id", "sequence", *COLUMNS, "hash"))
+    while count < EXPORTED:
+        answer = await visit.desk.run("searchAudit", query={**given, "after": after, "limit": 500})
+        if not answer.ok:
+            return visit.refused(answer)
+        for one in answer.value["items"]:
+            cells = (one["entry"].get(name, "") for name in COLUMNS)
+            table.writerow(
+                [_cell(cell) for cell in (one["chain_id"], one["sequence"], *cells, one["hash"])]
+            )
+            count += 1
+        after = answer.value.get("next", "")
+        if not after:
+            break
+    headers = {"content-disposition": 'attachment; filename="audit.csv"'}
+    return Response(text.getvalue(), 200, headers, "text/csv")
+
+
+def _cell(value: Any) -> str:
+    text = str(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
+
+
+def _time(text: str) -> str:
+    """A time of a form, which has no zone, as UTC."""
+    return f"{text}:00Z" if len(text) == len("2026-01-01T00:00") else text
+
+
+def _indented(text: str) -> str:
+    try:
+        return msgspec.json.format(text.encode(), indent=2).decode()
+    except msgspec.DecodeError:  # it was too long, and is cut
+        return text
+
+
+ROUTES = (
+    PageRoute("/policy", policy, ("GET", "POST")),
+    PageRoute("/approvals", approvals),
+    PageRoute("/approvals/{approval}", decided, ("POST",)),
+    PageRoute("/audit", audit),
+    PageRoute("/audit/export", exported),
+)

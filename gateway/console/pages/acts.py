@@ -1,0 +1,327 @@
+"""Lists and entries of screens, and the page of an operation: its form, its checks, its outcome."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gateway.console.desk import OperationAnswer
+from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
+from gateway.console.routes import PageRoute
+from gateway.console.screens import SCREENS
+from gateway.console.visit import Visit, as_json
+from gateway.operations.operation import Operation
+from gateway.wings.abc import ConsolePage
+
+JSON_FIELD = "json"
+NAMES = "name."  # prefix of fields for path parameters
+TITLES: Mapping[str, str] = {
+    "importSkills": "Import skills",
+    "linkTools": "Link tools",
+    "unlinkTools": "Unlink a tool",
+    "dependSkill": "Add a dependency",
+    "undependSkill": "Remove a dependency",
+    "rollBackSkill": "Roll back",
+    "deleteSkill": "Delete",
+    "putAgent": "Write an agent",
+    "grantSkills": "Grant skills",
+    "revokeSkills": "Revoke a skill",
+    "deleteAgent": "Delete",
+    "endSession": "End",
+    "createKey": "New key",
+    "revokeKey": "Revoke",
+    "revokeTokens": "Revoke tokens",
+    "deleteRevocation": "Delete",
+    "putSecret": "Store a secret",
+    "deleteSecret": "Delete a secret",
+    "cancelJob": "Cancel",
+    "removeEndedJobs": "Remove ended jobs",
+    "putRule": "Write a rule",
+    "deleteRule": "Delete",
+    "disableTool": "Disable",
+    "enableTool": "Enable",
+    "approveTool": "Approve the definition",
+    "describeTool": "Change the description",
+    "resetDescription": "Reset the description",
+    "changeMetadata": "Change the metadata",
+    "deleteTool": "Delete",
+    "createTool": "New tool",
+    "refreshSource": "Import again",
+    "uploadDocument": "Upload a description",
+    "rollBack": "Roll back",
+    "deleteSource": "Delete",
+    "refreshEmbeddings": "Embed again",
+    "retryEmbeddings": "Retry failed ones",
+    "backfillEmbeddings": "Embed all that is missing",
+    "verifyAudit": "Verify the chain",
+    "memory_add": "Remember",
+    "memory_update": "Change",
+    "memory_forget": "Forget",
+    "events_invoke": "Call",
+    "events_cancel": "Cancel",
+    "events_redrive": "Redrive",
+    "events_erase": "Erase a caller",
+    "agent_ask": "Ask the agent",
+    "agent_send": "Ask the agent",
+    "agent_cancel_run": "Cancel",
+    "agent_delete_conversation": "Delete",
+}
+"""Short names of operations, for buttons; others have their summary."""
+
+PLACES: Mapping[str, str] = {
+    "tools": "tools",
+    "sources": "sources",
+    "policy": "policy",
+    "embeddings": "embeddings",
+    "secrets": "secrets",
+    "audit": "audit",
+}
+"""Screens by the first segment of an operation's path, where the two differ from SCREENS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A link to the page of an operation."""
+
+    title: str
+    url: str
+    removes: bool
+
+
+def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
+    """Links to the operations that the visitor may call."""
+    found = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
+    return [
+        Button(
+            visit.texts(TITLES.get(id_, operation.summary)),
+            visit.url("do", id_, **{NAMES + name: one for name, one in names.items()}),
+            operation.effect == "remove",
+        )
+        for id_, operation in found
+        if operation is not None
+    ]
+
+
+def screens(visit: Visit) -> Mapping[str, ConsolePage]:
+    """The screens of the console and of open wings."""
+    offers = visit.parts.offers.values()
+    return {**SCREENS, **{one.path: one for offer in offers for one in offer.pages}}
+
+
+async def listed(visit: Visit) -> Response:
+    screen = screens(visit).get(visit.path("screen"))
+    if screen is None:
+        return visit.problem(404)
+    after = visit.query.get("after", "")
+    answer = await visit.desk.run(screen.lists, query={"after": after})
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    return visit.page(
+        "list.html",
+        screen=screen,
+        rows=rows_of(answer.value),
+        next=answer.value.get("next", ""),
+        adds=buttons(visit, screen.adds, {}),
+    )
+
+
+async def shown(visit: Visit) -> Response:
+    screen = screens(visit).get(visit.path("screen"))
+    operation = visit.desk.operation(screen.shows) if screen is not None else None
+    if screen is None or operation is None:
+        return visit.problem(404)
+    names = {operation.names[0]: visit.path("entry")}
+    answer = await visit.desk.run(operation.id, names)
+    if not answer.ok:
+        return visit.refused(answer)
+    return visit.page(
+        "entry.html",
+        screen=screen,
+        name=visit.path("entry"),
+        entry=answer.value,
+        acts=buttons(visit, screen.acts, names),
+        running=answer.value.get("state") in {"waiting", "running"},
+    )
+
+
+async def done(visit: Visit) -> Response:
+    """The page of an operation that changes something: a form by GET, the act by POST."""
+    operation = visit.desk.operation(visit.path("operation"))
+    if operation is None or operation.method == "GET":
+        return visit.problem(404)
+    if not visit.desk.may(operation.id):
+        return visit.problem(403, operation.scope)
+    posted = visit.request.method == "POST"
+    given = _names(visit, operation, posted)
+    present = await _present(visit, operation, given)
+    schema = _schema(operation.body)
+    form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, present))
+    reading = _read(visit, operation, form) if posted else Reading(_initial(present, schema))
+    errors = dict(reading.errors)
+    act = visit.posted("act")
+    as_text = visit.posted("view") == JSON_FIELD
+    if act in {"form", JSON_FIELD} and not errors:
+        as_text = act == JSON_FIELD or (as_text and not form.holds(reading.value))
+    answer = None
+    if posted and act == "do" and not errors:
+        errors |= _confirmation(visit, operation, given)
+        if not errors:
+            answer = await _run(visit, operation, given, reading.value)
+            if answer.ok:
+                return await _outcome(visit, operation, given, answer)
+            errors |= answer.errors
+    if answer is not None and answer.status == 412:
+        present = await _present(visit, operation, given)
+    is_drawn = form.is_drawn and not as_text
+    return visit.page(
+        "do.html",
+        200 if answer is None else answer.status,
+        operation=operation,
+        title=visit.texts(TITLES.get(operation.id, operation.summary)),
+        names={name: given.get(name, "") for name in operation.names},
+        fixed=not posted and set(given) == set(operation.names),
+        prefix=NAMES,
+        has_body=operation.body is not None,
+        fields=form.fields(reading.value, errors) if is_drawn and operation.body else (),
+        is_drawn=is_drawn,
+        can_draw=form.is_drawn,
+        text=visit.posted(JSON_FIELD)
+        if reading.errors and not is_drawn
+        else msgspec.json.format(msgspec.json.encode(reading.value), indent=2).decode(),
+        errors=errors,
+        problem="" if answer is None else answer.problem,
+        conflict=present.value
+        if present is not None and answer is not None and answer.status == 412
+        else None,
+        removes=operation.effect == "remove",
+        named=" ".join(given.values()),
+        if_match=visit.posted("if_match")
+        or (present.etag if present is not None and operation.match else ""),
+        key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
+        back=_back(visit, operation, given),
+    )
+
+
+def rows_of(value: Any) -> Sequence[Any]:
+    """The entries of a list, whatever the member that has them is called."""
+    return next((one for one in value.values() if isinstance(one, list)), [])
+
+
+def _schema(body: Any) -> Any:
+    return {} if body is None else msgspec.json.schema(body)
+
+
+def _names(visit: Visit, operation: Operation, posted: bool) -> dict[str, str]:
+    given = {
+        name: (visit.posted(NAMES + name) if posted else visit.query.get(NAMES + name, "")).strip()
+        for name in operation.names
+    }
+    return {name: one for name, one in given.items() if one}
+
+
+async def _present(
+    visit: Visit, operation: Operation, names: Mapping[str, str]
+) -> OperationAnswer | None:
+    """The resource as it is, where the operation changes one."""
+    reader = _reader(visit, operation)
+    if reader is None or not set(reader.names) <= set(names):
+        return None
+    answer = await visit.desk.run(reader.id, {name: names[name] for name in reader.names})
+    return answer if answer.ok else None
+
+
+def _reader(visit: Visit, operation: Operation) -> Operation | None:
+    if operation.of:
+        return visit.desk.operation(operation.of)
+    return visit.parts.api.operations.routes.get(operation.parts, {}).get("GET")
+
+
+def _initial(present: OperationAnswer | None, schema: Any) -> Any:
+    """What the form begins with: the resource's members that the operation takes."""
+    value = None if present is None else present.value
+    whole = value.get("rule", value) if isinstance(value, dict) else {}
+    form = Form(schema)
+    names = {one.label for one in form.node.nodes} if form.node.kind == "group" else set()
+    found = {name: one for name, one in whole.items() if name in names and one is not None}
+    return found or example(schema)
+
+
+def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
+    if operation.body is None:
+        return Reading({})
+    if visit.posted("view") == JSON_FIELD or not form.is_drawn:
+        return read_json(visit.posted(JSON_FIELD))
+    return form.read(visit.form)
+
+
+def _confirmation(visit: Visit, operation: Operation, names: Mapping[str, str]) -> dict[str, str]:
+    """What removes something is confirmed by its name."""
+    missing = set(operation.names) - set(names)
+    if missing:
+        return {NAMES + name: visit.texts("This is needed.") for name in missing}
+    wanted = " ".join(names.values())
+    if operation.effect != "remove" or visit.posted("confirmed").strip() == wanted:
+        return {}
+    return {"#confirm": visit.texts("Type {name} to confirm.", name=wanted)}
+
+
+async def _run(
+    visit: Visit, operation: Operation, names: Mapping[str, str], value: Any
+) -> OperationAnswer:
+    headers: dict[str, str] = {}
+    if operation.match and visit.posted("if_match"):
+        headers["if-match"] = visit.posted("if_match")
+    elif operation.creates:
+        headers["if-none-match"] = "*"
+    if operation.keeps_answers and visit.posted("idempotency_key"):
+        headers["idempotency-key"] = visit.posted("idempotency_key")
+    empty = operation.body is None or (operation.optional_body and not value)
+    return await visit.desk.run(operation.id, names, body=None if empty else value, headers=headers)
+
+
+async def _outcome(
+    visit: Visit, operation: Operation, names: Mapping[str, str], answer: OperationAnswer
+) -> Response:
+    """Where the visitor goes: to the resource, or to a page with what the operation answered."""
+    is_job = answer.status == 202 and isinstance(answer.value, dict) and "job" in answer.value
+    if is_job:
+        return visit.to("jobs", answer.value["job"])
+    if operation.method == "POST" and answer.value and "name" not in answer.value:
+        return visit.page(
+            "done.html",
+            operation=operation,
+            title=visit.texts(TITLES.get(operation.id, operation.summary)),
+            value=answer.value,
+            back=_back(visit, operation, names),
+        )
+    return visit.to(*_place(operation, names), done=operation.id)
+
+
+def _place(operation: Operation, names: Mapping[str, str]) -> tuple[str, ...]:
+    first = operation.parts[0]
+    wing = operation.id.split("_")[0] if "_" in operation.id else ""
+    screen = wing or PLACES.get(first, first)
+    gone = operation.effect == "remove" and len(operation.parts) <= 2
+    entry = next(iter(names.values()), "")
+    stays = entry and not gone and screen not in {"policy", "secrets", "embeddings", "audit"}
+    return (screen, entry) if stays and not wing else (screen,)
+
+
+def _back(visit: Visit, operation: Operation, names: Mapping[str, str]) -> str:
+    """The page to return to: the entry, or the list."""
+    wing = "_" in operation.id
+    has_page = names and not wing and operation.parts[0] not in {"policy", "secrets", "approvals"}
+    place = _place(operation, names)[0]
+    return visit.url(place, next(iter(names.values()))) if has_page else visit.url(place)
+
+
+ROUTES = (
+    PageRoute("/do/{operation}", done, ("GET", "POST")),
+    PageRoute("/{screen}", listed),
+    PageRoute("/{screen}/{entry}", shown),
+)

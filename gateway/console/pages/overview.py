@@ -1,0 +1,118 @@
+"""What happens now: calls, errors, latency; health, limits, embeddings, and the design system."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from config.load import masked
+from gateway.console.pages.acts import buttons
+from gateway.console.routes import PageRoute
+from gateway.console.visit import Visit, as_json
+
+REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_body")
+
+
+async def overview(visit: Visit) -> Response:
+    """The front page; its figures are asked for again every few seconds."""
+    figures = visit.parts.figures
+    if visit.query.get("format") == "json":
+        return as_json(figures.points())
+    status = await visit.desk.run("getStatus")
+    values = {
+        "status": status.value if status.ok else None,
+        "now": figures.now(),
+        "errors": figures.errors(),
+        "points": figures.points()[-12:],
+        "waiting": len(await visit.desk.items("listApprovals", limit=500)),
+        "sources": await visit.desk.items("listSources", limit=500),
+        "broken": visit.parts.states().get("breakers", {}),
+        "sample_s": visit.parts.settings().console.sample_s,
+    }
+    part = visit.request.headers.get("hx-target") == "figures"
+    return visit.page("overview_figures.html" if part else "overview.html", **values)
+
+
+async def health(visit: Visit) -> Response:
+    """States of the parts, and the settings in effect for those who may see them."""
+    status = await visit.desk.run("getStatus")
+    if not status.ok:
+        return visit.refused(status)
+    return visit.page(
+        "health.html",
+        status=status.value,
+        states=_flat(visit.parts.states()) if _is_operator(visit) else {},
+        settings=masked(visit.parts.settings()) if _is_operator(visit) else None,
+    )
+
+
+async def limits(visit: Visit) -> Response:
+    status = await visit.desk.run("getStatus")
+    if not status.ok or not _is_operator(visit):
+        return visit.problem(403, _operator_role(visit))
+    settings = visit.parts.settings()
+    return visit.page(
+        "limits.html",
+        limits=msgspec.to_builtins(settings.limits),
+        breaker=msgspec.to_builtins(settings.breaker),
+        broken=visit.parts.states().get("breakers", {}),
+        samples=_samples(visit),
+    )
+
+
+async def embeddings(visit: Visit) -> Response:
+    answer = await visit.desk.run("getEmbeddings")
+    if not answer.ok:
+        return visit.refused(answer)
+    ids = ("refreshEmbeddings", "retryEmbeddings", "backfillEmbeddings")
+    return visit.page("embeddings.html", status=answer.value, adds=buttons(visit, ids, {}))
+
+
+async def design(visit: Visit) -> Response:
+    """The components of the console, side by side."""
+    return visit.page("design.html")
+
+
+def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
+    """Counters of what was refused: the metric, its labels, its value."""
+    return [
+        (one.name, ", ".join(f"{name} {label}" for name, label in one.labels.items()), one.value)
+        for family in visit.parts.metrics.collect()
+        if family.name.startswith(REFUSED)
+        for one in family.samples
+    ]
+
+
+def _flat(states: Mapping[str, Any]) -> dict[str, str]:
+    """States by name; those of sources by `source NAME`."""
+    found: dict[str, str] = {}
+    for name, state in states.items():
+        if isinstance(state, Mapping):
+            found |= {f"{name.removesuffix('s')} {one}": str(inner) for one, inner in state.items()}
+        else:
+            found[name] = str(state)
+    return found
+
+
+def _is_operator(visit: Visit) -> bool:
+    principal = visit.identity.principal if visit.identity is not None else None
+    own = visit.parts.settings().tenant.host_id
+    return (
+        principal is not None
+        and principal.tenant == own
+        and _operator_role(visit) in principal.roles
+    )
+
+
+def _operator_role(visit: Visit) -> str:
+    return visit.parts.settings().admin.operator_role
+
+
+ROUTES = (
+    PageRoute("/", overview),
+    PageRoute("/health", health),
+    PageRoute("/limits", limits),
+    PageRoute("/embeddings", embeddings),
+    PageRoute("/design", design),
+)

@@ -1,0 +1,135 @@
+"""Sources: what is imported, the import of a new one, versions."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gateway.admin.resources.imports import Import
+from gateway.console.forms import Form, FormField, chosen_in, read_json
+from gateway.console.pages.acts import buttons
+from gateway.console.routes import PageRoute
+from gateway.console.visit import Visit, as_json
+
+ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
+FIRST = ("name", "url", "document", "base_url")
+STATUSES = ("imported", "degraded", "held", "skipped")
+SHOWN = 200  # outcomes on a page
+SCHEMA = msgspec.json.schema(Import)
+
+
+async def listed(visit: Visit) -> Response:
+    answer = await visit.desk.run("listSources", query={"after": visit.query.get("after", "")})
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    status = await visit.desk.run("getStatus")
+    return visit.page(
+        "sources.html",
+        rows=answer.value["items"],
+        next=answer.value.get("next", ""),
+        states=status.value["sources"] if status.ok else {},
+        broken=visit.parts.states().get("breakers", {}),
+        may=visit.desk.may("importSource"),
+    )
+
+
+async def shown(visit: Visit) -> Response:
+    """A source; by POST with what an import of it would change."""
+    name = visit.path("source")
+    compared = None
+    if visit.request.method == "POST":
+        compared = await visit.desk.run("compareSource", {"source": name})
+    answer = await visit.desk.run("getSource", {"source": name})
+    if not answer.ok:
+        return visit.refused(answer)
+    versions = await visit.desk.run("listVersions", {"source": name})
+    secrets_of = [
+        one for one in await visit.desk.items("listSecrets", limit=500) if one["source"] == name
+    ]
+    return visit.page(
+        "source.html",
+        source=answer.value,
+        versions=versions.value["items"] if versions.ok else (),
+        secrets=secrets_of,
+        tools=await visit.desk.items("listTools", source=name, limit=10),
+        acts=buttons(visit, ACTS, {"source": name}),
+        imported=visit.query.get("imported", ""),
+        difference=compared.value if compared is not None and compared.ok else None,
+        problem="" if compared is None else compared.problem,
+    )
+
+
+async def imported(visit: Visit) -> Response:
+    """Import a source: what it is, what an import makes of it, and the import."""
+    if not visit.desk.may("importSource"):
+        return visit.problem(403, "admin:registry:write")
+    posted = visit.request.method == "POST"
+    form = Form(SCHEMA, chosen_in(visit.form))
+    as_text = visit.posted("view") == "json"
+    reading = (
+        (read_json(visit.posted("json")) if as_text else form.read(visit.form)) if posted else None
+    )
+    value = reading.value if reading is not None else {}
+    errors = dict(reading.errors) if reading is not None else {}
+    act, report, problem = visit.posted("act"), None, ""
+    if act in {"form", "json"} and not errors:
+        as_text = act == "json" or (as_text and not form.holds(value))
+    elif act in {"preview", "import"} and not errors:
+        id_ = "previewImport" if act == "preview" else "importSource"
+        key = visit.posted("idempotency_key") if act == "import" else ""
+        headers = {"idempotency-key": key} if key else {}
+        answer = await visit.desk.run(id_, body=value, headers=headers)
+        if answer.ok and act == "import":
+            return visit.to("sources", value["name"], imported="yes")
+        problem, errors = answer.problem, dict(answer.errors)
+        report = _report(answer.value) if answer.ok else None
+    is_drawn = not as_text
+    return visit.page(
+        "import.html",
+        fields=_ordered(form.fields(value, errors)) if is_drawn else (),
+        is_drawn=is_drawn,
+        can_draw=True,
+        text=visit.posted("json") if errors and as_text
+        else msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
+        errors=errors,
+        report=report,
+        problem=problem,
+        key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
+    )  # fmt: skip
+
+
+def _ordered(fields: Sequence[FormField]) -> tuple[FormField, ...]:
+    """The fields of an import, what every import needs first."""
+    (union,) = fields
+    inner = sorted(
+        union.fields, key=lambda one: FIRST.index(one.label) if one.label in FIRST else 9
+    )
+    return (replace(union, fields=tuple(inner)),)
+
+
+def _report(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The coverage of an import: how many operations became tools, and why others did not."""
+    counts = value["counts"]
+    total = sum(counts.values())
+    return {
+        "total": total,
+        "counts": [
+            (name, counts.get(name, 0)) for name in ("imported", "degraded", "held", "skipped")
+        ],
+        "outcomes": value["outcomes"][:SHOWN],
+        "more": max(0, len(value["outcomes"]) - SHOWN),
+        "notes": value["notes"],
+    }
+
+
+ROUTES = (
+    PageRoute("/sources", listed),
+    PageRoute("/sources/new", imported, ("GET", "POST")),
+    PageRoute("/sources/{source}", shown),
+    PageRoute("/sources/{source}/compare", shown, ("POST",)),
+)

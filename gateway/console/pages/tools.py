@@ -1,0 +1,204 @@
+"""Tools: search by meaning, definition, costs, and trying one."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from markupsafe import Markup, escape
+from msgspec import Raw
+from starlette.responses import Response
+
+from gateway.console.desk import Trial
+from gateway.console.forms import Form, Reading, chosen_in, example, read_json
+from gateway.console.routes import PageRoute
+from gateway.console.texts import visible
+from gateway.console.visit import Visit, as_json
+from gateway.policy.approvals import META_APPROVAL
+from schemas.tool import TextContent
+
+FILTERS = ("source", "state", "tier", "protocol")
+STATES = ("served", "held", "disabled")
+PROTOCOLS = ("openapi", "graphql", "hybrid", "python", "mcp", "function", "script")
+FOUND = 30
+SHOWN_TEXT = 200_000  # characters of an answer
+WORD = re.compile(r"\w{2,}")
+JSON_FIELD = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call, as a program would make it."""
+
+    name: str
+    text: str
+
+
+async def listed(visit: Visit) -> Response:
+    """The tools; with a query, those found by meaning and words."""
+    query = visit.query.get("q", "").strip()
+    given = {name: visit.query.get(name, "") for name in FILTERS}
+    if query:
+        body = {name: given[name] for name in ("source", "tier", "protocol") if given[name]}
+        answer = await visit.desk.run("searchTools", body={"query": query, "limit": FOUND, **body})
+    else:
+        after = visit.query.get("after", "")
+        answer = await visit.desk.run("listTools", query={**given, "after": after})
+    if not answer.ok:
+        return visit.refused(answer)
+    values = {
+        "query": query,
+        "given": given,
+        "rows": answer.value["hits" if query else "items"],
+        "note": answer.value.get("note") if query else None,
+        "next": answer.value.get("next", ""),
+        "best": max((one["score"] for one in answer.value["hits"]), default=1) if query else 1,
+        "sources": [one["name"] for one in await visit.desk.items("listSources", limit=500)],
+        "states": STATES,
+        "protocols": PROTOCOLS,
+        "tiers": visit.parts.settings().policy.tiers,
+        "marked": lambda text: _marked(text, query),
+    }
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    part = visit.request.headers.get("hx-target") == "results"
+    return visit.page("tools_rows.html" if part else "tools.html", **values)
+
+
+async def shown(visit: Visit) -> Response:
+    """One tool: what it is, as clients see it, and what may be done with it."""
+    answer = await visit.desk.run("getTool", {"tool": visit.path("tool")})
+    if not answer.ok:
+        return visit.refused(answer)
+    definitions = await visit.desk.run("showDefinitions", {"tool": visit.path("tool")})
+    return visit.page(
+        "tool.html",
+        tool=answer.value,
+        etag=answer.etag,
+        definitions=definitions.value["items"] if definitions.ok else (),
+        tab="definition",
+    )
+
+
+async def tried(visit: Visit) -> Response:
+    """Try a tool: a form of its arguments, or JSON; then the exact request and the answer."""
+    name = visit.path("tool")
+    answer = await visit.desk.run("getTool", {"tool": name})
+    if not answer.ok:
+        return visit.refused(answer)
+    tool = answer.value
+    schema = tool["input_schema"]
+    form = Form(schema, chosen_in(visit.form))
+    posted = visit.request.method == "POST"
+    as_text = (visit.posted("view") or visit.query.get("view", "")) == JSON_FIELD
+    reading = _arguments(visit, form) if posted else None
+    value = reading.value if reading is not None else example(schema)
+    errors = dict(reading.errors) if reading is not None else {}
+    trial = None
+    act = visit.posted("act")
+    if act in ("form", JSON_FIELD) and not errors:
+        as_text = act == JSON_FIELD or (as_text and not form.holds(value))
+    elif posted and act == "call" and not errors and isinstance(value, dict):
+        if _asks(tool) and visit.posted("confirmed") != name:
+            errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
+        else:
+            trial = await visit.desk.call(name, value)
+    is_drawn = form.is_drawn and not as_text
+    return visit.page(
+        "tool_try.html",
+        tool=tool,
+        tab="try",
+        asks=_asks(tool),
+        fields=form.fields(value, errors) if is_drawn else (),
+        is_drawn=is_drawn,
+        can_draw=form.is_drawn,
+        text=visit.posted(JSON_FIELD)
+        if errors and not is_drawn and posted
+        else msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
+        errors=errors,
+        trial=None if trial is None else _told(trial),
+        examples=() if trial is None else _examples(visit, trial),
+    )
+
+
+def _arguments(visit: Visit, form: Form) -> Reading:
+    if visit.posted("view") == JSON_FIELD or not form.is_drawn:
+        return read_json(visit.posted(JSON_FIELD))
+    return form.read(visit.form)
+
+
+def _asks(tool: Mapping[str, Any]) -> bool:
+    """Whether the tool may destroy something, as its hints say."""
+    hints = tool["annotations"] or {}
+    return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is True
+
+
+def _told(trial: Trial) -> dict[str, Any]:
+    """A trial as the page shows it."""
+    told: dict[str, Any] = {
+        "took_ms": trial.took_ms,
+        "request_id": trial.request_id,
+        "request": trial.request,
+    }
+    result = trial.result
+    if result is None:
+        text = trial.fault.message if trial.fault is not None else ""
+        return {**told, "state": "refused", "text": text, "structured": None}
+    texts = [one.text for one in result.content if isinstance(one, TextContent)]
+    others = [type(one).__name__ for one in result.content if not isinstance(one, TextContent)]
+    waits = bool(result.meta) and META_APPROVAL in (result.meta or {})
+    raw = result.structured_content
+    return {
+        **told,
+        "state": "waiting" if waits else "failed" if result.is_error else "done",
+        "text": "\n".join([*texts, *(f"[{name}]" for name in others)])[:SHOWN_TEXT],
+        "structured": msgspec.json.decode(raw) if isinstance(raw, Raw) else None,
+    }
+
+
+def _examples(visit: Visit, trial: Trial) -> Sequence[Example]:
+    """The call as curl and as Python, at the JSON-RPC endpoint."""
+    settings = visit.parts.settings()
+    base = settings.server.public_url.rstrip("/") or f"{visit.request.base_url}".rstrip("/")
+    url = f"{base}{settings.rpc.path}"
+    body = {
+        "jsonrpc": "2.0", "id": 1, "method": trial.request["params"]["name"],
+        "params": trial.request["params"]["arguments"],
+    }  # fmt: skip
+    text = msgspec.json.encode(body).decode()
+    key = settings.auth.mode != "none"
+    quoted = text.replace("'", "'\\''")
+    header = ' \\\n  -H "Authorization: Bearer $TOOLGATE_KEY"' if key else ""
+    curl = f"curl -s {url} \\\n  -H 'Content-Type: application/json'{header} \\\n  -d '{quoted}'"
+    headers = '{"Authorization": f"Bearer {os.environ[\'TOOLGATE_KEY\']}"}' if key else "{}"
+    imports = "import os\n\nimport httpx" if key else "import httpx"
+    given = f"    {url!r},\n    headers={headers},\n    json={_python(body)},\n"
+    python = f"{imports}\n\nanswer = httpx.post(\n{given})\nprint(answer.json())"
+    return Example("curl", curl), Example("Python", python)
+
+
+def _python(value: Any) -> str:
+    return repr(json.loads(json.dumps(value)))
+
+
+def _marked(text: str, query: str) -> Markup:
+    """The text with the words of the query marked: why words found it."""
+    words = {word.lower() for word in WORD.findall(query)}
+    pieces = re.split(r"(\w+)", visible(text))
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(one) if _has(one, words) else escape(one) for one in pieces
+    )
+
+
+def _has(piece: str, words: set[str]) -> bool:
+    low = piece.lower()
+    return any(low == word or (low.startswith(word) and len(word) > 3) for word in words)
+
+
+ROUTES = (
+    PageRoute("/tools", listed),
+    PageRoute("/tools/{tool}", shown),
+    PageRoute("/tools/{tool}/try", tried, ("GET", "POST")),
+)

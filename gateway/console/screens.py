@@ -1,0 +1,99 @@
+"""Screens that are lists: each is a row, whose pages are made from operations.
+
+A screen has a list, a page of each entry, and the operations that may be done with one. A wing
+brings its own in `Offer.pages`.
+"""
+
+from collections.abc import Mapping
+
+from gateway.wings.abc import ColumnKind, ConsolePage
+
+
+def _page(
+    path: str,
+    title: str,
+    lists: str,
+    columns: tuple[tuple[str, str, ColumnKind], ...],
+    *,
+    shows: str = "",
+    key: str = "",
+    acts: tuple[str, ...] = (),
+    adds: tuple[str, ...] = (),
+    empty: str = "",
+) -> ConsolePage:
+    return ConsolePage(
+        title=title, path=path, lists=lists, columns=columns, shows=shows, key=key, acts=acts,
+        adds=adds, empty=empty,
+    )  # fmt: skip
+
+
+SCREENS: Mapping[str, ConsolePage] = {
+    one.path: one
+    for one in (
+        _page(
+            "skills", "Skills", "listSkills",
+            (("name", "Name", "code"), ("description", "Description", "text"),
+             ("version", "Version", "badge"), ("tools", "Tools", "number")),
+            shows="getSkill", key="name",
+            acts=("linkTools", "unlinkTools", "dependSkill", "undependSkill", "rollBackSkill",
+                  "deleteSkill"),
+            adds=("importSkills",),
+            empty="A skill is a text that tells a model how to do a task, and the tools for it.",
+        ),
+        _page(
+            "agents", "Agents", "listAgents",
+            (("name", "Name", "code"), ("description", "Description", "text"),
+             ("model_name", "Model", "text"), ("skills", "Skills", "text")),
+            shows="getAgent", key="name",
+            acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
+            empty="An agent is a caller to whom skills are granted.",
+        ),
+        _page(
+            "sessions", "Sessions", "listSessions",
+            (("id", "Session", "code"), ("principal", "Caller", "text"),
+             ("client", "Client", "text"),
+             ("revision", "Revision", "badge"), ("toolset", "Toolset", "text"),
+             ("subscriptions", "Subscriptions", "number")),
+            shows="getSession", key="id", acts=("endSession",),
+            empty="A session begins when an MCP client connects.",
+        ),
+        _page(
+            "keys", "API keys", "listKeys",
+            (("name", "Name", "code"), ("principal", "Caller", "text"),
+             ("scopes", "Scopes", "text"),
+             ("last_used", "Last used", "time"), ("expires", "Ends", "time"),
+             ("revoked", "Revoked", "time")),
+            shows="getKey", key="id", acts=("revokeKey",), adds=("createKey",),
+            empty="A key lets a program call the gateway. It is shown once, when it is made.",
+        ),
+        _page(
+            "revocations", "Revocations", "listRevocations",
+            (("id", "Revocation", "code"), ("subject", "Caller", "text"), ("jti", "Token", "code"),
+             ("reason", "Reason", "text"), ("expires", "Ends", "time")),
+            shows="getRevocation", key="id", acts=("deleteRevocation",), adds=("revokeTokens",),
+            empty="Tokens that were withdrawn before their end.",
+        ),
+        _page(
+            "secrets", "Secrets", "listSecrets",
+            (("source", "Source", "code"), ("scheme", "Scheme", "code"), ("kind", "Kind", "badge"),
+             ("updated", "Changed", "time")),
+            adds=("putSecret", "deleteSecret"),
+            empty="Credentials that sources are called with, encrypted.",
+        ),
+        _page(
+            "jobs", "Jobs", "listJobs",
+            (("job", "Job", "code"), ("operation", "Operation", "code"),
+             ("state", "State", "badge"),
+             ("principal", "Caller", "text"), ("created", "Started", "time")),
+            shows="getJob", key="job", acts=("cancelJob",), adds=("removeEndedJobs",),
+            empty="Imports and verifications that run in the background.",
+        ),
+        _page(
+            "toolsets", "Toolsets", "listToolsets",
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
+             ("mode", "Mode", "badge")),
+            shows="getToolset", key="name",
+            empty="A toolset is a part of the catalog with an address of its own (settings).",
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,131 @@
+/* What pages add where JavaScript runs: times of the visitor's zone, copying, files, charts. All
+   pages work without it. No code is made from text. */
+"use strict";
+(() => {
+  const root = document.documentElement;
+  root.classList.add("js");
+  const language = root.lang;
+  const moment = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
+  const ago = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
+  const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
+
+  function relative(seconds) {
+    const found = STEPS.find(([, size]) => Math.abs(seconds) >= size);
+    return found ? ago.format(Math.round(seconds / found[1]), found[0]) : ago.format(Math.round(seconds), "second");
+  }
+
+  function times(inside) {
+    for (const time of inside.querySelectorAll("time[datetime]")) {
+      const date = new Date(time.dateTime);
+      if (Number.isNaN(date.valueOf())) continue;
+      time.title = `${time.dateTime} (UTC)`;
+      const seconds = (date - Date.now()) / 1000;
+      time.textContent = "relative" in time.dataset && Math.abs(seconds) < 604800 ? relative(seconds) : moment.format(date);
+    }
+  }
+
+  function ready(inside) {
+    times(inside);
+    for (const one of inside.querySelectorAll("[data-chart]")) chart(one);
+  }
+
+  document.addEventListener("click", async (event) => {
+    const copy = event.target.closest("[data-copy]");
+    if (copy) {
+      const text = document.getElementById(copy.dataset.copy).textContent;
+      await navigator.clipboard.writeText(text);
+      const label = copy.textContent;
+      copy.textContent = copy.dataset.done;
+      setTimeout(() => { copy.textContent = label; }, 1500);
+    }
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (!menu.contains(event.target)) menu.open = false;
+    }
+  });
+
+  document.addEventListener("change", async (event) => {
+    const input = event.target;
+    if (input.matches("[data-file-into]") && input.files.length) {
+      const area = document.getElementById(input.dataset.fileInto);
+      area.value = await input.files[0].text();
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    if (input.matches("[data-submit]")) input.form.requestSubmit(input.form.querySelector("[data-refresh]"));
+  });
+
+  document.addEventListener("submit", (event) => {
+    const button = event.submitter;
+    if (event.target.method !== "post" || !button) return;
+    if (event.target.dataset.sent) { event.preventDefault(); return; }
+    event.target.dataset.sent = "yes";
+    button.setAttribute("aria-busy", "true");
+  });
+  window.addEventListener("pageshow", () => {
+    for (const form of document.forms) delete form.dataset.sent;
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      const find = document.getElementById("find");
+      if (find) { event.preventDefault(); find.focus(); }
+    }
+    if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+  });
+
+  /* Charts: one request for all of them, repeated; a table beside each says the same. */
+  const charts = new Map();
+  const SERIES = {
+    calls: [["calls_s", "--accent"], ["errors_s", "--bad"]],
+    latency: [["p50_ms", "--accent"], ["p95_ms", "--info"], ["p99_ms", "--warn"]],
+    sessions: [["sessions", "--accent"], ["streams", "--info"]],
+  };
+
+  function colour(name) {
+    const probe = document.createElement("span");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  }
+
+  function chart(place) {
+    if (!window.uPlot || charts.has(place)) return;
+    const kind = place.dataset.chart;
+    const labels = place.dataset.labels.split("|");
+    const muted = colour("--muted"), line = colour("--line");
+    const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
+    const unit = place.dataset.unit;
+    const options = {
+      width: place.clientWidth, height: place.clientHeight - 32,
+      scales: { y: { range: (_self, _low, high) => [0, Math.max(high * 1.1, 1)] } },
+      axes: [axis, { ...axis, size: 64, values: (_self, ticks) => ticks.map((one) => `${one} ${unit}`) }],
+      series: [{ label: place.dataset.time }, ...SERIES[kind].map(([, name], at) => ({
+        label: labels[at], stroke: colour(name), width: 2, spanGaps: true,
+        value: (_self, value) => value == null ? "–" : `${value.toFixed(2)} ${unit}`,
+      }))],
+    };
+    charts.set(place, [kind, new uPlot(options, [[], ...SERIES[kind].map(() => [])], place)]);
+  }
+
+  async function draw() {
+    const source = document.querySelector("[data-points]");
+    if (!source || !charts.size || document.hidden) return;
+    const answer = await fetch(source.dataset.points, { headers: { Accept: "application/json" } });
+    if (!answer.ok) return;
+    const points = await answer.json();
+    for (const [, [kind, plot]] of charts) {
+      plot.setData([points.map((one) => one.at), ...SERIES[kind].map(([name]) => points.map((one) => one[name]))]);
+    }
+  }
+
+  window.addEventListener("resize", () => {
+    for (const [place, [, plot]] of charts) plot.setSize({ width: place.clientWidth, height: place.clientHeight - 32 });
+  });
+
+  document.addEventListener("htmx:after:swap", () => times(document));
+  ready(document);
+  const source = document.querySelector("[data-points]");
+  if (source) { draw(); setInterval(draw, Number(source.dataset.every) * 1000); }
+})();

@@ -1,0 +1,171 @@
+"""One request to the console: its visitor, its language, its form, and how a page is rendered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from gateway.console.assets import asset
+from gateway.console.desk import ConsoleParts, Desk, OperationAnswer
+from gateway.console.navigation import Place, navigation
+from gateway.console.sessions import CookieNames, csrf_token
+from gateway.console.texts import LANGUAGES, Texts, visible
+from gateway.context import Identity
+from gateway.methods.results import SERVER
+
+THEMES = ("auto", "light", "dark")
+FIELDS = 2000  # of a posted form
+SHOWN_BYTES = 200_000  # of JSON on a page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request of a visitor who may see the page."""
+
+    request: Request
+    parts: ConsoleParts
+    root: str  # path of the console
+    texts: Texts
+    theme: str
+    session_id: str
+    is_open: bool  # nobody has to log in here
+    identity: Identity | None  # None: not logged in
+    desk: Desk
+    cookies: CookieNames
+    form: Mapping[str, Sequence[str]] = field(default_factory=dict)  # posted
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    def posted(self, name: str) -> str:
+        """A field of the form; "" without it."""
+        return (self.form.get(name) or [""])[-1]
+
+    def path(self, name: str) -> str:
+        """A parameter of the path."""
+        found: str = self.request.path_params[name]
+        return found
+
+    def url(self, *segments: str, **query: object) -> str:
+        """The URL of a page of the console; parameters that are empty are left out."""
+        path = "/".join(quote(one, safe="") for one in segments)
+        given = {name: one for name, one in query.items() if one not in (None, "")}
+        return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def page(self, template: str, code: int = 200, /, **values: Any) -> Response:
+        """The page of a template with these values."""
+        text = environment().get_template(template).render(visit=self, _=self.texts, **values)
+        return HTMLResponse(text, code)
+
+    def to(self, *segments: str, **query: object) -> Response:
+        """A redirect that is read with GET."""
+        return RedirectResponse(self.url(*segments, **query), 303)
+
+    def refused(self, answer: OperationAnswer) -> Response:
+        """The page of an operation's problem."""
+        return self.problem(answer.status, answer.problem)
+
+    def problem(self, status: int, text: str = "") -> Response:
+        """The page of what did not work."""
+        return self.page("problem.html", status, problem=text, code=status)
+
+    @property
+    def places(self) -> list[tuple[str, list[Place]]]:
+        return list(navigation(self.parts, self.desk))
+
+    @property
+    def below(self) -> str:
+        """The path of the page, below the console."""
+        return self.request.url.path.removeprefix(self.root).strip("/")
+
+    def moment(self, seconds: float) -> str:
+        """A time in seconds since the epoch, as RFC 3339 has it."""
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+    def next(self, after: str) -> str:
+        """The URL of the next page of the list that is shown."""
+        query = {**self.query, "after": after}
+        return f"{self.request.url.path}?{urlencode(query)}"
+
+    @property
+    def csrf(self) -> str:
+        return csrf_token(self.session_id)
+
+    @property
+    def who(self) -> str:
+        return self.identity.principal.id if self.identity is not None else ""
+
+
+def as_json(value: Any) -> Response:
+    return JSONResponse(msgspec.to_builtins(value))
+
+
+def read_form(body: bytes) -> dict[str, list[str]]:
+    """Raises ValueError."""
+    found: dict[str, list[str]] = {}
+    pairs = parse_qsl(
+        body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
+    )
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+@cache
+def environment() -> Environment:
+    """The templates. All values are escaped; invisible characters of texts are written out."""
+    made = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    made.filters.update(
+        exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
+        pretty=pretty,
+        number=number,
+        short=short,
+    )
+    made.globals.update(asset=asset, languages=LANGUAGES, themes=THEMES, version=SERVER.version)
+    return made
+
+
+def _template(name: str) -> str:
+    return files("gateway.console").joinpath(f"templates/{name}").read_text()
+
+
+def _finalized(value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return "" if value is None else value
+
+
+def pretty(value: Any) -> str:
+    """Any value as indented JSON, cut where it is too long for a page."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A number in groups of three digits; a dash for none."""
+    return "\u2013" if value is None else f"{value:,.{digits}f}".replace(",", "\u202f")
+
+
+def short(text: str, characters: int = 160) -> str:
+    """The first line, cut at a word."""
+    line = text.strip().split("\n", 1)[0]
+    if len(line) <= characters:
+        return line
+    return line[:characters].rsplit(" ", 1)[0] + " …"

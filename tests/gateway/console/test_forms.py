@@ -1,0 +1,163 @@
+"""Forms from JSON Schema: drawn, read, and lossless."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from config.access import Rule
+from gateway.admin.resources.imports import Import
+from gateway.console.forms import FIELDS, WHOLE, Form, chosen_in, example, walk
+
+PET = {
+    "type": "object",
+    "required": ["name", "adopted"],
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "adopted": {"type": "boolean"},
+        "age": {"type": ["integer", "null"], "minimum": 0},
+        "species": {"enum": ["cat", "dog"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "owner": {
+            "type": "object",
+            "required": ["mail"],
+            "properties": {"mail": {"type": "string"}, "a/b~c": {"type": "number"}},
+        },
+        "extra": {"type": "object"},
+    },
+}
+
+
+def kinds(schema: Any) -> dict[str, str]:
+    form = Form(schema)
+    return {one.pointer: one.kind for one in walk(form.fields({}))}
+
+
+def posted(**values: str) -> dict[str, list[str]]:
+    return {f"/{name.replace('__', '/')}": [value] for name, value in values.items()}
+
+
+def test_each_type_has_its_field() -> None:
+    assert kinds(PET) == {
+        "/name": "text",
+        "/adopted": "switch",
+        "/age": "number",
+        "/species": "choice",
+        "/tags": "lines",
+        "/owner": "group",
+        "/owner/mail": "area",
+        "/owner/a~1b~0c": "number",
+        "/extra": "json",
+    }
+
+
+def test_a_form_is_read_as_the_value_that_it_shows() -> None:
+    whole = {
+        "name": "Rex",
+        "adopted": True,
+        "age": 3,
+        "species": "dog",
+        "tags": ["good", "boy"],
+        "owner": {"mail": "a@b", "a/b~c": 0.5},
+        "extra": {"deep": [{"er": None}]},
+    }
+    form = Form(PET)
+    assert form.holds(whole)
+    assert form.holds({"adopted": False})
+    assert not form.holds({"adopted": False, "name": ""})  # as JSON only
+    assert not form.holds({"adopted": False, "unknown": 1})
+
+
+def test_what_is_left_empty_is_left_out() -> None:
+    reading = Form(PET).read(posted(name="Rex", age="", species="", tags="", extra=""))
+    assert reading.value == {"name": "Rex", "adopted": False}
+    assert not reading.errors
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("age", "three", "expected a number"),
+        ("age", "1.5", "expected a whole number"),
+        ("species", '"cow"', "expected one of the choices"),
+        ("extra", "{", ""),
+        ("age", "1e999", ""),
+    ],
+)
+def test_a_text_that_is_no_such_value_is_told_at_its_field(name: str, text: str, part: str) -> None:
+    errors = Form(PET).read(posted(name="Rex", **{name: text})).errors
+    assert list(errors) == [f"/{name}"]
+    assert part in errors[f"/{name}"]
+
+
+def test_recursion_depth_and_size_are_fields_that_take_json() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "child": {"$ref": "#"}},
+    }
+    assert kinds(tree) == {"/name": "area", "/child": "group", "/child/name": "area"} | {
+        "/child/child": "json"
+    }
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
+    assert not Form(wide).is_drawn
+    assert len(list(walk(Form(wide).fields({})))) == 1
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(10):
+        deep = {"type": "object", "properties": {"in": deep}}
+    assert "json" in kinds(deep).values()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        False,
+        {},
+        {"$ref": "#/nowhere"},
+        {"$ref": "https://elsewhere.example/schema"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"type": ["string", "array", "null"]},
+        {"oneOf": [{"type": "string"}] * 80},
+        {"oneOf": [], "type": "object"},
+        {"enum": []},
+        {"enum": "text"},
+        {"allOf": [True, {"type": "object"}]},
+        {"allOf": [{"$ref": "#"}]},
+        {"type": "object", "properties": []},
+        {"type": "object", "required": 5, "properties": {"a": {"type": "array", "items": True}}},
+        {"type": "string", "pattern": "(a+)+$"},
+    ],
+)
+def test_odd_schemas_have_a_form_of_bounded_size(schema: Any) -> None:
+    form = Form({"type": "object", "properties": {"it": schema}})
+    fields = list(walk(form.fields({})))
+    assert len(fields) <= FIELDS
+    form.read({"/it": ["1"]})
+    Form(schema).read({})
+    example(schema)
+
+
+def test_alternatives_are_chosen() -> None:
+    schema = msgspec.json.schema(Import)
+    form = Form(schema)
+    assert form.node.variants == ("openapi", "graphql", "hybrid", "mcp")
+    other = Form(schema, chosen_in({"#variant": ["3"]}))
+    assert other.read(posted(name="files", url="http://a.example/")).value == {
+        "kind": "mcp",
+        "name": "files",
+        "url": "http://a.example/",
+    }
+
+
+def test_required_members_are_in_an_example() -> None:
+    assert example(PET) == {"adopted": False}
+    wide = {f"p{n}": {"type": "string"} for n in range(100)}
+    assert example({"properties": wide, "required": ["p1"]}) == {"p1": ""}
+
+
+def test_a_rule_is_drawn() -> None:
+    form = Form(msgspec.json.schema(Rule))
+    assert form.is_drawn
+    reading = form.read(posted(effect='"approve"', tools="create*\ndelete*"))
+    assert reading.value == {"effect": "approve", "tools": ["create*", "delete*"]}
+    assert WHOLE not in reading.errors

@@ -1,0 +1,271 @@
+"""The console of a whole gateway: pages, logins, forms, and what is refused."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from registry.access.keys import ApiKeys
+from tests import polling
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import Client, running
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = re.compile(r'name="_csrf" value="([0-9a-f]+)"')
+HOSTILE = "<img src=x onerror=alert(1)>\u202e{{7*7}}</script>"
+PAGES = (
+    *("", "tools", "tools?q=add+a+pet", "tools/listPets", "tools/createPet/try", "sources"),
+    *("sources/pets", "sources/new", "policy", "approvals", "audit", "audit/export", "keys"),
+    *("revocations", "secrets", "sessions", "toolsets", "skills", "agents", "embeddings"),
+    *("health", "limits", "design", "do/createKey", "do/putRule", "?format=json"),
+)
+
+
+class Browser:
+    """A visitor with a cookie jar, who sends the forms of the pages it has read."""
+
+    def __init__(self, client: Client, http: aiohttp.ClientSession) -> None:
+        self._root = f"{client.url}/console"
+        self._http = http
+        self.token = ""
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        async with self._http.get(f"{self._root}/{path}", headers=headers) as answer:
+            return await self._read(answer)
+
+    async def post(
+        self, path: str, data: dict[str, str], token: str | None = None, **headers: str
+    ) -> tuple[int, str]:
+        sent = {"_csrf": self.token if token is None else token, **data}
+        headers = {"Sec-Fetch-Site": "same-origin"} | headers
+        async with self._http.post(f"{self._root}/{path}", data=sent, headers=headers) as answer:
+            return await self._read(answer)
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> tuple[int, str]:
+        text = await answer.text()
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["cache-control"] == "no-store"
+        if found := TOKEN.search(text):
+            self.token = found[1]
+        return answer.status, text
+
+
+@asynccontextmanager
+async def console(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Client, Browser]]:
+    admin = replace(settings.admin, requests=0)
+    audit = replace(settings.audit, flush_s=0.05)
+    wanted = replace(
+        settings, admin=admin, audit=audit, console=replace(settings.console, enabled=True)
+    )
+    jar = aiohttp.CookieJar(unsafe=True)  # of an address without a name
+    async with (
+        running(replace(wanted, **changes)) as client,
+        aiohttp.ClientSession(cookie_jar=jar) as http,
+    ):
+        yield client, Browser(client, http)
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    audit = replace(settings.audit, mode="always", spool_dir=str(tmp_path / "audit"))
+    return replace(settings, audit=audit)
+
+
+async def test_a_gateway_without_it_has_no_trace_of_it(client: Client) -> None:
+    async with client.http.get(f"{client.url}/console") as answer:
+        assert answer.status == 404
+    assert client.gateway.console is None
+
+
+async def test_a_visitor_of_an_open_gateway_goes_from_an_import_to_the_audit_log(
+    settings: Settings,
+) -> None:
+    async with console(settings) as (client, browser):
+        for page in PAGES:
+            status, text = await browser.get(page)
+            assert status == 200, (page, text[-300:])
+        for language, word in (("en", "Overview"), ("zh", "总览")):
+            _, text = await browser.get("", **{"Accept-Language": language})
+            assert word in text
+            assert "auth.mode" in text
+        await a_source_is_looked_at_and_imported(browser)
+        await a_rule_lets_a_call_wait_until_it_is_approved(browser, client)
+        await what_removes_asks_for_the_name(browser)
+        await forms_from_elsewhere_are_refused(browser)
+        await two_who_edit_a_rule_see_both(browser)
+
+
+async def a_source_is_looked_at_and_imported(browser: Browser) -> None:
+    described = {
+        "openapi": "3.1.0",
+        "info": {"title": HOSTILE, "version": "1"},
+        "servers": [{"url": "http://127.0.0.1:9/"}],
+        "paths": {"/a": {"get": {"operationId": "hostile", "summary": HOSTILE}}},
+    }
+    document = json.dumps(described)
+    fields = {"view": "form", "#variant": "0", "/name": "evil", "/document": document}
+    await browser.get("sources/new")
+    status, text = await browser.post("sources/new", {**fields, "act": "preview"})
+    assert (status, "evil" in text) == (200, True)
+    assert "Every operation becomes a tool" in text
+    assert (await browser.get("sources/evil"))[0] == 404  # nothing was written
+    status, text = await browser.post("sources/new", {**fields, "act": "import"})
+    assert status == 200, text[-500:]
+    assert "evil" in text
+
+    async def is_there() -> bool:
+        return (await browser.get("tools/hostile"))[0] == 200
+
+    await polling.until(is_there)
+    for page in ("tools/hostile", "tools/hostile/try", "tools?source=evil", "sources/evil"):
+        _, text = await browser.get(page)
+        assert "<img src=x" not in text
+        assert "\u202e" not in text
+        assert "{{7*7}}" in unescape(text) or "hostile" in text
+
+
+async def a_rule_lets_a_call_wait_until_it_is_approved(browser: Browser, client: Client) -> None:
+    await browser.get("do/putRule")
+    rule = {"name.rule": "ask", "/effect": '"approve"', "/tools": "createPet", "view": "form"}
+    status, text = await browser.post("do/putRule", {**rule, "act": "do", "if_match": ""})
+    assert status == 200, text[-500:]
+    assert "createPet" in text
+
+    call = {"view": "form", "/name": "Rex", "act": "call"}
+
+    async def waits() -> bool:
+        return "waits for approval" in (await browser.post("tools/createPet/try", call))[1]
+
+    await polling.until(waits)
+    _, text = await browser.get("approvals")
+    approval = re.search(r"/console/approvals/([0-9a-f-]{36})", text)
+    assert approval is not None
+    status, _ = await browser.post(f"approvals/{approval[1]}", {"decision": "approve"})
+    assert status == 200
+    status, text = await browser.post("tools/createPet/try", call)
+    assert "curl -s" in unescape(text)
+    assert "heard" in text
+
+    async def is_recorded() -> bool:
+        _, text = await browser.get("audit?subject=createPet")
+        return "ask" in text and "anonymous" in text
+
+    await polling.until(is_recorded)
+    _, text = await browser.get("policy")
+    await browser.post("policy", {"tool": "createPet"})
+    status, text = await browser.post("do/verifyAudit", {"act": "do"})
+    assert (status, "records" in text) == (200, True)
+
+
+async def what_removes_asks_for_the_name(browser: Browser) -> None:
+    await browser.get("do/deleteSource?name.source=evil")
+    fields = {"name.source": "evil", "act": "do"}
+    status, text = await browser.post("do/deleteSource", fields)
+    assert (status, "confirm-error" in text) == (200, True)
+    status, _ = await browser.post("do/deleteSource", {**fields, "confirmed": "evil"})
+    assert status == 200
+    assert (await browser.get("sources/evil"))[0] == 404
+
+
+async def forms_from_elsewhere_are_refused(browser: Browser) -> None:
+    body = {"act": "do", "name.rule": "ask"}
+    for token, headers in (
+        ("", {}),
+        ("0" * 64, {}),
+        (None, {"Sec-Fetch-Site": "cross-site"}),
+        (None, {"Sec-Fetch-Site": "same-site"}),
+    ):
+        status, _ = await browser.post("do/deleteRule", body, token, **headers)
+        assert status == 403
+    assert (await browser.post("do/nothing", {}))[0] == 404
+    assert (await browser.post("tools", {}))[0] == 405
+
+
+async def two_who_edit_a_rule_see_both(browser: Browser) -> None:
+    _, text = await browser.get("do/putRule?name.rule=ask")
+    tag = unescape(re.findall(r'name="if_match" value="([^"]*)"', text)[0])
+    fields = {"name.rule": "ask", "view": "form", "act": "do", "if_match": tag}
+    mine = {**fields, "/effect": '"deny"', "/tools": "createPet"}
+    assert (await browser.post("do/putRule", mine))[0] == 200
+    status, text = await browser.post("do/putRule", {**mine, "/tools": "other*"})
+    assert status == 412
+    assert "other*" in text
+    assert "&#34;deny&#34;" in text
+
+
+async def test_a_key_opens_what_its_scopes_allow(settings: Settings) -> None:
+    keyed = replace(settings.auth, mode="keys", api_keys=True)
+    async with console(settings, auth=keyed) as (client, browser):
+        database = client.gateway._handle.opened
+        assert database is not None
+        keys = ApiKeys(database.pool, HOST)
+        reader, secret = await keys.create("reader", None, ["admin:registry:read"], [])
+        _, text = await browser.get("tools")
+        assert 'name="key"' in text  # the way to log in
+        status, _ = await browser.post("login", {"key": "tgk_wrong_key"})
+        assert status == 401
+
+        async def is_in() -> bool:
+            await browser.get("login")
+            return (await browser.post("login", {"key": secret}))[0] == 200
+
+        await polling.until(is_in)
+        status, text = await browser.get("tools/createPet")
+        assert status == 200
+        assert "changeMetadata" not in text
+        assert "/console/keys" not in text
+        assert (await browser.get("do/disableTool?name.tool=createPet"))[0] == 403
+        assert (await browser.get("audit"))[0] == 403
+        assert (await browser.get("limits"))[0] == 403
+        _, text = await browser.get("health")
+        assert "embedding" not in text.split("<main")[1].lower()
+        await keys.revoke(reader.id)
+        _, text = await browser.get("tools")
+        assert 'name="key"' in text
+
+
+async def test_a_session_ends_with_the_logout(settings: Settings) -> None:
+    keyed = replace(settings.auth, mode="keys", api_keys=True)
+    async with console(settings, auth=keyed) as (client, browser):
+        database = client.gateway._handle.opened
+        assert database is not None
+        _, secret = await ApiKeys(database.pool, HOST).create("all", None, ["admin"], [])
+
+        async def is_in() -> bool:
+            await browser.get("login")
+            return (await browser.post("login", {"key": secret, "next": "keys"}))[0] == 200
+
+        await polling.until(is_in)
+        before = {one.key: one.value for one in browser._http.cookie_jar}
+        await a_key_is_made_once(browser)
+        await browser.get("keys")
+        assert (await browser.post("logout", {}))[0] == 200
+        async with (
+            aiohttp.ClientSession(cookies=before) as stale,
+            stale.get(f"{client.url}/console/keys") as answer,
+        ):
+            assert 'name="key"' in await answer.text()
+
+
+async def a_key_is_made_once(browser: Browser) -> None:
+    """However often the button was pressed."""
+    _, text = await browser.get("do/createKey")
+    key = re.findall(r'name="idempotency_key" value="([^"]*)"', text)[0]
+    fields = {"view": "form", "/name": "ci", "idempotency_key": key, "act": "do"}
+    status, first = await browser.post("do/createKey", fields)
+    assert (status, "tgk_" in first.split("<main")[1]) == (200, True)
+    status, again = await browser.post("do/createKey", fields)
+    assert (status, "tgk_" in again.split("<main")[1]) == (200, False)
+    _, text = await browser.get("keys")
+    assert text.count(">ci<") == 1

@@ -1,0 +1,96 @@
+"""Texts of the console: complete in every language, and none in a template."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from string import Formatter
+
+import pytest
+
+from gateway.console.navigation import GROUPS
+from gateway.console.pages.acts import TITLES
+from gateway.console.screens import SCREENS
+from gateway.console.texts import Texts, language_of, translations, visible
+from gateway.wings.agent.wing import PAGES
+from gateway.wings.events.wing import PAGE as EVENTS
+from gateway.wings.memory.wing import PAGE as MEMORY
+
+CONSOLE = files("gateway.console")
+TEMPLATES = {one.name: one.read_text() for one in CONSOLE.joinpath("templates").iterdir()}
+TEXT = re.compile(r"""_\(\s*"((?:[^"\\]|\\.)*)"|_\(\s*'((?:[^'\\]|\\.)*)'""")
+TABLE = re.compile(r"_\(\{(.*?)\}\[")
+# What is the same in every language, between tags.
+PLAIN = {"Toolgate", "MCP", "JSON", "UTC", "ms", "toolgate", "doctor", "p", "s"}
+PLAIN |= {"policy", "rules", "keys", "create", "console", "scope", "admin"}
+PLAIN |= {"listPets", "petshop", "name", "kind", "cat", "text", "adopted"}  # in examples
+
+
+def used() -> Iterator[str]:
+    for text in TEMPLATES.values():
+        yield from (one or other for one, other in TEXT.findall(text))
+        for table in TABLE.findall(text):
+            yield from re.findall(r': "([^"]+)"', table)
+    for file in (*CONSOLE.iterdir(), *CONSOLE.joinpath("pages").iterdir()):
+        if file.name.endswith(".py"):
+            yield from re.findall(r'texts\(\s*"((?:[^"\\]|\\.)*)"', file.read_text())
+    for page in (*SCREENS.values(), *PAGES, EVENTS, MEMORY):
+        yield from (page.title, page.empty, *(label for _, label, _ in page.columns))
+    for group, places in GROUPS.items():
+        yield from (group, *(place.title for place in places))
+    yield from TITLES.values()
+
+
+def names(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def test_every_text_is_translated() -> None:
+    missing = {text for text in used() if text} - translations("zh").keys()
+    assert not missing
+
+
+def test_translations_have_the_values_of_their_texts() -> None:
+    for text, other in translations("zh").items():
+        names = [
+            {name for _, name, _, _ in Formatter().parse(one) if name} for one in (text, other)
+        ]
+        assert names[0] == names[1], text
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_has_no_text_of_its_own(name: str) -> None:
+    text = re.sub(r"\{% set \w+ %\}.*?\{% endset %\}", "", TEMPLATES[name], flags=re.DOTALL)
+    text = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<svg.*?</svg>", "\n", text, flags=re.DOTALL)
+    text = re.sub(r"<[^>]*>|&\w+;", "\n", text, flags=re.DOTALL)
+    assert set(re.findall(r"[A-Za-z]+", text)) <= PLAIN
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_runs_nothing_inline(name: str) -> None:
+    text = re.sub(r"\{%.*?%\}|\{\{.*?\}\}", "", TEMPLATES[name], flags=re.DOTALL)
+    assert not re.search(r"<[^>]*\s(on\w+|style)\s*=", text)
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|javascript:", text)
+    assert "hx-on" not in text
+
+
+def test_a_text_keeps_braces_of_its_values() -> None:
+    assert Texts("en")("Try {name}", name="{7*7}") == "Try {7*7}"
+    assert Texts("zh")("Try {name}", name="100%") == "试用 100%"
+    assert Texts("zh")("no such text") == "no such text"
+
+
+@pytest.mark.parametrize(
+    ("cookie", "accepted", "language"),
+    [
+        ("zh", "en", "zh"),
+        ("", "zh-TW,zh;q=0.9,en;q=0.8", "zh"),
+        ("", "de-DE,de;q=0.9,en;q=0.5", "en"),
+        ("../x", "", "en"),
+    ],
+)
+def test_the_language_is_that_of_the_visitor(cookie: str, accepted: str, language: str) -> None:
+    assert language_of(cookie, accepted) == language
+
+
+def test_invisible_characters_are_written_out() -> None:
+    assert visible("a\u202eb\x00c\nd") == "a⟨U+202E⟩b⟨U+0000⟩c\nd"
