@@ -21,13 +21,17 @@ from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
+from registry.embedding.vectors import half_vector
 from registry.search.encoding import Encoded, Encoding
 from registry.search.fusion import DIGITS, Candidate, enough, ranked
+from registry.search.indexes import predicate
 from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
+from registry.search.run import effort
 from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction, transaction
 
 KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
 QUERY = 2000  # characters of a query that are used
+EF = 100  # hnsw.ef_search of an index of 100,000 vectors
 SPREAD = 50  # chunks from which PageRank starts
 ASKED = 64  # words of a query in which names are sought
 NAME = 6  # words of such a name at most
@@ -134,9 +138,23 @@ class Searcher:
         values |= _worded(planned)
         if encoded.whole is not None:
             values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
-        statement = candidates(narrowed, encoded.whole is not None)
-        planner = SCANS if encoded.whole is not None else LOOKUPS
+        index = ""
+        if encoded.whole is not None and await self._is_large(opened, narrowed, values, docs):
+            index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
+            values["ef"] = str(effort(EF, docs, values["reach"]))
+        statement = candidates(narrowed, encoded.whole is not None, index)
+        planner = SCANS if encoded.whole is not None and not index else LOOKUPS
         return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
+
+    async def _is_large(
+        self, opened: Transaction, narrowed: str, values: Mapping[str, Any], docs: int
+    ) -> bool:
+        """Whether too many chunks may be found to compare all their vectors."""
+        limit = self._settings.exact_limit
+        if docs <= limit or not narrowed:
+            return docs > limit
+        rows = await opened.rows(LOOKUPS, _counted(narrowed), {**values, "most": limit + 1})
+        return bool(rows[0][0] > limit)
 
     async def _related(
         self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
@@ -235,14 +253,16 @@ def _filtered(narrowed: str, of: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def candidates(narrowed: str, vectors: bool) -> bytes:
+def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
     """Rows of (chunk_id, place, weight, bm25, cosine), in no order: the chunks that have the best
-    of the words %(scanned)s, and those nearest to %(vector)s, scored by both."""
-    union, cosine = "", "NULL::float8"
+    of the words %(scanned)s, and those nearest to %(vector)s, scored by both. `index`: the
+    predicate of the index on vectors that proposes them; "": all are compared."""
+    where = _filtered(narrowed, "doc.entity_id")
+    union, near, cosine = "", "", "NULL::float8"
     if vectors:
         union = "UNION SELECT part_id, doc_id FROM near"
+        near = _indexed(narrowed, index) if index else _near(where)
         cosine = f"(SELECT -(vector.embedding <#> %(vector)s::vector) {_VECTOR})"
-    where = _filtered(narrowed, "doc.entity_id")
     return f"""
         WITH {PERMITTED}, worded_best AS MATERIALIZED (
             SELECT found.part_id, found.doc_id FROM (
@@ -257,7 +277,7 @@ def candidates(narrowed: str, vectors: bool) -> bytes:
             ) AS found WHERE (SELECT true FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.doc_id) = (found.part_id, found.doc_id)
                 {"AND " + where if where else ""}) LIMIT %(reach)s
-        ){_near(where) if vectors else ""}, candidate AS MATERIALIZED (
+        ){near}, candidate AS MATERIALIZED (
             SELECT part_id, doc_id FROM worded_best {union}
         ), worded AS MATERIALIZED (
             SELECT candidate.part_id, candidate.doc_id, {_BM25} AS bm25
@@ -290,6 +310,37 @@ def _near(where: str) -> str:
         {"WHERE " + where if where else ""}
         ORDER BY vector.embedding <#> %(vector)s::vector, doc.doc_id LIMIT %(reach)s
     )"""
+
+
+def _indexed(narrowed: str, index: str) -> str:
+    """The conditions are evaluated for each, in a subquery that cannot become a join."""
+    whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
+    joined = f"{_DOCUMENT} WHERE {narrowed} AND" if narrowed else "WHERE"
+    return f""", near AS MATERIALIZED (
+        SELECT doc.part_id, doc.doc_id FROM (
+            SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
+        ) AS effort CROSS JOIN LATERAL (
+            SELECT vector.entity_id FROM entity_embedding_t AS vector
+            WHERE {index} AND effort.value <> '' AND (
+                SELECT true FROM permitted JOIN knowledge_chunk_t AS chunk USING (collection_id)
+                {joined} (chunk.host_id, chunk.chunk_id) = (%(host)s, vector.entity_id))
+            ORDER BY {whole} <#> {query} LIMIT %(reach)s
+        ) AS found CROSS JOIN permitted JOIN search_doc_t AS doc
+            ON (doc.part_id, doc.entity_id) = (permitted.part_id, found.entity_id)
+    )"""
+
+
+@lru_cache(maxsize=256)
+def _counted(narrowed: str) -> bytes:
+    """The number of chunks that may be found, at most %(most)s."""
+    return f"""
+        WITH {PERMITTED}
+        SELECT count(*) FROM (
+            SELECT FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
+                AND chunk.collection_id = permitted.collection_id
+            {_DOCUMENT} WHERE {narrowed} LIMIT %(most)s
+        ) AS chunk
+    """.encode()
 
 
 @lru_cache(maxsize=256)

@@ -110,6 +110,7 @@ CREATE TABLE knowledge_chunk_t (
     CHECK (0 <= start_byte AND start_byte < end_byte)
 );
 CREATE INDEX knowledge_chunk_document_ix ON knowledge_chunk_t (host_id, document_id, ordinal);
+CREATE INDEX knowledge_chunk_collection_ix ON knowledge_chunk_t (host_id, collection_id);
 COMMENT ON COLUMN knowledge_chunk_t.chunk_id IS
     'Made of its document, its header and its text: it stays where only others change.';
 COMMENT ON COLUMN knowledge_chunk_t.header IS 'Headings or scopes that it stands in.';
@@ -171,3 +172,27 @@ CREATE TRIGGER knowledge_chunk_found_insert AFTER INSERT ON knowledge_chunk_t
 CREATE TRIGGER knowledge_chunk_found_delete AFTER DELETE ON knowledge_chunk_t
     REFERENCING OLD TABLE AS old_row FOR EACH STATEMENT
     EXECUTE FUNCTION entity_found('knowledge_chunk', 'chunk_id', 'collection_id');
+
+-- Counts the chunks of a tenant, for registry/search/indexes.py: many have an index on their vectors.
+CREATE FUNCTION knowledge_chunk_counted() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed record;
+BEGIN
+    FOR changed IN EXECUTE 'SELECT host_id, count(*)::integer AS number FROM '
+        || CASE TG_OP WHEN 'INSERT' THEN 'new_row' ELSE 'old_row' END || ' GROUP BY host_id'
+    LOOP
+        INSERT INTO search_part_t (host_id, entity_type)
+        SELECT changed.host_id, 'knowledge_chunk' WHERE NOT EXISTS (SELECT FROM search_part_t
+            WHERE (host_id, entity_type, owner) = (changed.host_id, 'knowledge_chunk', ''))
+        ON CONFLICT DO NOTHING;
+        PERFORM search_count(ARRAY[part_id], ARRAY[''],
+            ARRAY[CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END * changed.number], ARRAY[0::float8])
+        FROM search_part_t
+        WHERE (host_id, entity_type, owner) = (changed.host_id, 'knowledge_chunk', '');
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER knowledge_chunk_counted_insert AFTER INSERT ON knowledge_chunk_t
+    REFERENCING NEW TABLE AS new_row FOR EACH STATEMENT EXECUTE FUNCTION knowledge_chunk_counted();
+CREATE TRIGGER knowledge_chunk_counted_delete AFTER DELETE ON knowledge_chunk_t
+    REFERENCING OLD TABLE AS old_row FOR EACH STATEMENT EXECUTE FUNCTION knowledge_chunk_counted();

@@ -1,0 +1,112 @@
+"""Searching by meaning: all vectors of few chunks, an index on those of many."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+from anyio.lowlevel import checkpoint
+from numpy.typing import NDArray
+
+from config.load import load
+from config.types import VECTOR_DIMENSION
+from gateway.wings.knowledge.filters import ChunkFilter
+from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.search import KIND, ChunkQuery
+from registry.database.postgres import Database
+from registry.embedding.kinds import search_kinds
+from registry.embedding.models import register
+from registry.embedding.worker import Worker
+from registry.search.indexes import ensure_indexes
+from tests.fixtures_database import HOST
+from tests.wings.knowledge.rig import OTHER, KnowledgeRig, knowledge_settings, rigged
+
+pytestmark = pytest.mark.anyio
+
+COLOURS = ("red", "green", "blue", "grey")
+READER = KnowledgeReader(HOST, "ann", ("*", "user:ann"))
+
+
+class Colours:
+    """A model that knows colours, also as a "crimson" that no text has, and else nothing."""
+
+    model, dimension = "test/colours", VECTOR_DIMENSION
+
+    async def embed(self, texts: Any, *, query: bool = False) -> NDArray[Any]:
+        await checkpoint()
+        found = numpy.full((len(texts), VECTOR_DIMENSION), 0.01, dtype=numpy.float32)
+        for row, text in zip(found, texts, strict=True):
+            for place, colour in enumerate(COLOURS):
+                row[place] += colour in text.lower().replace("crimson", "red")
+            row[10 + len(text) % 50] += 0.05
+        return found / numpy.linalg.norm(found, axis=1, keepdims=True)
+
+    async def close(self) -> None:
+        pass
+
+
+async def coloured(rig: KnowledgeRig, count: int) -> None:
+    """Chunks of two tenants and of two owners, with vectors."""
+    await register(rig.database.pool, Colours(), KIND.purpose)
+    for tenant, subject in ((HOST, "ann"), (HOST, "bo"), (OTHER, "ann")):
+        caller = rig.caller(subject, tenant=tenant)
+        for number in range(count):
+            colour = COLOURS[number % len(COLOURS)]
+            text = f"It is {colour}{' ' * number}."
+            await caller.add(text, f"of-{subject}", path=f"{colour}/{number}.md")
+    kinds = search_kinds([KIND])
+    worker = Worker(rig.database.pool, Colours(), load(None, {}).embedding, kinds=kinds)
+    while await worker.step():
+        pass
+
+
+@pytest.mark.parametrize("exact_limit", [1000, 4])
+async def test_meaning_finds_the_same_with_and_without_an_index(
+    database: Database, exact_limit: int
+) -> None:
+    settings = knowledge_settings(exact_limit=exact_limit, semantic_share=1.0)
+    async with rigged(database, settings, lambda _: Colours()) as rig:
+        await coloured(rig, 12)
+        built = await ensure_indexes(database, exact_limit)
+        assert len(built) == (2 if exact_limit == 4 else 0)
+        query = ChunkQuery(reader=READER, text="crimson", limit=3, mode="naive")
+        found = await rig.parts.searcher.search(query)
+        assert [one.path for one in found.chunks][:3] == ["red/0.md", "red/4.md", "red/8.md"]
+        assert {one.collection for one in found.chunks} == {"of-ann"}
+        for narrow in ({"paths": ["green/*", "blue/**"]}, {"paths": ["*/1.md", "*/2.md"]}):
+            chosen = replace(query, filter=ChunkFilter(**{k: tuple(v) for k, v in narrow.items()}))
+            found = await rig.parts.searcher.search(chosen)
+            assert {one.path.partition("/")[0] for one in found.chunks} <= {"green", "blue"}
+            assert found.chunks
+        nobody = replace(query, reader=KnowledgeReader(HOST, "eve", ("*",)))
+        assert not (await rig.parts.searcher.search(nobody)).chunks
+
+
+async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) -> None:
+    settings = knowledge_settings(semantic_share=0.5)
+    async with rigged(database, settings, lambda _: Colours()) as rig:
+        await coloured(rig, 4)
+        await rig.caller().add("It is violet, or red.", path="new.md")
+        found = await rig.caller()("query", query="violet")
+        assert found.evidence[0].path == "new.md"
+
+
+@pytest.mark.parametrize(
+    ("glob", "matches", "others"),
+    [
+        ("docs/*.md", ["docs/a.md"], ["docs/b/a.md", "docs/a.txt", "docs/a.md.txt"]),
+        ("docs/**", ["docs/a.md", "docs/b/a.md"], ["other/docs/a.md"]),
+        ("**/a.md", ["a.md", "docs/a.md", "docs/b/a.md"], ["docs/ba.md"]),
+        ("a?c.md", ["abc.md"], ["ac.md", "a/c.md"]),
+        ("a+(b)|[c]$.{2}^", ["a+(b)|[c]$.{2}^"], ["aab", "c"]),
+        ("\\d*", ["\\d1"], ["1"]),
+    ],
+)
+async def test_patterns_of_paths(
+    rig: KnowledgeRig, glob: str, matches: list[str], others: list[str]
+) -> None:
+    ann = rig.caller()
+    for path in (*matches, *others):
+        await ann.add(f"A heron at {len(path)}.", path=path)
+    found = await ann("query", query="heron", limit=50, filter={"paths": [glob]})
+    assert sorted(one.path for one in found.evidence) == sorted(matches)
