@@ -6,7 +6,7 @@ path, the query, the headers, or the body.
 
 import functools
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import IO, Any, Literal, TypeVar
@@ -31,6 +31,7 @@ Json = dict[str, Any]
 TIMEOUT_S = 60.0  # imports are slow
 KEY_BYTES = 65536
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers that listen there
+REFUSED_FILES = frozenset({413, 422})
 AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
 
 
@@ -93,6 +94,7 @@ class GatewayAnswer:
     value: Any  # None: an empty body
     is_job: bool  # `value` is a job, which runs
     etag: str
+    problem: str = ""  # of a file; "": there is none
 
 
 @dataclass(slots=True)
@@ -148,12 +150,21 @@ class RunningGateway:
             fail(f"{self.url}: {method}: {one_line(str(answer['error'].get('message')))}")
         return answer["result"]
 
+    async def put(self, path: str, data: bytes) -> GatewayAnswer:
+        """Send a file to the gateway's `path`, which is not below the API. What the gateway says of
+        the file itself does not end the command."""
+        plain = RunningGateway(self.url, "", self.key, self.tls)
+        binary = {"Content-Type": "application/octet-stream"}
+        return await plain._send("PUT", path, binary, data, bears=REFUSED_FILES)
+
     async def _send(
         self,
         method: str,
         path: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        *,
+        bears: Collection[int] = (),
     ) -> GatewayAnswer:
         authorization = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         content = {} if body is None else {"Content-Type": "application/json"}
@@ -176,6 +187,8 @@ class RunningGateway:
             value = decode_json(data) if data else None
         except ParseError:
             fail(f"{self.url} answers {status} without JSON: is it a gateway?")
+        if status in bears:
+            return GatewayAnswer(value, is_job=False, etag="", problem=_problem(value, status))
         if status >= 300:
             fail(f"{self.url}: {status} {_problem(value, status)}")
         return GatewayAnswer(value, status == HTTPStatus.ACCEPTED, answered.get("ETag", ""))

@@ -227,6 +227,13 @@ class DocumentStore:
             found = await connection.execute(_STATES, values)
             return [DocumentState(*row) for row in await found.fetchall()]
 
+    async def text(self, reader: KnowledgeReader, document: str) -> tuple[str, int, str] | None:
+        """Path, version and text of a document; None: there is none that the caller may read."""
+        values = {**reader.values(), "document": document}
+        async with borrowed(self._pool) as connection:
+            found = await (await connection.execute(_TEXT, values)).fetchall()
+        return (found[0][0], found[0][1], bytes(found[0][2]).decode()) if found else None
+
     async def counts(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by the status of their last version."""
         values = {**reader.values(), "name": collection}
@@ -410,6 +417,14 @@ _STATES = f"""
             ELSE version.track_id = %(track)s END
         AND document.document_id > %(after)s::uuid
     ORDER BY document.document_id LIMIT %(limit)s
+""".encode()
+_TEXT = f"""
+    SELECT document.path, document.live, blob.content
+    FROM knowledge_collection_t AS collection
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
+    WHERE {ALLOWED} AND document.document_id = %(document)s::uuid
 """.encode()
 _COUNTS = f"""
     SELECT version.status, count(*)::integer

@@ -5,6 +5,7 @@ from collections.abc import Container
 from typing import Any
 
 from config.knowledge import KnowledgeSettings
+from config.types import HostId
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Operation,
@@ -17,6 +18,7 @@ from gateway.operations.operation import (
     place,
     unknown,
 )
+from gateway.wings.knowledge.chunking.chunks import line_starts
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.documents import DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop
@@ -32,6 +34,7 @@ from gateway.wings.knowledge.requests import (
     CollectionView,
     DeleteDocuments,
     DocumentAdded,
+    DocumentLines,
     DocumentList,
     DocumentsDeleted,
     DocumentView,
@@ -49,6 +52,7 @@ from gateway.wings.knowledge.requests import (
     PathView,
     PutCollection,
     QueryKnowledge,
+    ReadDocumentLines,
     SourceReference,
     evidence,
 )
@@ -123,6 +127,11 @@ class KnowledgeOperations:
                 "knowledge_documents", "GET", "/documents",
                 "List documents with their statuses.", READ, self.documents, DocumentList,
                 query=ListDocuments,
+            ),
+            Operation(
+                "knowledge_read", "GET", "/documents/{document}",
+                "Read the text of a document, or lines of it.", READ, self.read, DocumentLines,
+                query=ReadDocumentLines, types={"document": HostId}, details=DATA,
             ),
             Operation(
                 "knowledge_collections", "GET", "/collections",
@@ -288,6 +297,20 @@ class KnowledgeOperations:
         shown = found[: query.limit]
         more = cursor(shown[-1].id) if len(found) > query.limit else ""
         return DocumentList(tuple(map(DocumentView.of, shown)), more)
+
+    async def read(self, asked: OperationInput) -> DocumentLines:
+        query: ReadDocumentLines = asked.query
+        id_ = asked.names["document"]
+        found = await self._documents.text(self.reader(asked), id_)
+        if found is None:
+            raise not_found("document", id_)
+        path, version, text = found
+        starts = [*line_starts(text), len(text)]
+        total = len(starts) - 1
+        first = min(query.first, total)
+        last = max(min(query.last or total, total), first)
+        shown = text[starts[first - 1] : starts[last]]
+        return DocumentLines(id_, path, version, (first, last), total, shown)
 
     async def collections(self, asked: OperationInput) -> CollectionList:
         found = await self._collections.find(self.reader(asked))

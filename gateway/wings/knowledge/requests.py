@@ -364,6 +364,22 @@ class DocumentList(Struct, frozen=True, omit_defaults=True):
     next: str = ""
 
 
+class ReadDocumentLines(Struct, frozen=True, forbid_unknown_fields=True):
+    first: Annotated[int, Meta(ge=1)] = 1
+    last: Annotated[int, Meta(ge=1)] | None = None
+
+
+class DocumentLines(Struct, frozen=True):
+    """Lines of the text of a document, from 1, both inclusive; `total`: of all its lines."""
+
+    document: str
+    path: str
+    version: int
+    lines: tuple[int, int]
+    total: int
+    text: str
+
+
 class DeleteDocuments(Struct, frozen=True, forbid_unknown_fields=True):
     """The documents of a collection to delete, by their ids."""
 

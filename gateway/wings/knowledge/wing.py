@@ -39,4 +39,9 @@ WING = Wing(
     kinds=(KIND,),
     mounts=(PATH, FILES),
     body_limits={FILES: "upload_bytes"},
+    commands={
+        "eval": ("gateway.cli.knowledge:evaluate", "Measure how well documents are found."),
+        "upload": ("gateway.cli.knowledge:upload", "Store files and directories."),
+        "export": ("gateway.cli.knowledge:export", "Export a collection as JSON Lines."),
+    },
 )

@@ -71,7 +71,7 @@ async def test_meaning_finds_the_same_with_and_without_an_index(
         assert len(built) == (2 if exact_limit == 4 else 0)
         query = ChunkQuery(reader=READER, text="crimson", limit=3, mode="naive")
         found = await rig.parts.searcher.search(query)
-        assert [one.path for one in found.chunks][:3] == ["red/0.md", "red/4.md", "red/8.md"]
+        assert {one.path for one in found.chunks} == {"red/0.md", "red/4.md", "red/8.md"}
         assert {one.collection for one in found.chunks} == {"of-ann"}
         for narrow in ({"paths": ["green/*", "blue/**"]}, {"paths": ["*/1.md", "*/2.md"]}):
             chosen = replace(query, filter=ChunkFilter(**{k: tuple(v) for k, v in narrow.items()}))

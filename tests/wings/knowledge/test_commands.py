@@ -1,0 +1,66 @@
+"""The example and the commands of the knowledge, at a running gateway."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from config.settings import DatabaseSettings
+from gateway.cli.knowledge import path_scores
+from tests.fixtures_gateway import Client, running
+from tests.wings.knowledge.test_lightrag import knowing
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "knowledge"
+
+
+@pytest.fixture
+async def client(database_settings: DatabaseSettings) -> AsyncIterator[Client]:
+    async with running(knowing(database_settings)) as client:
+        yield client
+
+
+async def ran(*arguments: str) -> tuple[int, str, str]:
+    done = await anyio.run_process([sys.executable, *arguments], check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+async def toolgate(client: Client, *arguments: str) -> tuple[int, str, str]:
+    return await ran("-m", "gateway", "knowledge", *arguments, "--url", client.url)
+
+
+async def test_the_example_answers_ten_questions_with_citations(client: Client) -> None:
+    code, printed, errors = await ran(str(EXAMPLE / "demo.py"), client.url)
+    assert code == 0, errors
+    assert "10 of 10 questions" in printed, printed
+    assert "Redis listens on port 6380" in printed.partition("# Relevant Memory")[2]
+    code, printed, errors = await toolgate(
+        client, "eval", str(EXAMPLE / "questions.jsonl"), "--json"
+    )
+    assert code == 0, errors
+    figures = json.loads(printed)["all"]
+    assert (figures["questions"], figures["all@10"], figures["cited"]) == (10, 100, 100)
+
+
+async def test_directories_are_uploaded_and_collections_exported(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 no")
+    (tmp_path / "heron.md").write_text("# Heron\n\nIt nests in reeds.\n")
+    code, printed, errors = await toolgate(client, "upload", str(tmp_path), "--collection", "x")
+    assert (code, "broken.pdf" in errors) == (1, True), errors
+    assert json.loads(printed) == {
+        "added": 1, "changed": 0, "unchanged": 0, "failed": ["broken.pdf"],
+    }  # fmt: skip
+    code, printed, errors = await toolgate(client, "export", "--collection", "x")
+    [line] = printed.splitlines()
+    assert json.loads(line)["text"] == "# Heron\n\nIt nests in reeds.\n"
+
+
+def test_scores_of_one_question() -> None:
+    scores = path_scores(["a", "x", "b"], {"a", "b"})
+    assert (scores["R@2"], scores["all@2"], scores["R@5"], scores["all@5"]) == (50, 0, 100, 100)
