@@ -385,6 +385,7 @@ class ServedWing(WingLife):
             identify=ground.access.identify,
             notify=telling(ground.sessions),
             result=call_result,
+            keys=Keys.of(ground.settings.secrets),
             log=ground.log,
         )
 

@@ -18,6 +18,7 @@ from gateway.context import Context, Identify, Identity, Principal, new_request_
 from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
+from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.migrate import Component
@@ -71,6 +72,7 @@ class WingParts:
     identify: Identify  # the caller of an HTTP request, for `apps`
     notify: Notify
     result: Callable[[ToolResult, Context], Any]  # of tools/call, as its caller's revision has it
+    keys: Keys = field(default_factory=Keys)  # that encrypt secrets (`secrets.key`)
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
 
     @property

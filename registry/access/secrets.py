@@ -153,6 +153,20 @@ class Secrets:
                 async for source, scheme, kind, id_, updated in rows
             ]
 
+    async def get(self, source: str, scheme: str) -> SchemeSettings | None:
+        """One decrypted secret. Raises SecretRefused."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
+                " WHERE host_id = %s AND source = %s AND scheme = %s",
+                [self._host_id, source, scheme],
+            )
+            found_row = await found.fetchone()
+        if found_row is None:
+            return None
+        row = _Row(*found_row)
+        return _decoded(row, self._opened(row))
+
     async def delete(self, source: str, scheme: str) -> bool:
         """Delete a secret; returns whether it existed."""
         async with borrowed(self._pool) as connection:

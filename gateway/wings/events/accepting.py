@@ -15,6 +15,7 @@ from gateway.operations.requests import has_nul
 from gateway.traces import CURRENT, ActiveTrace, parsed
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
+from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.group_commit import GroupCommit
 from schemas.errors import InvalidParams, TooManyRequests
 from schemas.jsonrpc import encode
@@ -26,6 +27,10 @@ COUNTED = 100_000  # of them that there are: counting a million takes half a sec
 BATCH = 100
 LONGEST_DELAY = timedelta(days=365)
 Retry = Literal["auto", "always", "never"]
+REPLY_TO = (
+    "Not accepted: replyTo: expected a topic of events.topics, `session` for the open one,"
+    " or `webhook:` with the name of one that is registered"
+)
 SESSION, TOPIC, WEBHOOK = "session:", "topic:", "webhook:"
 
 
@@ -63,6 +68,7 @@ class Accepting:
         journal: Journal,
         settings: EventsSettings,
         *,
+        receivers: WebhookReceivers,
         accepted: Callable[[str, str], None],
     ) -> None:
         """`accepted` is called with each invocation, of (tenant, id), after its
@@ -70,6 +76,7 @@ class Accepting:
         self._parts = parts
         self._journal = journal
         self._settings = settings
+        self._receivers = receivers
         self._accepted = accepted
         self._commits = GroupCommit(self._store, most=BATCH)
         self._open: dict[str, tuple[float, int]] = {}  # by tenant: when counted, and the number
@@ -81,6 +88,7 @@ class Accepting:
     async def accept(self, context: Context, wanted: Wanted) -> Accepted:
         """Accept an invocation: it is committed when this returns. Raises Fault."""
         draft = self._draft(context, wanted)
+        await self._check_webhook(draft)
         draft = replace(draft, hops=await self._hops(context, wanted))
         await self._count(draft.host_id)
         stored = await self._commits.put(draft)
@@ -149,21 +157,22 @@ class Accepting:
 
     def _reply_to(self, context: Context, reply_to: str) -> str | None:
         """Where the completion goes, with its kind. Raises InvalidParams."""
-        tenant, session = context.principal.tenant, context.session
+        session = context.session
         if not reply_to:
             return None
         if reply_to in self._settings.topics:
             return TOPIC + reply_to
         if session is not None and reply_to in ("session", SESSION + session.id):
             return SESSION + session.id
-        name = reply_to.removeprefix(WEBHOOK)
-        own = tenant == self._parts.tenant
-        if reply_to.startswith(WEBHOOK) and own and name in self._settings.webhooks:
+        if reply_to.startswith(WEBHOOK):
             return reply_to
-        raise InvalidParams(
-            "Not accepted: replyTo: expected a topic of events.topics, `session` for the open one,"
-            " or `webhook:` with the name of one that is registered"
-        )
+        raise InvalidParams(REPLY_TO)
+
+    async def _check_webhook(self, draft: Draft) -> None:
+        """Check that a webhook is registered. Raises InvalidParams."""
+        kind, _, name = (draft.reply_to or "").partition(":")
+        if kind == "webhook" and not await self._receivers.is_known(draft.host_id, name):
+            raise InvalidParams(REPLY_TO)
 
     async def _hops(self, context: Context, wanted: Wanted) -> int:
         """How many invocations led to this one. Raises InvalidParams for too many."""

@@ -62,6 +62,7 @@ from gateway.wings.events.views import (
     seq_of,
     view_of,
 )
+from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.postgres import is_uuid
 from schemas.errors import TooManyRequests
 from schemas.jsonrpc import decode_json, encode
@@ -83,12 +84,14 @@ class EventOperations:
         waits: Waits,
         *,
         outbox: CompletionOutbox,
+        receivers: WebhookReceivers,
         call: CallTool,
         settings: EventsSettings,
         say: Callable[[str], None],
     ) -> None:
         self._journal = journal
         self._outbox = outbox
+        self._receivers = receivers
         self._call = call
         self._accepting = accepting
         self._dispatch = dispatch
@@ -106,7 +109,7 @@ class EventOperations:
     @property
     def operations(self) -> tuple[Operation, ...]:
         parts = (self._of_callers(), self._of_workers(), self._of_operators())
-        return (*chain(*parts), *self._of_schedules())
+        return (*chain(*parts), *self._receivers.operations, *self._of_schedules())
 
     def _of_callers(self) -> tuple[Operation, ...]:
         return (

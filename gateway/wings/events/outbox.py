@@ -15,13 +15,15 @@ import anyio
 import psycopg
 from psycopg.rows import class_row, dict_row
 
-from config.settings import EventsSettings, EventWebhook
+from config.settings import EventsSettings
 from gateway.http.webhooks import WebhookSender, WebhookSent
 from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.notices import FAILED
+from gateway.wings.events.webhooks import WebhookReceivers
+from registry.access.secrets import SecretRefused
 from registry.database.postgres import AWAY, Pool, borrowed
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
@@ -107,6 +109,7 @@ class CompletionOutbox:
         *,
         notify: Notify,
         sender: WebhookSender,
+        receivers: WebhookReceivers,
         publish: Publish | None,
     ) -> None:
         """`publish` is that of a broker; None: topics are read from the table."""
@@ -115,6 +118,7 @@ class CompletionOutbox:
         self._settings = settings
         self._notify = notify
         self._sender = sender
+        self._receivers = receivers
         self._publish = publish
         self._wake = anyio.Event()
         self._sending: Counter[str] = Counter()  # by tenant
@@ -236,8 +240,11 @@ class CompletionOutbox:
         return WebhookSent(done=told, gone=not told, error="" if told else "the session has ended")
 
     async def _to_webhook(self, entry: Entry, row: Invocation, event: bytes) -> WebhookSent:
-        webhook: EventWebhook | None = self._settings.webhooks.get(entry.target)
-        if webhook is None or await self._is_disabled(entry, webhook):
+        try:
+            webhook = await self._receivers.find(entry.host_id, entry.target)
+        except SecretRefused as error:
+            return WebhookSent(done=False, error=str(error))
+        if webhook is None:
             return WebhookSent(
                 done=False, gone=True, error="the webhook is not registered, or disabled"
             )
@@ -250,25 +257,8 @@ class CompletionOutbox:
             private=webhook.private,
         )
         if sent.gone:
-            await self._disable(entry, webhook)
+            await self._receivers.disable(entry.host_id, entry.target, webhook.url)
         return sent
-
-    async def _is_disabled(self, entry: Entry, webhook: EventWebhook) -> bool:
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(
-                "SELECT FROM webhook_gone_t WHERE (host_id, name, url) = (%s, %s, %s)",
-                [entry.host_id, entry.target, webhook.url],
-            )
-            return await found.fetchone() is not None
-
-    async def _disable(self, entry: Entry, webhook: EventWebhook) -> None:
-        log.warning("webhook_disabled", extra={"webhook": entry.target})
-        async with borrowed(self._pool) as connection:
-            await connection.execute(
-                "INSERT INTO webhook_gone_t (host_id, name, url) VALUES (%s, %s, %s)"
-                " ON CONFLICT DO NOTHING",
-                [entry.host_id, entry.target, webhook.url],
-            )
 
 
 def _delay(attempt: int) -> float:

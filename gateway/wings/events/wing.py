@@ -28,6 +28,7 @@ from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.tasks import Tasks
+from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
@@ -78,7 +79,12 @@ class _Wired:
         self.journal = Journal(parts.pool)
         self.waits = Waits(self.journal, settings.poll_s)
         self.engine = self._engine(settings, worker)
-        self.accepting = Accepting(parts, self.journal, settings, accepted=self._accepted)
+        receivers = WebhookReceivers(
+            parts.pool, settings.webhooks, sender, tenant=parts.tenant, keys=parts.keys
+        )
+        self.accepting = Accepting(
+            parts, self.journal, settings, receivers=receivers, accepted=self._accepted
+        )
         self._inbound = Inbound(parts, settings)
         self.outbox = CompletionOutbox(
             parts.pool,
@@ -86,6 +92,7 @@ class _Wired:
             settings,
             notify=parts.notify,
             sender=sender,
+            receivers=receivers,
             publish=None if self.engine is None else self.engine.publish,
         )
         self.dispatch = Dispatch(
@@ -103,6 +110,7 @@ class _Wired:
             self.dispatch,
             self.waits,
             outbox=self.outbox,
+            receivers=receivers,
             call=parts.call,
             settings=settings,
             say=self.notices.say,

@@ -7,16 +7,21 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from config.access import SecretsSettings
 from config.settings import DatabaseSettings, EventInbound, EventWebhook, Settings
 from gateway.http.webhooks import SignatureRefused, WebhookSender, signed, verify
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox
+from gateway.wings.events.webhooks import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
+from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
@@ -176,6 +181,56 @@ async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
             assert len(gone.heard) == 1
 
 
+HOOKS = "/events/v1/webhooks"
+
+
+async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
+    receiver, key = Receiver(), base64.b64encode(bytes(32)).decode()
+    sealing = replace(with_events(settings), secrets=SecretsSettings(key, ()))
+    async with serving(receiver) as url, running(sealing) as client:
+        for wrong in ("http://a.example/x", "https://127.0.0.1/x", "https://10.0.0.1/"):
+            assert (await put(client, "crm", wrong))[0] == 422
+        status, made = await put(client, "crm", "https://crm.example/hooks")
+        assert (status, made["stored"]) == (200, True)
+        assert "secret" not in (await put(client, "crm", "https://crm.example/x"))[1]
+        async with await psycopg.AsyncConnection.connect(settings.database.url) as connection:
+            # No address of a test is public.
+            await connection.execute("UPDATE webhook_t SET url = %s", [url])
+            found = await connection.execute("SELECT sealed FROM secret_t")
+            [(sealed,)] = await found.fetchall()
+        assert made["secret"].removeprefix("whsec_").encode() not in sealed
+        one = await invoked(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+        [(headers, body)] = await until(lambda: receiver.heard)
+        assert verify(headers, body, [made["secret"]], time.time()) == f"{one['id']}.0"
+        _, rotated, _ = await client.post(f"{HOOKS}/crm/rotations", b"")
+        assert (await client.post(f"{HOOKS}/crm/tests", b""))[1] == {"done": True}
+        headers, body = receiver.heard[-1]
+        for secret in (made["secret"], rotated["secret"]):
+            assert verify(headers, body, [secret], time.time()).startswith("test.")
+        listed = (await got(client, HOOKS))[1]["items"]
+        assert listed == [{"name": "crm", "url": url, "stored": True}]
+        async with client.http.delete(f"{client.url}{HOOKS}/crm") as response:
+            assert response.status == 204
+        body = {"skillName": "getPet", "arguments": {"id": 7}, "replyTo": "webhook:crm"}
+        assert (await client.post(ROOT, body))[0] == 422
+        assert (await client.post(f"{HOOKS}/crm/rotations", b""))[0] == 404
+
+
+async def test_webhooks_of_the_settings_and_without_a_key_are_refused(settings: Settings) -> None:
+    webhooks = {"own": EventWebhook(url="https://a.example/", secret=NEW)}
+    async with running(with_events(settings, webhooks=webhooks)) as client:
+        status, problem = await put(client, "crm", "https://crm.example/hooks")
+        assert (status, "secrets.key" in problem["detail"]) == (503, True)
+        assert (await put(client, "own", "https://b.example/"))[0] == 409
+        [listed] = (await got(client, HOOKS))[1]["items"]
+        assert listed == {"name": "own", "url": "https://a.example/", "stored": False}
+
+
+async def put(client: Client, name: str, url: str) -> tuple[int, Any]:
+    async with client.http.put(f"{client.url}{HOOKS}/{name}", json={"url": url}) as response:
+        return response.status, await response.json(content_type=None)
+
+
 async def all_sent(client: Client) -> bool:
     return bool((await got(client, "/events/v1/stats"))[1]["unsent"] == 0)
 
@@ -251,8 +306,15 @@ def outbox_of(
         return False
 
     events = with_events(settings, result_bytes=250).events
+    receivers = WebhookReceivers(database.pool, {}, sender, tenant=HOST, keys=Keys())
     return CompletionOutbox(
-        database.pool, journal, events, notify=notify, sender=sender, publish=None
+        database.pool,
+        journal,
+        events,
+        notify=notify,
+        sender=sender,
+        receivers=receivers,
+        publish=None,
     )
 
 

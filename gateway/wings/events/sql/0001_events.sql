@@ -142,6 +142,14 @@ COMMENT ON TABLE outbox_t IS 'Completions to be sent; the event is made from the
 
 COMMENT ON COLUMN outbox_t.xid IS 'Transaction that wrote it: readers of topics go by it.';
 
+CREATE TABLE webhook_t (
+    host_id  uuid NOT NULL,
+    name     text NOT NULL,
+    url      text NOT NULL,
+    PRIMARY KEY (host_id, name)
+);
+COMMENT ON TABLE webhook_t IS 'Webhooks that were registered over REST; their secrets are in secret_t.';
+
 CREATE TABLE webhook_gone_t (
     host_id      uuid NOT NULL,
     name         text NOT NULL,

@@ -1,0 +1,261 @@
+"""Receivers of completions (`replyTo: webhook:NAME`): those of the settings, for the tenant of the
+gateway, and those that each tenant registers over REST, whose secrets are encrypted."""
+
+import base64
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import LiteralString
+
+from msgspec import UNSET, Struct, UnsetType
+from psycopg.rows import class_row
+
+from config.settings import EventWebhook
+from config.sources import SchemeSettings
+from config.types import SkillKey
+from gateway.http.webhooks import PREFIX, WebhookSender, check_receiver
+from gateway.operations.operation import (
+    ListPage,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    conflict,
+    invalid,
+    not_found,
+    unavailable,
+)
+from registry.access.secrets import Keys, SecretRefused, Secrets
+from registry.database.postgres import Pool, borrowed
+from schemas.cloudevents import STRUCTURED
+from schemas.errors import ToolgateError
+from schemas.jsonrpc import encode
+
+log = logging.getLogger("toolgate.events")
+
+SOURCE = "events"  # of the secrets
+SECRET_BYTES = 32
+ADMIN = "events:admin"
+ONE = "/webhooks/{webhook}"
+TEST = {"specversion": "1.0", "source": "/toolgate", "type": "dev.toolgate.webhook.test.v1"}
+
+
+class NewWebhook(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where completions go: an https URL at a public address."""
+
+    url: str
+
+
+class WebhookView(Struct, frozen=True, omit_defaults=True):
+    """`secret` is shown once: when it is made."""
+
+    name: str
+    url: str
+    stored: bool  # False: of the settings
+    disabled: bool = False  # its receiver answered 410
+    secret: str | UnsetType = UNSET
+
+
+class WebhookTest(Struct, frozen=True, omit_defaults=True):
+    done: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    url: str
+
+
+class WebhookReceivers:
+    def __init__(
+        self,
+        pool: Pool,
+        configured: Mapping[str, EventWebhook],
+        sender: WebhookSender,
+        *,
+        tenant: str,
+        keys: Keys,
+    ) -> None:
+        """`configured`: those of the settings, for `tenant`."""
+        self._pool = pool
+        self._keys = keys
+        self._tenant = tenant
+        self._configured = configured
+        self._sender = sender
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        types = {"webhook": SkillKey}
+        secret = "its response holds a secret, which no model is to see"  # noqa: S105 - none
+        return (
+            Operation(
+                "events_webhooks", "GET", "/webhooks",
+                "List the webhooks that completions can be sent to.", ADMIN,
+                self.listed, ListPage[WebhookView],
+            ),
+            Operation(
+                "events_put_webhook", "PUT", ONE,
+                "Register a webhook, or change its address. A new one gets a secret.", ADMIN,
+                self.put, WebhookView, body=NewWebhook, types=types, no_tool=secret,
+                problems=(409,),
+            ),
+            Operation(
+                "events_rotate_webhook", "POST", f"{ONE}/rotations",
+                "Give a webhook a new secret. Requests are signed with the one before, too.", ADMIN,
+                self.rotate, WebhookView, types=types, no_tool=secret,
+            ),
+            Operation(
+                "events_test_webhook", "POST", f"{ONE}/tests", "Send a test event.", ADMIN,
+                self.test, WebhookTest, types=types,
+            ),
+            Operation(
+                "events_delete_webhook", "DELETE", ONE, "Delete a webhook.", ADMIN,
+                self.delete, status=204, types=types,
+            ),
+        )  # fmt: skip
+
+    async def is_known(self, host_id: str, name: str) -> bool:
+        return name in self._of_settings(host_id) or bool(await self._rows(host_id, name))
+
+    async def find(self, host_id: str, name: str) -> EventWebhook | None:
+        """The receiver, unless it has answered 410. Raises SecretRefused."""
+        webhook = self._of_settings(host_id).get(name) or await self._stored(host_id, name)
+        if webhook is None or (name, webhook.url) in await self._gone(host_id):
+            return None
+        return webhook
+
+    async def disable(self, host_id: str, name: str, url: str) -> None:
+        """Send no more to an address that answered 410."""
+        log.warning("webhook_disabled", extra={"webhook": name})
+        await self._execute(
+            "INSERT INTO webhook_gone_t (host_id, name, url) VALUES (%s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            [host_id, name, url],
+        )
+
+    async def listed(self, asked: OperationInput) -> ListPage[WebhookView]:
+        host, gone = asked.tenant, await self._gone(asked.tenant)
+        configured = {name: one.url for name, one in self._of_settings(host).items()}
+        stored = {one.name: one.url for one in await self._rows(host)}
+        views = [
+            WebhookView(name, url, name not in configured, (name, url) in gone)
+            for name, url in sorted({**stored, **configured}.items())
+        ]
+        return ListPage(tuple(views))
+
+    async def put(self, asked: OperationInput) -> OperationOutput:
+        name, url = self._own_name(asked), asked.body.url
+        try:
+            check_receiver(url)
+        except ToolgateError as error:
+            raise invalid(f"url: {error}.") from error
+        known = await self._rows(asked.tenant, name)
+        secret = UNSET if known else await self._make_secret(asked.tenant, name)
+        await self._execute(
+            "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
+            " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url",
+            [asked.tenant, name, url],
+        )
+        await self._execute(
+            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
+        )
+        return OperationOutput(WebhookView(name, url, True, secret=secret))
+
+    async def rotate(self, asked: OperationInput) -> OperationOutput:
+        name, secrets = self._own_name(asked), self._secrets(asked.tenant)
+        row = await self._row(asked.tenant, name)
+        try:
+            present = await secrets.get(SOURCE, _scheme(name))
+            if present is not None:
+                await secrets.put(SOURCE, _scheme(name, old=True), present)
+        except SecretRefused as error:
+            raise conflict(f"{error}.") from error
+        made = await self._make_secret(asked.tenant, name)
+        shown = WebhookView(name, row.url, True, secret=made)
+        return OperationOutput(shown, untold=WebhookView(name, row.url, True))
+
+    async def test(self, asked: OperationInput) -> WebhookTest:
+        name, id_ = asked.names["webhook"], f"test.{os.urandom(8).hex()}"
+        try:
+            webhook = await self.find(asked.tenant, name)
+        except SecretRefused as error:
+            raise conflict(f"{error}.") from error
+        if webhook is None:
+            raise not_found("webhook", name)
+        event = encode({**TEST, "id": id_, "subject": name})
+        sent = await self._sender.send(
+            webhook.url, id_, event, content_type=STRUCTURED, secrets=webhook.secrets,
+            private=webhook.private,
+        )  # fmt: skip
+        return WebhookTest(sent.done, sent.error)
+
+    async def delete(self, asked: OperationInput) -> None:
+        name = self._own_name(asked)
+        await self._row(asked.tenant, name)
+        await self._execute(
+            "DELETE FROM webhook_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
+        )
+        for old in (False, True):
+            await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
+
+    def _of_settings(self, host_id: str) -> Mapping[str, EventWebhook]:
+        return self._configured if host_id == self._tenant else {}
+
+    def _own_name(self, asked: OperationInput) -> str:
+        """Raises ProblemDetails for a webhook of the settings."""
+        name = asked.names["webhook"]
+        if name in self._of_settings(asked.tenant):
+            raise conflict(f"The webhook {name} is one of the settings (events.webhooks).")
+        return name
+
+    async def _stored(self, host_id: str, name: str) -> EventWebhook | None:
+        rows, secrets = await self._rows(host_id, name), self._secrets(host_id)
+        present = await secrets.get(SOURCE, _scheme(name)) if rows else None
+        if present is None or present.value is None:
+            return None
+        old = await secrets.get(SOURCE, _scheme(name, old=True))
+        return EventWebhook(rows[0].url, present.value, None if old is None else old.value)
+
+    def _secrets(self, host_id: str) -> Secrets:
+        return Secrets(self._pool, host_id, self._keys)
+
+    async def _make_secret(self, host_id: str, name: str) -> str:
+        secret = PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+        try:
+            await self._secrets(host_id).put(SOURCE, _scheme(name), SchemeSettings(value=secret))
+        except SecretRefused as error:
+            raise unavailable(f"The secret cannot be stored: {error}.") from error
+        return secret
+
+    async def _row(self, host_id: str, name: str) -> _Row:
+        rows = await self._rows(host_id, name)
+        if not rows:
+            raise not_found("webhook", name)
+        return rows[0]
+
+    async def _rows(self, host_id: str, name: str | None = None) -> list[_Row]:
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(_Row))
+            await cursor.execute(
+                "SELECT name, url FROM webhook_t WHERE host_id = %(host)s"
+                " AND (%(name)s::text IS NULL OR name = %(name)s) ORDER BY name",
+                {"host": host_id, "name": name},
+            )
+            return await cursor.fetchall()
+
+    async def _gone(self, host_id: str) -> set[tuple[str, str]]:
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT name, url FROM webhook_gone_t WHERE host_id = %s", [host_id]
+            )
+            return {(name, url) async for name, url in found}
+
+    async def _execute(self, statement: LiteralString, values: list[str]) -> None:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(statement, values)
+
+
+def _scheme(name: str, *, old: bool = False) -> str:
+    """Name of the secret of a webhook, or of the one before."""
+    return f"old webhook {name}" if old else f"webhook {name}"
