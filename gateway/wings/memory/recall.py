@@ -177,7 +177,6 @@ class Recaller:
             "model": model,
             "docs": docs,
             "exact": self._settings.exact_limit,
-            "near": near,
             "ef": str(effort(EF, docs, near)),
         }
         if encoded.whole is not None:
@@ -188,6 +187,7 @@ class Recaller:
             listed=not text,
             large=docs > 0,
             indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if of_org else "",
+            near=near,
         )
         rows = await opened.rows(LOOKUPS, statement(shape), values)
         if not rows and text:  # of stop words, or of none that is known
@@ -258,6 +258,7 @@ class RecallShape:
     listed: bool  # without a query: those that are most important and recent
     large: bool = False  # some owner has too many memories to compare all
     indexed: str = ""  # the predicate of the index on the organisation's vectors
+    near: int = 0  # how many it proposes: a number, without which plans leave the index out
 
 
 @lru_cache(maxsize=256)
@@ -363,7 +364,7 @@ def _near_org(shape: RecallShape) -> str:
         WHERE {shape.indexed} AND effort.value <> '' AND (
             SELECT true FROM place JOIN memory_t AS m ON {_IN_PLACE}
             WHERE m.memory_id = vector.entity_id AND {shape.allowed})
-        ORDER BY {whole} <#> {query} LIMIT %(near)s
+        ORDER BY {whole} <#> {query} LIMIT {shape.near}
     ) AS near)"""
 
 
