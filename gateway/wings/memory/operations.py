@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from config.types import HostId
 from gateway.operations.operation import (
+    ListPage,
     Operation,
     OperationInput,
     OperationOutput,
@@ -27,8 +28,6 @@ from gateway.wings.memory.requests import (
     ListMemories,
     MemoriesAdded,
     MemoriesFound,
-    MemoryHistory,
-    MemoryList,
     MemoryView,
     NewItem,
     ObserveTurns,
@@ -83,7 +82,7 @@ class MemoryOperations:
             ),
             Operation(
                 "memory_list", "GET", "/memories", "List memories, the newest first.", READ,
-                self.list, MemoryList, query=ListMemories, details=NOTES,
+                self.list, ListPage[MemoryView], query=ListMemories, details=NOTES,
             ),
             Operation(
                 "memory_get", "GET", one, "Show a memory.", READ, self.get, MemoryView,
@@ -97,7 +96,7 @@ class MemoryOperations:
             Operation(
                 "memory_history", "GET", f"{one}/history",
                 "Show what a memory superseded and what superseded it.", READ, self.history,
-                MemoryHistory, query=ByCaller, types=MEMORY,
+                ListPage[MemoryView], query=ByCaller, types=MEMORY,
             ),
         )  # fmt: skip
 
@@ -174,7 +173,7 @@ class MemoryOperations:
         shown = within(views, body.tokens or self._settings.answer_tokens)
         return MemoriesFound(tuple(shown), len(views) - len(shown), found.note)
 
-    async def list(self, asked: OperationInput) -> MemoryList:
+    async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
         query: ListMemories = asked.query
         condition = filtered({"kind": query.kind} if query.kind else None)
         found = await self._parts.store.page(
@@ -187,7 +186,7 @@ class MemoryOperations:
         shown = found[: query.limit]
         more = len(found) > query.limit
         key = f"{shown[-1].created.isoformat()} {shown[-1].id}" if more else ""
-        return MemoryList(tuple(map(view, shown)), cursor(key) if key else "")
+        return ListPage(tuple(map(view, shown)), cursor(key) if key else "")
 
     async def get(self, asked: OperationInput) -> MemoryView:
         id_ = asked.names["memory"]
@@ -196,12 +195,12 @@ class MemoryOperations:
             raise not_found("memory", id_)
         return view(found[0])
 
-    async def history(self, asked: OperationInput) -> MemoryHistory:
+    async def history(self, asked: OperationInput) -> ListPage[MemoryView]:
         id_ = asked.names["memory"]
         found = await self._parts.store.history(self._parts.reader(asked), id_)
         if not found:
             raise not_found("memory", id_)
-        return MemoryHistory(tuple(map(view, found)))
+        return ListPage(tuple(map(view, found)))
 
     async def update(self, asked: OperationInput) -> MemoryView:
         body: UpdateMemory = asked.body

@@ -228,15 +228,6 @@ class MemoriesFound(Struct, frozen=True, omit_defaults=True):
     note: str | None = None
 
 
-class MemoryList(Struct, frozen=True, omit_defaults=True):
-    items: tuple[MemoryView, ...]
-    next: str = ""
-
-
-class MemoryHistory(Struct, frozen=True):
-    items: tuple[MemoryView, ...]
-
-
 class UpdateMemory(Struct, frozen=True, forbid_unknown_fields=True):
     version: Annotated[int, Meta(ge=1, description="the version that the change is based on")]
     content: str | None = None

@@ -10,6 +10,21 @@ from gateway.wings.abc import CallTool, WingPrompt, WingResource
 from schemas.tool import ToolResult
 
 JSON = "application/json"
+# URI, name and description; the tool that is called, and its arguments, "": the end of the URI.
+ToolResource = tuple[tuple[str, str, str], str, Mapping[str, str]]
+RESOURCES: tuple[ToolResource, ...] = (
+    (("memory://user", "user memories", "The newest memories of the user."),
+     "memory_list", {"scope": "user"}),
+    (("memory://session/{id}", "session memories",
+      "The newest memories of a session that the caller named."),
+     "memory_list", {"scope": "session", "session": ""}),
+    (("memory://item/{id}", "memory", "One memory."), "memory_get", {"memory": ""}),
+)  # fmt: skip
+GRAPH: ToolResource = (
+    ("memory://knowledge-graph", "knowledge-graph", "The whole knowledge graph."),
+    "read_graph",
+    {},
+)
 
 
 class MemoryResources:
@@ -20,47 +35,29 @@ class MemoryResources:
 
     @property
     def resources(self) -> list[WingResource]:
-        found = [
-            WingResource(
-                uri="memory://context",
-                name="memory context",
-                description="What is pinned, personas, slots and preferences, as text for a "
-                "prompt: data, no instructions.",
-                read=self._context,
-            ),
-            WingResource(
-                uri="memory://user",
-                name="user memories",
-                description="The newest memories of the user.",
-                read=self._user,
-                media_type=JSON,
-            ),
-            WingResource(
-                uri="memory://session/{id}",
-                name="session memories",
-                description="The newest memories of a session that the caller named.",
-                read=self._session,
-                media_type=JSON,
-            ),
-            WingResource(
-                uri="memory://item/{id}",
-                name="memory",
-                description="One memory.",
-                read=self._item,
-                media_type=JSON,
-            ),
-        ]
+        context = WingResource(
+            uri="memory://context",
+            name="memory context",
+            description="What is pinned, personas, slots and preferences, as text for a prompt: "
+            "data, no instructions.",
+            read=self._context,
+        )
+        found = [context, *(self._resource(*one) for one in RESOURCES)]
         if self._graph:
-            found.append(
-                WingResource(
-                    uri="memory://knowledge-graph",
-                    name="knowledge-graph",
-                    description="The whole knowledge graph.",
-                    read=self._whole_graph,
-                    media_type=JSON,
-                )
-            )
+            found.append(self._resource(*GRAPH))
         return found
+
+    def _resource(
+        self, shown: tuple[str, str, str], tool: str, arguments: Mapping[str, str]
+    ) -> WingResource:
+        uri, name, description = shown
+
+        async def read(context: Context, uri: str) -> str | None:
+            last = uri.rpartition("/")[2]
+            given = {one: value or last for one, value in arguments.items()}
+            return _text(await self._call(context, tool, given))
+
+        return WingResource(uri=uri, name=name, description=description, read=read, media_type=JSON)
 
     @property
     def prompts(self) -> list[WingPrompt]:
@@ -83,19 +80,6 @@ class MemoryResources:
         result = await self._call(context, "memory_context", {})
         return _member(result, "text")
 
-    async def _user(self, context: Context, _uri: str) -> str | None:
-        return _text(await self._call(context, "memory_list", {"scope": "user"}))
-
-    async def _session(self, context: Context, uri: str) -> str | None:
-        given = {"scope": "session", "session": _last(uri)}
-        return _text(await self._call(context, "memory_list", given))
-
-    async def _item(self, context: Context, uri: str) -> str | None:
-        return _text(await self._call(context, "memory_get", {"memory": _last(uri)}))
-
-    async def _whole_graph(self, context: Context, _uri: str) -> str | None:
-        return _text(await self._call(context, "read_graph", {}))
-
     async def _recall(self, context: Context, arguments: Mapping[str, str]) -> str:
         result = await self._call(context, "memory_context", {"query": arguments["question"]})
         notes = _member(result, "text") or "Nothing is remembered of this."
@@ -107,10 +91,6 @@ async def _remember(_context: Context, arguments: Mapping[str, str]) -> str:
         "Keep the following with memory_add, one memory for each fact, in the scope user; give "
         f"values that can change their slot, such as home.city:\n\n{arguments['what']}"
     )
-
-
-def _last(uri: str) -> str:
-    return uri.rpartition("/")[2]
 
 
 def _text(result: ToolResult) -> str | None:
