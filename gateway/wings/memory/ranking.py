@@ -11,22 +11,22 @@ than its share.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from config.wings import MemoryRanking
 from gateway.wings.memory.dates import NamedDate, is_of_another_time
-from gateway.wings.memory.rows import Scope
+from gateway.wings.memory.rows import SCOPES, Scope
 from registry.search.fusion import enough
 
 BEST_TURNS = 3
 MANY_USES = 20
+DIGITS = 9  # of scores
 LEAST_CONFIDENCE = 0.8  # factor of what is not certain at all
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledMemory:
+class RecalledMemory(NamedTuple):
     """A memory that words or meaning proposed."""
 
     id: str
@@ -45,13 +45,24 @@ class RecalledMemory:
     cosine: float | None  # None: it has no vector, or vectors were not compared
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A candidate with its score and the parts of that."""
+class Scored(NamedTuple):
+    """A candidate with its score and what that is made of."""
 
     candidate: RecalledMemory
     score: float
-    parts: Mapping[str, float]
+    prior: float
+    relevance: float = 0.0
+    turns: float = 0.0
+    date: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the score is made of, as answers explain it."""
+        one = self.candidate
+        return {
+            "words": one.bm25, "meaning": one.cosine or 0.0, "relevance": self.relevance,
+            "turns": self.turns, "date": self.date, "prior": self.prior,
+        }  # fmt: skip
 
 
 def ranked(
@@ -65,55 +76,55 @@ def ranked(
     """The candidates, best first, pinned ones before all. `docs`: number of memories searched."""
     relevance = _relevance(candidates, share, docs)
     bonus = _turns(candidates, relevance, settings)
+    prior = priors(settings)
     found = []
     for one in candidates:
         late = bool(dates) and is_of_another_time(dates, (one.valid_from, one.created))
-        evidence = relevance[one.id] + bonus.get(one.id, 0.0) - settings.dates * late
-        parts = {
-            "words": one.bm25,
-            "meaning": one.cosine or 0.0,
-            "relevance": relevance[one.id],
-            "turns": bonus.get(one.id, 0.0),
-            "date": -settings.dates * late,
-            "prior": prior(one, settings),
-        }
-        found.append(Scored(one, _rounded(evidence * parts["prior"]), parts))
-    return sorted(found, key=lambda one: (-one.candidate.pinned, -one.score, _newest(one)))
+        parts = relevance[one.id], bonus.get(one.id, 0.0), -settings.dates * late
+        factor = prior(one)
+        found.append(Scored(one, round(sum(parts) * factor, DIGITS), factor, *parts))
+    return sorted(found, key=_order)
 
 
 def listed(candidates: Sequence[RecalledMemory], settings: MemoryRanking) -> list[Scored]:
     """Without a query: by importance and recency."""
-
-    def score(one: RecalledMemory) -> float:
-        return one.importance * recency(one, settings)
-
+    prior, recency = priors(settings), recencies(settings)
     found = [
-        Scored(one, _rounded(score(one)), {"prior": prior(one, settings)}) for one in candidates
+        Scored(one, round(one.importance * recency(one), DIGITS), prior(one)) for one in candidates
     ]
-    return sorted(found, key=lambda one: (-one.candidate.pinned, -one.score, _newest(one)))
+    return sorted(found, key=_order)
 
 
-def prior(one: RecalledMemory, settings: MemoryRanking) -> float:
+Factor = Callable[[RecalledMemory], float]
+
+
+def priors(settings: MemoryRanking) -> Factor:
     """The factor of what is known of a memory beside its text."""
-    weight = settings.importance
-    important = 1 - weight + weight * one.importance
-    recent = 1 - settings.recency + settings.recency * recency(one, settings)
-    used = 1 + settings.uses * min(1.0, math.log1p(one.uses) / math.log(MANY_USES))
-    certain = LEAST_CONFIDENCE + (1 - LEAST_CONFIDENCE) * one.confidence
-    return important * recent * used * trust(one.trust, settings) * certain
-
-
-def recency(one: RecalledMemory, settings: MemoryRanking) -> float:
-    half_life_s = float(getattr(settings, f"half_life_{one.scope}_s"))
-    return 1.0 if not half_life_s else 0.5 ** (max(one.age_s, 0.0) / half_life_s)
-
-
-def trust(name: str, settings: MemoryRanking) -> float:
-    return {
-        "agent": settings.trust_agent,
-        "tool": settings.trust_tool,
+    weight, recent, uses = settings.importance, settings.recency, settings.uses
+    recency, many = recencies(settings), math.log(MANY_USES)
+    trusts = {
+        "agent": settings.trust_agent, "tool": settings.trust_tool,
         "inferred": settings.trust_inferred,
-    }.get(name, 1.0)
+    }  # fmt: skip
+
+    def prior(one: RecalledMemory) -> float:
+        important = 1 - weight + weight * one.importance
+        newness = 1 - recent + recent * recency(one)
+        used = 1 + uses * min(1.0, math.log1p(one.uses) / many)
+        certain = LEAST_CONFIDENCE + (1 - LEAST_CONFIDENCE) * one.confidence
+        return important * newness * used * trusts.get(one.trust, 1.0) * certain
+
+    return prior
+
+
+def recencies(settings: MemoryRanking) -> Factor:
+    half_lives = {scope: float(getattr(settings, f"half_life_{scope}_s")) for scope in SCOPES}
+
+    def recency(one: RecalledMemory) -> float:
+        half_life_s = half_lives[one.scope]
+        return 1.0 if not half_life_s else 0.5 ** (max(one.age_s, 0.0) / half_life_s)
+
+    return recency
 
 
 def _relevance(candidates: Sequence[RecalledMemory], share: float, docs: int) -> dict[str, float]:
@@ -152,9 +163,7 @@ def _turns(
     return found
 
 
-def _newest(one: Scored) -> tuple[float, str]:
-    return -one.candidate.created.timestamp(), one.candidate.id
-
-
-def _rounded(score: float) -> float:
-    return round(score, 9)
+def _order(one: Scored) -> tuple[bool, float, float, str]:
+    """Pinned ones, then by score, then the newest."""
+    candidate = one.candidate
+    return not candidate.pinned, -one.score, -candidate.created.timestamp(), candidate.id

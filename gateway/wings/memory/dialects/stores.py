@@ -153,7 +153,7 @@ class MemoryGraph:
         return [
             memory.source["entity"]
             for memory, scored in found.scored
-            if scored.parts.get("words", 0) > 0 or scored.parts.get("meaning", 0) >= NEAR
+            if scored.candidate.bm25 > 0 or (scored.candidate.cosine or 0) >= NEAR
         ]
 
     async def _read(
