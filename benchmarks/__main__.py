@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from benchmarks import machine, peer, wrk
+from benchmarks.agents import measure_agents
 from benchmarks.backfill import measure_backfill
 from benchmarks.descriptions import measure_descriptions
 from benchmarks.disclosure import measure_disclosure
@@ -39,6 +40,7 @@ from benchmarks.table import Row, broken, missed, render
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
+    "agents",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -111,6 +113,7 @@ def main(
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
         "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
         "events": partial(measure_events, quick=quick),
+        "agents": partial(measure_agents, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)
