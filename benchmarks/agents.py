@@ -15,11 +15,12 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.memories import await_vectors
 from benchmarks.processes import Child
 from benchmarks.rig import Rig
 from benchmarks.search import p95
 from benchmarks.table import Row, Target
-from benchmarks.toolgate import gateway
+from benchmarks.toolgate import installation, serving
 from registry.display.budgets import tokens
 
 TOOLS, QUICK_TOOLS = 12_000, 2_415
@@ -77,7 +78,10 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
         },
     }
     rows: list[Row] = []
-    with gateway(rig, QUICK_TOOLS if quick else TOOLS, more) as child:
+    description = rig.write_description(QUICK_TOOLS if quick else TOOLS)
+    source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
+    with installation(rig, "agents", source, more) as one, serving(rig, one) as child:
+        await_vectors(one)
         async with server, _clients() as http:
             rig.say("agent: first events")
             rows += await _first_events(child, http, model, QUICK_ASKED if quick else ASKED)
@@ -103,13 +107,16 @@ async def _first_events(
     child: Child, http: aiohttp.ClientSession, model: Model, count: int
 ) -> list[Row]:
     await _first_event_ms(child, http)
+    used = child.cpu_s
     times = sorted([await _first_event_ms(child, http) for _ in range(count)])
+    used = (child.cpu_s - used) * 1000 / count
     tools = json.loads(model.bodies[-1])["tools"]
-    size = sum(tokens(json.dumps(one["function"])) for one in tools)
+    size = sum(tokens(json.dumps(one, separators=(",", ":"))) for one in tools)
     return [
         Row("agent: first event of a run, median", times[len(times) // 2], "ms"),
         Row("agent: first event of a run, p95", p95(times), "ms", targets=(Target("value", 50.0),),
             note="with the search among all tools; the model answers at once"),
+        Row("agent: CPU of a run of one answer", used, "ms", note="without PostgreSQL's"),
         Row("agent: definitions of tools in the first turn", size, "tokens",
             targets=(Target("value", 800.01),), note=f"{len(tools)} of them"),
     ]  # fmt: skip

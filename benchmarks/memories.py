@@ -165,7 +165,7 @@ def _asked(rig: Rig, pools: Sequence[Pool]) -> list[Asked]:
     ):
         rig.say(f"memories: writing {sum(len(pool.turns) for pool in pools):,} turns")
         turns = [memory.remember(pool) for pool in pools]
-        _await_vectors(one)
+        await_vectors(one)
         memory.reconnect()
         for number, pool in enumerate(pools):
             rig.say(f"memories: {len(pool.questions)} questions to {pool.name}")
@@ -176,7 +176,7 @@ def _asked(rig: Rig, pools: Sequence[Pool]) -> list[Asked]:
     return found
 
 
-def _await_vectors(one: Installation) -> None:
+def await_vectors(one: Installation) -> None:
     with _connected(one) as connection:
         until = time.monotonic() + EMBEDDED_S
         while time.monotonic() < until:

@@ -31,6 +31,7 @@ OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offer
 CALLS = GatewayBinding("call_tool")
 WING = "agent"
 DESCRIPTION_CHARACTERS = 240
+FRAME_TOKENS = 10  # of a definition in a request, beside its members
 ARGUMENTS_BYTES = 1 << 20
 
 
@@ -201,7 +202,8 @@ def _definition(tool: Tool, name: str) -> ToolDefinition:
 
 
 def _size(tool: ToolDefinition) -> int:
-    return tokens(tool.name) + tokens(tool.description) + tokens(bytes(tool.parameters))
+    """Tokens of a definition as requests have it, in the longest of the dialects."""
+    return tokens(msgspec.json.encode(tool)) + FRAME_TOKENS
 
 
 def _digest(planned: PlannedCall, text: str) -> str:
