@@ -6,7 +6,9 @@ Rules propose generously: a mention is worth something only where something is a
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.wings.knowledge.chunking.chunks import Mention
@@ -21,8 +23,8 @@ _LINK = re.compile(
 _PATTERNS = re.compile(
     r"(?P<url>\bhttps?://[^\s<>\"'`\])}]{3,400})"
     r"|(?P<email>\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}\b)"
-    r"|(?P<id>\b(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[A-Z][A-Z0-9]{1,9}-\d{1,7}"
-    r"|CVE-\d{4}-\d{4,7}|RFC ?\d{3,5}|ISO ?\d{3,5})\b)"
+    r"|(?P<id>\b(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|CVE-\d{4}-\d{4,7}"
+    r"|[A-Z][A-Z0-9]{1,9}-\d{1,7}|RFC ?\d{3,5}|ISO ?\d{3,5})\b)"
     r"|(?P<version>\bv?\d{1,4}\.\d{1,4}\.\d{1,6}(?:[-+.]?[A-Za-z0-9]{1,20})?\b)"
     r"|(?P<identifier>\b[A-Za-z_]\w{0,80}(?:(?:\.|::|->)[A-Za-z_]\w{0,80}){1,6}\b"
     r"|\b_{0,2}[A-Za-z]\w{0,80}_\w{1,80}\b|\b[a-z]{1,40}(?:[A-Z][a-z0-9]{1,40}){1,8}\b"
@@ -30,11 +32,13 @@ _PATTERNS = re.compile(
     r"|`(?P<code>[^`\s]{2,80})`"
 )
 _ACRONYM = re.compile(r"\(([A-Z][A-Za-z0-9&-]{1,9})s?\)")
+_INITIALS = re.compile(r"\b[^\W_]|(?<=[a-z])[A-Z]")
 _WORD = re.compile(r"[^\W\d_][\w'\u2019&-]*|\d+(?:[.,]\d+)*")
 _JOINED = re.compile(r"\.?[ \t]*(?:\r?\n)?[ \t]*\Z")
 _PARTICLES = frozenset(
     _WORD.findall("of the de la le du des da di von van der den del and for in on at y e")
 )
+_LOOSE = frozenset(_WORD.findall("and for in on at"))  # the parts may be names as well
 _ABBREVIATED = frozenset(_WORD.findall("st mr mrs ms dr jr sr prof gen col sgt lt no vol mt ft"))
 # capitalised at the beginning of a sentence only
 _COMMON = frozenset(
@@ -68,13 +72,29 @@ def normal(name: str) -> str:
 
 def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
     """What is mentioned between two offsets, in order; offsets are characters."""
-    found = [*_links(text, start, end), *_patterns(text, start, end), *_names(text, start, end)]
+    found = [*_links(text, start, end), *_patterns(text, start, end)]
     found.sort(key=lambda one: (one.start, -one.end))
-    at, count = start, 0
+    clear = list(_apart(found, start))
+    names = _outside(_names(text, start, end), clear)
+    whole = sorted((*clear, *names), key=lambda one: (one.start, -one.end))
+    yield from [one for one in whole if len(one.name) <= NAME][:MENTIONS]
+
+
+def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
+    """Those that begin after the end of the one before."""
     for one in found:
-        if one.start >= at and len(one.name) <= NAME and count < MENTIONS:
+        if one.start >= at:
             yield one
-            at, count = one.end, count + 1
+            at = one.end
+
+
+def _outside(names: Iterable[Mention], taken: Sequence[Mention]) -> Iterator[Mention]:
+    """Names that overlap nothing that is taken."""
+    ends = [one.end for one in taken]
+    for one in names:
+        after = bisect_right(ends, one.start)
+        if after == len(taken) or taken[after].start >= one.end:
+            yield one
 
 
 def _links(text: str, start: int, end: int) -> Iterator[Mention]:
@@ -95,15 +115,24 @@ def _patterns(text: str, start: int, end: int) -> Iterator[Mention]:
 
 
 def _names(text: str, start: int, end: int) -> Iterator[Mention]:
-    """Spans of capitalised words, with particles between: "University of the Arts London"."""
+    """Spans of capitalised words, with particles between: "University of the Arts London"; of
+    "Centers for Disease Control" its parts as well."""
     held: list[re.Match[str]] = []
     for word in _WORD.finditer(text, start, end):
         if held and not _continues(text, held, word):
-            yield from _name(text, held)
+            yield from _parts(text, held)
             held = []
         if held or word[0][0].isupper():
             held.append(word)
-    yield from _name(text, held)
+    yield from _parts(text, held)
+
+
+def _parts(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
+    whole = list(_name(text, held))
+    yield from whole
+    loose = [at for at, word in enumerate(held) if word[0] in _LOOSE]
+    for before, after in pairwise([-1, *loose, len(held)]) if loose else ():
+        yield from (one for one in _name(text, held[before + 1 : after]) if one not in whole)
 
 
 def _continues(text: str, held: list[re.Match[str]], word: re.Match[str]) -> bool:
@@ -116,11 +145,11 @@ def _continues(text: str, held: list[re.Match[str]], word: re.Match[str]) -> boo
 
 
 def _name(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
-    while held and held[0][0].lower() in _COMMON:
+    while held and (held[0][0].lower() in _COMMON or not held[0][0][0].isupper()):
         held = held[1:]
     while held and held[-1][0].lower() in _PARTICLES:
         held = held[:-1]
-    if not held or len(held) > _WORDS or not held[0][0][0].isupper():
+    if not held or len(held) > _WORDS:
         return
     start, end = held[0].start(), held[-1].end()
     name = re.sub(r"['\u2019]s?\Z", "", " ".join(text[start:end].split()))
@@ -144,7 +173,7 @@ def _spelled(words: list[str], letters: list[str]) -> str:
     """The shortest end of `words` that begins with the first letter and has all as initials, in
     order; particles may be left out."""
     for begin in range(len(words) - 1, -1, -1):
-        initials = [part[0].lower() for word in words[begin:] for part in word.split("-") if part]
+        initials = [one.lower() for word in words[begin:] for one in _INITIALS.findall(word)]
         if initials[:1] == letters[:1] and _within(letters, initials):
             return " ".join(words[begin:]).strip("\"'*_")
     return ""
