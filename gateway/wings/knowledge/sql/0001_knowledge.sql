@@ -144,11 +144,22 @@ CREATE FUNCTION knowledge_text(content bytea, start_byte integer, end_byte integ
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN convert_from(substring(content FROM start_byte + 1 FOR end_byte - start_byte), 'UTF8');
 
+-- Code as models of texts read it: the name of its file, its symbol, and the words of identifiers.
+CREATE FUNCTION knowledge_code_text(path text, symbol text, code text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN concat_ws(' ', identifier_words(regexp_replace(path, '^.*/|\.[^./]*$', '', 'g')) || ':',
+        nullif(identifier_words(symbol), '') || '.', identifier_words(code));
+
 CREATE VIEW knowledge_chunk_source_v AS
-SELECT chunk.host_id, chunk_id AS entity_id, true AS active, concat_ws(E'\n',
-    nullif(header, ''), knowledge_text(content, start_byte, end_byte)) AS source_text
-FROM knowledge_chunk_t AS chunk JOIN knowledge_blob_t AS blob
-    ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
+SELECT chunk.host_id, chunk_id AS entity_id, true AS active,
+    CASE WHEN kind IN ('text', 'section', 'record', 'row') THEN concat_ws(E'\n',
+        nullif(header, ''), knowledge_text(content, start_byte, end_byte))
+    ELSE knowledge_code_text(path, symbol, knowledge_text(content, start_byte, end_byte))
+    END COLLATE "default" AS source_text
+FROM knowledge_chunk_t AS chunk
+JOIN knowledge_document_t AS document
+    ON (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
+JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
 
 CREATE VIEW knowledge_chunk_search_v AS
 SELECT chunk.host_id, chunk_id AS entity_id, chunk.collection_id::text AS owner, true AS live,
