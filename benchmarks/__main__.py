@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks import machine, peer, wrk
 from benchmarks.agents import measure_agents
 from benchmarks.backfill import measure_backfill
+from benchmarks.definitions import measure_definitions
 from benchmarks.descriptions import measure_descriptions
 from benchmarks.disclosure import measure_disclosure
 from benchmarks.events import measure_events
@@ -40,7 +41,7 @@ from benchmarks.table import Row, broken, missed, render
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents",
+    "agents", "definitions",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -112,6 +113,7 @@ def main(
         "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
         "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
+        "definitions": partial(measure_definitions, directory=recall),
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
     }

@@ -1,0 +1,230 @@
+"""Source code as knowledge: how well chunks keep definitions whole, and how well a definition is
+found by what its documentation says.
+
+The repositories are not part of this one. They are read from a folder (`--recall`) with
+`code/NAME.tar.gz`; the rows are left out without them. A query is the first sentence of a
+documentation, without the name of what it documents; documentations are taken out of what is
+stored.
+"""
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.memories import await_vectors
+from benchmarks.processes import pin
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target, missing
+from benchmarks.toolgate import installation, serving
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
+from gateway.wings.knowledge.chunking.cut import CODE, cut
+from gateway.wings.knowledge.chunking.grammars import parser
+from gateway.wings.knowledge.reading.kinds import media_type
+
+GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}
+QUERIES = 200
+WORDS = 4  # of a query at least
+DEPTHS = (5, 10)
+TIMEOUT_S = 120.0
+WHOLE, ALONE = 95.0, 90.0
+_PYTHON = re.compile(r'[ \t]*[rRuU]?("""|\'\'\')(.*?)\1[ \t]*\n?', re.DOTALL)
+_COMMENTS = re.compile(r"(?:^[ \t]*//[/!]?[^\n]*\n)+", re.MULTILINE)
+_OTHERS = re.compile(r"(?:^|/)(?:tests?|examples|docs|fuzz)/|_test\.|(?:^|/)test_")  # not measured
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n\s*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    path: str
+    media_type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition, with what its documentation says first."""
+
+    path: str
+    symbol: str
+    query: str
+
+
+def measure_definitions(rig: Rig, directory: Path | None) -> list[Row]:
+    names = [one for one in GOALS if directory and (directory / f"code/{one}.tar.gz").exists()]
+    if directory is None or not names:
+        return [missing("definitions of source code", "%", "no directory of code (--recall)")]
+    cores = rig.cores.tested | rig.cores.load
+    pin(0, cores)
+    everywhere = replace(rig, cores=replace(rig.cores, tested=cores))
+    rows: list[Row] = []
+    try:
+        for name in names:
+            files = list(code_files(directory / f"code/{name}.tar.gz"))
+            rows += [*_chunk_rows(name, files), *_search_rows(everywhere, name, files)]
+    finally:
+        pin(0, rig.cores.load)
+    return rows
+
+
+def code_files(archive: Path) -> Iterator[CodeFile]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isreg() else None
+            data = file.read() if file else b""
+            found = media_type(member.name, data)
+            if found in CODE and data.strip() and not _OTHERS.search(member.name):
+                yield CodeFile(member.name.removeprefix("./"), found, data.decode())
+
+
+def _chunk_rows(name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
+    whole = definitions = alone = code = total = 0
+    for file in files:
+        chunks = cut(file.text, media_type=file.media_type, path=file.path)
+        total += len(chunks)
+        for chunk in chunks:
+            definitions += len(chunk.definitions)
+            whole += sum(one.end <= chunk.end for one in chunk.definitions)
+            code += 1
+            alone += parses_alone(file, chunk)
+    note = f"{len(files)} files, {total:,} chunks, {definitions:,} definitions"
+    goal = (Target("least", WHOLE),)
+    yield Row(f"{name}: definitions in one chunk", _share(whole, definitions), "%", targets=goal,
+              note=note)  # fmt: skip
+    goal = (Target("least", ALONE),)
+    yield Row(f"{name}: chunks that parse alone", _share(alone, code), "%", targets=goal)
+
+
+def _share(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0
+
+
+def parses_alone(file: CodeFile, chunk: Chunk) -> bool:
+    """Whether a chunk is a program, with its header before and the brackets that it leaves open
+    closed."""
+    reader = parser(CODE[file.media_type])
+    body = file.text.encode()[chunk.start : chunk.end].decode()
+    header = "".join(f"{line}\n" for line in chunk.header.splitlines())
+    if not header:
+        indent = len(body) - len(body.lstrip(" \t"))
+        body = "\n".join(line[indent:] if not line[:indent].strip() else line
+                         for line in body.splitlines())  # fmt: skip
+    text = header + body
+    open_ = max(text.count("{") - text.count("}"), 0)
+    extra = max(text.count("}") - text.count("{"), 0)
+    candidates = [text + "\n}" * open_, "{" * extra + text, text, text + "\n    pass"]
+    return reader is not None and any(
+        not reader.parse(f"{one}\n".encode()).root_node.has_error for one in candidates
+    )
+
+
+def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row]:
+    stripped = [stripped_of(file) for file in files]
+    asked = sorted(
+        (one for _, found in stripped for one in found),
+        key=lambda one: hashlib.sha256(f"{one.path}{one.symbol}".encode()).digest(),
+    )[:QUERIES]
+    places = {
+        (file.path, one.symbol): (one.start_line, one.end_line)
+        for file, _ in stripped
+        for chunk in cut(file.text, media_type=file.media_type, path=file.path)
+        for one in chunk.definitions
+    }
+    hits = dict.fromkeys(DEPTHS, 0)
+    settings = {"knowledge": {"enabled": True}}
+    with installation(rig, f"definitions-{name}", {}, settings) as one, serving(rig, one) as child:
+        rig.say(f"definitions: storing {len(files)} files of {name}")
+        with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
+            for file, _ in stripped:
+                body = {"collection": name, "path": file.path, "text": file.text,
+                        "kind": "code"}  # fmt: skip
+                _posted(connection, "/documents", body)
+        await_vectors(one)
+        with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
+            for question in asked:
+                rank = _rank(connection, name, question, places)
+                for depth in DEPTHS:
+                    hits[depth] += rank <= depth
+    for depth in DEPTHS:
+        goal = (Target("least", GOALS[name]),) if depth == DEPTHS[-1] else ()
+        note = f"{len(asked)} first sentences of documentations"
+        yield Row(f"{name}: definition found, R@{depth}", _share(hits[depth], len(asked)), "%",
+                  targets=goal, note=note)  # fmt: skip
+
+
+def _rank(
+    connection: HTTPConnection,
+    collection: str,
+    question: Definition,
+    places: Mapping[tuple[str, str], tuple[int, int]],
+) -> int:
+    """The place of the definition among what is found; one past all if it is not."""
+    start, end = places.get((question.path, question.symbol), (0, -1))
+    body = {"query": question.query, "collections": [collection], "limit": DEPTHS[-1],
+            "tokens": 1_000_000}  # fmt: skip
+    found = _posted(connection, "/query", body)["evidence"]
+    ranks = (
+        at
+        for at, one in enumerate(found, 1)
+        if one["path"] == question.path and one["lines"][0] <= end and one["lines"][1] >= start
+    )
+    return next(ranks, DEPTHS[-1] + 1)
+
+
+def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -> dict[str, list]:  # type: ignore[type-arg]
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", f"/knowledge/v1{path}", msgspec.json.encode(body), headers)
+    with connection.getresponse() as response:
+        text = response.read()
+    if response.status >= 400:
+        raise Unavailable(f"{path}: {response.status} {text[:300].decode()}")
+    return msgspec.json.decode(text)  # type: ignore[no-any-return]
+
+
+def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
+    """A file without documentations, and the definitions that had one."""
+    chunks = cut(file.text, media_type=file.media_type, chunking=Chunking(size=10**9))
+    data, found = file.text.encode(), []
+    removed: list[tuple[int, int]] = []
+    for one in (each for chunk in chunks for each in chunk.definitions):
+        text = data[one.start : one.end].decode()
+        match = _documentation(file.media_type, text)
+        if match is None:
+            continue
+        start = one.start + len(text[: match.start()].encode())
+        removed.append((start, start + len(match[0].encode())))
+        name = one.symbol.rpartition(".")[2]
+        query = _query(match[0], name)
+        if len(query.split()) >= WORDS:
+            found.append(Definition(file.path, one.symbol, query))
+    for start, end in sorted(set(removed), reverse=True):
+        data = data[:start] + data[end:]
+    return replace(file, text=data.decode()), found
+
+
+def _documentation(type_: str, text: str) -> re.Match[str] | None:
+    if type_ != "text/x-python":
+        match = _COMMENTS.match(text)
+        return match if match and match[0].lstrip().startswith(("///", "// ")) else None
+    body = re.search(r":[ \t]*(?:#[^\n]*)?\n", text)
+    while body and (match := _PYTHON.match(text, body.end())) is None:
+        head = text[: body.end()]
+        if head.count("(") == head.count(")"):
+            return None
+        body = re.compile(r":[ \t]*(?:#[^\n]*)?\n").search(text, body.end())
+    return match if body else None
+
+
+def _query(documentation: str, name: str) -> str:
+    """Its first sentence without markup and the name."""
+    plain = re.sub(r"^[ \t]*//[/!]?|[\"'`*]{2,3}|:\w+:|`", " ", documentation, flags=re.MULTILINE)
+    first = _SENTENCE.split(plain.strip(), maxsplit=1)[0]
+    words = [word for word in first.split() if word.strip(".,:;()[]").lower() != name.lower()]
+    return " ".join(words)[:400]
