@@ -6,16 +6,19 @@ process that is killed loses them.
 """
 
 import logging
+import time
 from collections import deque
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from config.wings import MemorySettings
 from gateway.abc import ToolCall
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import Reader, reader_of
 from gateway.wings.memory.requests import Intake, NewItem
-from gateway.wings.memory.rows import new_id
+from gateway.wings.memory.rows import NewMemory, new_id
 from gateway.wings.memory.store import MemoryStore, Target
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, Pool, borrowed
 from schemas.errors import Fault
 
 log = logging.getLogger("toolgate.memory")
@@ -25,12 +28,20 @@ SESSIONS = 10_000  # that have lines to be stored
 IMPORTANCE = 0.1  # a session that is full retires them first
 
 
+class _Line(NamedTuple):
+    text: str
+    noted: float  # s, monotonic clock
+
+
 class CallNotes:
-    def __init__(self, store: MemoryStore, intake: Intake, settings: MemorySettings) -> None:
+    def __init__(
+        self, pool: Pool, store: MemoryStore, intake: Intake, settings: MemorySettings
+    ) -> None:
+        self._pool = pool
         self._store = store
         self._intake = intake
         self._settings = settings
-        self._pending: dict[str, tuple[Reader, deque[NewItem]]] = {}  # by owner of the session
+        self._pending: dict[str, tuple[Reader, deque[_Line]]] = {}  # by owner of the session
 
     def call_ended(self, call: ToolCall, succeeded: bool) -> None:
         """Note a call, if it is of a session."""
@@ -47,10 +58,7 @@ class CallNotes:
         end = "." if succeeded else ", which failed."
         source = "" if call.source is None else f" of {call.source.name}"
         line = f"Called the tool {call.tool.name}{source}{end}"
-        turn = {"turn": new_id()}  # two calls are two lines
-        lines.append(
-            NewItem(content=line, kind="turn", trust="tool", importance=IMPORTANCE, source=turn)
-        )
+        lines.append(_Line(line, time.monotonic()))
 
     async def flush(self) -> None:
         """Store the lines; they are kept while the database is away. Raises the errors of AWAY."""
@@ -65,7 +73,22 @@ class CallNotes:
                 self._pending[owner] = reader, lines
                 raise
 
-    async def _store_lines(self, reader: Reader, lines: deque[NewItem]) -> None:
+    async def _store_lines(self, reader: Reader, lines: deque[_Line]) -> None:
+        """With the times of the calls, by the clock of the database: what was called before its
+        user was erased is not stored after."""
         target = Target.of(reader, "session")
-        new = [self._intake.memory("session", one, session=target.owner, notes=[]) for one in lines]
+        async with borrowed(self._pool) as connection:
+            [(now,)] = await (await connection.execute("SELECT now()")).fetchall()
+        since = time.monotonic()
+        new = [
+            self._new(target, one, now - timedelta(seconds=max(0.0, since - one.noted)))
+            for one in lines
+        ]
         await self._store.add(target, new)
+
+    def _new(self, target: Target, line: _Line, at: datetime) -> NewMemory:
+        turn = {"turn": new_id()}  # two calls are two lines
+        item = NewItem(
+            content=line.text, kind="turn", trust="tool", importance=IMPORTANCE, source=turn
+        )
+        return self._intake.memory(target.scope, item, session=target.owner, notes=[], created=at)

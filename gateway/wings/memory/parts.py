@@ -44,7 +44,7 @@ class MemoryParts:
         self.recaller = Recaller(pool, encoding, settings, self.uses)
         self.intake = Intake(settings, hook_of(settings.masking.hook))
         self.eraser = Eraser(pool, erased or AsyncSignal())
-        self.notes = CallNotes(self.store, self.intake, settings)
+        self.notes = CallNotes(pool, self.store, self.intake, settings)
         self.life = MemoryLife(
             pool,
             self.store,

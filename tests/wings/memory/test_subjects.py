@@ -53,6 +53,8 @@ async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Clie
         assert (answer[0], answer[1].get("memories")) == (status, count)
     assert (await got(client, PATH, **reader))[1]["items"] == []
     assert (await deleted(client, PATH, reader))[0] == 403
+    strange = "/admin/v1/subjects/https%3A%2F%2Fid.example%2Fa%7Cb/memories"
+    assert await deleted(client, strange, eraser) == (200, {"memories": 0})
     _, bobs, _ = await got(client, "/memory/v1/memories", **bob)
     assert len(bobs["items"]) == 1
     _, restored, _ = await client.post("/memory/v1/import", {"items": exported["items"][:1]}, ANN)
