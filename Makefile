@@ -102,6 +102,9 @@ schemas: $(STAMP)-run ## write the published JSON Schemas anew
 boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
 	$(BIN)/python .ci/boards.py
 
+image: ## the container image, built and started by buildah and podman where they are installed
+	.ci/image
+
 bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)
 
