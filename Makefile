@@ -90,6 +90,10 @@ audit: $(STAMP)-run ## known vulnerabilities of the packages; fails where one ca
 lock: $(BIN)/python ## write the lock files anew; ARGS="--upgrade" takes the newest packages
 	$(INSTALL) --requirement $(LOCKS)/lock.txt
 	$(BIN)/python .ci/lock.py $(ARGS)
+	@echo "Install the new packages (make test), then: make sbom"
+
+sbom: $(STAMP)-run ## write the bill of materials anew; fails for licences that are not on its list
+	$(BIN)/python .ci/sbom.py
 
 format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff format .

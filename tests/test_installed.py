@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,3 +141,38 @@ def test_the_command_does_not_put_the_working_directory_on_the_path(
     script = installed / "bin" / "toolgate"
     done = run([sys.executable, script, "config", "check"], tmp_path, PYTHONPATH=str(installed))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_wheel_is_the_same_in_every_build(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    done = run([*build, "-w", tmp_path, ROOT], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_names_what_it_is_run_with(wheel: Path) -> None:
+    """PEP 770: a bill of materials, of what deploy/locks/run.txt installs."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [one for one in archive.namelist() if ".dist-info/sboms/" in one]
+        found = json.loads(archive.read(name))
+    lock = (ROOT / "deploy" / "locks" / "run.txt").read_text()
+    locked = set(re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", lock, re.M))
+    named = {(one["name"], one["version"]) for one in found["components"]}
+    assert named == locked, "run `make sbom`"
+    assert found["specVersion"] == "1.6"
+
+
+def test_the_registry_of_mcp_servers_is_told_the_same() -> None:
+    """The rules of the registry: https://github.com/modelcontextprotocol/registry."""
+    server = json.loads((ROOT / "deploy" / "server.json").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert re.fullmatch(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+", server["name"])
+    assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text()
+    assert server["description"] == project["description"]
+    assert len(server["description"]) <= 100
+    for package in server["packages"]:
+        versions = {package["version"], server["version"], project["version"]}
+        assert (package["identifier"], len(versions)) == (project["name"], 1)
+        words = [one.get("value", one.get("name")) for one in package["packageArguments"]]
+        done = run([sys.executable, "-m", "gateway", *words, "--help"], ROOT)
+        assert done.returncode == 0, done.stderr
