@@ -10,6 +10,8 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
+.PHONY: image sbom
+
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
