@@ -174,12 +174,14 @@ class DocumentStore:
         async with borrowed(self._pool) as connection:
             await connection.execute(_FAIL, {**values, "error": reason[:500]})
 
-    async def contents(self, reader: KnowledgeReader, collection: str, source: str) -> list[str]:
-        """Ids of the contents of a source that are served."""
+    async def contents(
+        self, reader: KnowledgeReader, collection: str, source: str
+    ) -> list[tuple[str, str]]:
+        """Paths and ids of the contents of a source that are served."""
         values = {**reader.values(), "name": collection, "source": source}
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_OF_SOURCE, values)
-            return [row[2] for row in await found.fetchall()]
+            return [(row[1], row[2]) for row in await found.fetchall()]
 
     async def of_source(
         self, reader: KnowledgeReader, collection: str, source: str

@@ -158,8 +158,8 @@ class Ingestion:
             if run.report.failed:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
-        known = await self._documents.contents(reader, target.name, spec.key)
-        task = ArchiveReading(data, WantedFiles(known=frozenset(known), limits=self.limits))
+        known = await self._known(run)
+        task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.parse_s) as files:
                 await self._ingest(run, files)
@@ -173,8 +173,7 @@ class Ingestion:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
         run = _Run(reader, target, spec, job)
-        known = await self._documents.contents(reader, target.name, spec.key)
-        wanted = WantedFiles(spec.filter, frozenset(known), self.limits)
+        wanted = WantedFiles(spec.filter, await self._known(run), self.limits)
         try:
             seen = await self._fetched(run, wanted)
         except ReadingRefused as error:
@@ -185,6 +184,13 @@ class Ingestion:
             ids = gone[at : at + DELETED]
             run.report.deleted += await self._documents.delete(reader, target.name, ids)
         return run.report
+
+    async def _known(self, run: "_Run") -> dict[str, str]:
+        """Ids of the contents that are served, by their paths in the source. The same content at
+        another path is another document."""
+        found = await self._documents.contents(run.reader, run.target.name, run.spec.key)
+        below = f"{run.spec.below}/" if run.spec.below else ""
+        return {path.removeprefix(below): id_ for path, id_ in found}
 
     async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str]:
         """The paths that were found."""

@@ -52,6 +52,14 @@ async def test_k22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeR
     assert len(set(before) & set(after)) == len(before) - 1
 
 
+async def test_a_file_that_moved_in_an_archive_keeps_its_content(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await put(ann, "book.zip", archive({"a.txt": b"The heron nests in reeds."}))
+    await put(ann, "book.zip", archive({"b.txt": b"The heron nests in reeds."}))
+    [best, *_] = (await ann("query", query="heron", filter={"paths": ["book.zip/b.txt"]})).evidence
+    assert best.text == "The heron nests in reeds."
+
+
 async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: KnowledgeRig) -> None:
     ann = rig.caller()
     await put(ann, "a.txt", b"The heron nests in reeds.")

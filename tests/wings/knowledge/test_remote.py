@@ -135,7 +135,7 @@ def test_files_of_a_repository_are_read_from_its_objects(git: GitServer) -> None
 
 
 def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
-    known = frozenset(one.id for one in git_files(task(git)) if isinstance(one, SourceFile))
+    known = {one.path: one.id for one in git_files(task(git)) if isinstance(one, SourceFile)}
     committed(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push
     found = git_files(task(git, ref="main", wanted=WantedFiles(known=known)))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]
@@ -246,7 +246,7 @@ async def test_files_of_a_bucket(web: Web) -> None:
     ]  # fmt: skip
     assert [one.path for one in files if isinstance(one, LeftOut)] == ["docs/../evil"]
     assert all("s3cret" not in query for query in web.asked)
-    known = frozenset(one.id for one in files if isinstance(one, SourceFile))
+    known = {one.path: one.id for one in files if isinstance(one, SourceFile)}
     again = await found(bucket_files(bucket(web), PRIVATE, WantedFiles(known=known)))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 

@@ -61,7 +61,7 @@ def test_files_of_an_archive(make: Callable[..., bytes]) -> None:
     assert [(one.path, one.data) for one in found if isinstance(one, SourceFile)] == [
         ("a/b.md", b"# B"), ("c.txt", b""),
     ]  # fmt: skip
-    known = frozenset(one.id for one in found if isinstance(one, SourceFile))
+    known = {one.path: one.id for one in found if isinstance(one, SourceFile)}
     again = limited(archived(data, LIMITS), WantedFiles(known=known))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
@@ -159,9 +159,9 @@ def test_a_directory_without_what_is_ignored(tree: Path) -> None:
 
 
 def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
-    known = frozenset(
-        one.id for one in directory(tree, WantedFiles()) if isinstance(one, SourceFile)
-    )
+    known = {
+        one.path: one.id for one in directory(tree, WantedFiles()) if isinstance(one, SourceFile)
+    }
     (tree / "a.md").write_text("# New")
     found = directory(tree, WantedFiles(known=known))
     changed = [one.path for one in found if isinstance(one, SourceFile) and one.data is not None]

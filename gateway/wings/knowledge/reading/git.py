@@ -165,7 +165,7 @@ def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Fo
 
 def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: WantedFiles) -> Found:
     id_ = f"git:{sha.decode()}"
-    if id_ in wanted.known:
+    if wanted.known.get(path) == id_:
         return SourceFile(path, id_, None)
     _, data = store.get_raw(sha)
     if len(data) > wanted.limits.container_bytes:

@@ -9,7 +9,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,6 +28,9 @@ _GENERATED = re.compile(
 )
 
 
+NOTHING: Mapping[str, str] = {}
+
+
 class SourceFile(Struct, frozen=True, tag=True):
     """A file of a source. `data` is None where its content is known."""
 
@@ -36,10 +39,10 @@ class SourceFile(Struct, frozen=True, tag=True):
     data: bytes | None
 
     @classmethod
-    def of(cls, path: str, data: bytes, known: frozenset[str] = frozenset()) -> "SourceFile":
+    def of(cls, path: str, data: bytes, known: Mapping[str, str] = NOTHING) -> "SourceFile":
         """A file with the hash of its bytes as content id."""
         found = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return cls(path, found, None if found in known else data)
+        return cls(path, found, None if known.get(path) == found else data)
 
 
 class LeftOut(Struct, frozen=True, tag=True):
@@ -56,7 +59,7 @@ class WantedFiles(Struct, frozen=True):
     """Which files of a source are wanted, and which contents are known."""
 
     filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
-    known: frozenset[str] = frozenset()
+    known: dict[str, str] = {}  # ids of contents by path
     limits: ReadingLimits = DEFAULT_LIMITS
 
     def selects(self, path: str) -> bool:
@@ -164,5 +167,5 @@ def limited(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
         if isinstance(one, LeftOut):
             yield one
         elif wanted.selects(one.path):
-            known = one.id in wanted.known
+            known = wanted.known.get(one.path) == one.id
             yield SourceFile(one.path, one.id, None) if known else one

@@ -93,7 +93,7 @@ async def bucket_files(
                 count += 1
                 if count > wanted.limits.files:
                     raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
-                left -= 0 if one.id in wanted.known else one.size
+                left -= 0 if wanted.known.get(path) == one.id else one.size
                 if left < 0:
                     raise ReadingRefused(
                         f"the files are larger than {wanted.limits.source_bytes:,} bytes"
@@ -118,7 +118,7 @@ class _Listing(Struct, frozen=True):
 async def _object(
     one: _Object, path: str, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
 ) -> Found:
-    if one.id in wanted.known:
+    if wanted.known.get(path) == one.id:
         return SourceFile(path, one.id, None)
     try:
         data = await _fetched(signer.object(one.key), fetching, wanted)
