@@ -58,6 +58,16 @@ class NamedEntity:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkName:
+    """A name with the chunks that mention it, and those of them that are about it."""
+
+    name: str
+    type: str
+    chunks: Sequence[str]
+    about: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Hop:
     """A chunk that mentions two names."""
 
@@ -96,13 +106,26 @@ class Entities:
         return NamedEntity(values["norm"], mentions[0][0], found, _neighbours(near)[:limit])
 
     async def popular(
-        self, reader: KnowledgeReader, collections: Sequence[str], prefix: str, limit: int
+        self,
+        reader: KnowledgeReader,
+        collections: Sequence[str] | None,
+        *,
+        prefix: str,
+        limit: int,
     ) -> list[str]:
         """Names that most chunks mention, or that begin with `prefix`."""
         values = _values(reader, collections)
         values |= {"prefix": normal(prefix), "limit": limit}
         async with transaction(self._pool, Transaction) as opened:
             return [row[0] for row in await opened.rows(LOOKUPS, _POPULAR, values)]
+
+    async def of_chunks(
+        self, reader: KnowledgeReader, chunks: Sequence[str], limit: int
+    ) -> list[ChunkName]:
+        """The names in chunks, those in most of them first."""
+        values = {**_values(reader, None), "chunks": list(chunks), "limit": limit}
+        async with transaction(self._pool, Transaction) as opened:
+            return [ChunkName(*row) for row in await opened.rows(LOOKUPS, _OF_CHUNKS, values)]
 
     async def paths(
         self,
@@ -282,6 +305,18 @@ _POPULAR = f"""
         AND mention.collection_id = permitted.collection_id
     WHERE starts_with(mention.norm, %(prefix)s)
     GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
+""".encode()
+_OF_CHUNKS = f"""
+    WITH {PERMITTED}
+    SELECT min(mention.name), min(mention.type), array_agg(DISTINCT mention.chunk_id::text),
+        coalesce(array_agg(DISTINCT mention.chunk_id::text)
+            FILTER (WHERE mention.role = 'subject'), '{{}}')
+    FROM unnest(%(chunks)s::uuid[]) AS one (chunk_id)
+    JOIN knowledge_mention_t AS mention
+        ON (mention.host_id, mention.chunk_id) = (%(host)s, one.chunk_id)
+    JOIN permitted USING (collection_id)
+    GROUP BY mention.norm ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm
+    LIMIT %(limit)s
 """.encode()
 # What stands beside names that are no hubs, in chunks; a hub may be reached, but leads nowhere.
 _STEP = f"""

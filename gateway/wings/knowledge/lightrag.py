@@ -6,7 +6,7 @@ docs/knowledge.md.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,13 +23,18 @@ from gateway.wings.knowledge.requests import (
     DocumentAdded,
     DocumentList,
     DocumentView,
+    EntityView,
     KnowledgeFound,
+    NameView,
 )
 from schemas.errors import Fault
 
 PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
 TOP = 1000  # most that `top_k` may ask for
+ENTITIES = 60  # of one answer
+DOCUMENTS = 20_000  # that pages of a collection are made of
+SEPARATOR = "<SEP>"  # between the sources of an entity, as there
 Top = Annotated[int, Meta(ge=1, le=TOP)]
 Tokens = Annotated[int, Meta(ge=1)]
 
@@ -57,6 +62,27 @@ class LightRagTexts(Struct, frozen=True):
     file_sources: list[str] | None = None
 
 
+class LightRagPage(Struct, frozen=True):
+    page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    page_size: Annotated[int, Meta(ge=10, le=200)] = 50
+    status_filter: str | None = None
+    status_filters: list[str] | None = None
+    sort_field: Literal["created_at", "updated_at", "id", "file_path"] = "updated_at"
+    sort_direction: Literal["asc", "desc"] = "desc"
+
+
+class LightRagDelete(Struct, frozen=True):
+    doc_ids: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+
+
+_SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
+    "created_at": lambda one: (one.created, one.document),
+    "updated_at": lambda one: (one.changed, one.document),
+    "id": lambda one: one.document,
+    "file_path": lambda one: one.path,
+}
+
+
 class LightRag:
     def __init__(self, calls: ToolCalls, settings: KnowledgeSettings) -> None:
         self._calls = calls
@@ -74,6 +100,14 @@ class LightRag:
             (documents + "/texts", self.texts, "POST"),
             (documents + "/track_status/{track_id}", self.track_status, "GET"),
             (documents + "/status_counts", self.status_counts, "GET"),
+            (documents + "/pipeline_status", self.pipeline_status, "GET"),
+            (documents + "/paginated", self.paginated, "POST"),
+            (documents + "/delete_document", self.delete, "DELETE"),
+            (ROOT + "/graph/label/list", self.labels, "GET"),
+            (ROOT + "/graph/label/popular", self.labels, "GET"),
+            (ROOT + "/graph/label/search", self.labels, "GET"),
+            (ROOT + "/graph/entity/exists", self.exists, "GET"),
+            (ROOT + "/graphs", self.graph, "GET"),
         ]
         return Starlette(
             routes=[Route(path, serve, methods=[method]) for path, serve, method in routes],
@@ -133,7 +167,7 @@ class LightRag:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def data(self, request: Request) -> Response:
-        given, found, _ = await self._found(request)
+        given, found, _ = await self._found(request, names=ENTITIES)
         chunks = [
             {
                 "reference_id": str(one.reference),
@@ -143,9 +177,10 @@ class LightRag:
             }
             for one in found.evidence
         ]
+        paths = {one.chunk: one.path for one in found.evidence}
         data = {
-            "entities": [],
-            "relationships": [],
+            "entities": [_entity(one, paths) for one in found.names],
+            "relationships": list(_relationships(found, paths)),
             "chunks": chunks,
             "references": _references(found, content=False),
         }
@@ -155,7 +190,9 @@ class LightRag:
             {"status": "success", "message": message, "data": data, "metadata": metadata}
         )
 
-    async def _found(self, request: Request) -> tuple[LightRagQuery, KnowledgeFound, str]:
+    async def _found(
+        self, request: Request, *, names: int = 0
+    ) -> tuple[LightRagQuery, KnowledgeFound, str]:
         """What a request asks for, what is found, and that as a text."""
         given = await self._body(request, LightRagQuery)
         query = given.query.strip()
@@ -169,6 +206,7 @@ class LightRag:
             "query": query,
             "collections": [self._collection(request)],
             "mode": given.mode,
+            "names": names,
             "limit": min(given.chunk_top_k or given.top_k or 20, 100),
         }
         if given.max_total_tokens is not None:
@@ -208,6 +246,107 @@ class LightRag:
         counts = msgspec.json.decode(structured(result)).get("statuses", {})
         return JSONResponse({"status_counts": {**counts, "all": sum(counts.values())}})
 
+    async def pipeline_status(self, request: Request) -> Response:
+        await self._calls.context(request)
+        return JSONResponse({"busy": False, "job_name": "", "docs": 0, "latest_message": ""})
+
+    async def paginated(self, request: Request) -> Response:
+        given = await self._body(request, LightRagPage)
+        one_status = [given.status_filter] if given.status_filter else []
+        wanted = set(given.status_filters or one_status)
+        found = await self._documents(request)
+        found = [one for one in found if not wanted or one.status in wanted]
+        counts: dict[str, int] = {}
+        for one in found:
+            counts[one.status] = counts.get(one.status, 0) + 1
+        found.sort(key=_SORTED[given.sort_field], reverse=given.sort_direction == "desc")
+        pages = max(-(-len(found) // given.page_size), 1)
+        begin = (given.page - 1) * given.page_size
+        shown = found[begin : begin + given.page_size]
+        pagination = {
+            "page": given.page,
+            "page_size": given.page_size,
+            "total_count": len(found),
+            "total_pages": pages,
+            "has_next": given.page < pages,
+            "has_prev": given.page > 1,
+        }
+        documents = [_document(one) for one in shown]
+        return JSONResponse(
+            {"documents": documents, "pagination": pagination, "status_counts": counts}
+        )
+
+    async def _documents(self, request: Request) -> list[DocumentView]:
+        """The first documents of the collection, at most DOCUMENTS."""
+        found: list[DocumentView] = []
+        given: dict[str, Any] = {"collection": self._collection(request), "limit": 1000}
+        while len(found) < DOCUMENTS:
+            result = await self._calls.call(request, "knowledge_documents", given)
+            page = msgspec.json.decode(structured(result), type=DocumentList)
+            found += page.items
+            if not page.next:
+                break
+            given["after"] = page.next
+        return found
+
+    async def delete(self, request: Request) -> Response:
+        given = await self._body(request, LightRagDelete)
+        arguments = {"collection": self._collection(request), "documents": given.doc_ids}
+        await self._calls.call(request, "knowledge_delete", arguments)
+        message = f"{len(given.doc_ids)} documents deleted."
+        ids = ", ".join(given.doc_ids)
+        return JSONResponse({"status": "deletion_started", "message": message, "doc_id": ids})
+
+    async def labels(self, request: Request) -> Response:
+        asked = request.query_params
+        limit = asked.get("limit", "1000")
+        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= TOP:
+            raise _invalid("limit", f"Expected a number from 1 to {TOP}.")
+        arguments = {
+            "collection": self._collection(request),
+            "prefix": asked.get("q", "")[:256],
+            "limit": int(limit),
+        }
+        result = await self._calls.call(request, "knowledge_names", arguments)
+        return JSONResponse(msgspec.json.decode(structured(result))["items"])
+
+    async def exists(self, request: Request) -> Response:
+        found = await self._entity(request, request.query_params.get("name", ""))
+        return JSONResponse({"exists": found is not None})
+
+    async def graph(self, request: Request) -> Response:
+        """A name and what stands beside it."""
+        label = request.query_params.get("label", "")
+        found = await self._entity(request, label)
+        if found is None:
+            return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
+        names = [found.name, *(one.name for one in found.near)]
+        nodes = [{"id": one, "labels": [one], "properties": {"entity_id": one}} for one in names]
+        edges = [
+            {
+                "id": f"{found.name}-{one.name}",
+                "type": "DIRECTED",
+                "source": found.name,
+                "target": one.name,
+                "properties": {"weight": one.passages, "npmi": one.npmi},
+            }
+            for one in found.near
+        ]
+        return JSONResponse({"nodes": nodes, "edges": edges, "is_truncated": False})
+
+    async def _entity(self, request: Request, name: str) -> EntityView | None:
+        """Raises ProblemDetails."""
+        if not name.strip():
+            raise _invalid("name", "Expected a name; it is empty.")
+        arguments = {"name": name[:256], "collections": [self._collection(request)], "limit": 100}
+        try:
+            result = await self._calls.call(request, "knowledge_entity", arguments)
+        except ProblemDetails as problem:
+            if problem.status != 404:
+                raise
+            return None
+        return msgspec.json.decode(structured(result), type=EntityView)
+
     def _collection(self, request: Request) -> str:
         return str(request.path_params["collection"])
 
@@ -237,6 +376,33 @@ def _references(found: KnowledgeFound, *, content: bool) -> list[dict[str, Any]]
     for one in found.evidence:
         texts.setdefault(one.reference, []).append(one.text)
     return [{**one, "content": texts[int(one["reference_id"])]} for one in named]
+
+
+def _entity(one: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "entity_name": one.name,
+        "entity_type": one.type,
+        "description": "",
+        "source_id": SEPARATOR.join(one.chunks),
+        "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in one.chunks)),
+    }
+
+
+def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """What a passage is about, and what it mentions."""
+    for subject in found.names:
+        for one in found.names:
+            shared = [id_ for id_ in subject.about if id_ in one.chunks and id_ not in one.about]
+            if shared:
+                yield {
+                    "src_id": subject.name,
+                    "tgt_id": one.name,
+                    "description": "",
+                    "keywords": "mentions",
+                    "weight": float(len(shared)),
+                    "source_id": SEPARATOR.join(shared),
+                    "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in shared)),
+                }
 
 
 def _document(one: DocumentView) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Operations of the knowledge: each is a tool, a method of /rpc, a REST route and a command."""
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 from config.knowledge import KnowledgeSettings
@@ -46,7 +46,10 @@ from gateway.wings.knowledge.requests import (
     IngestSource,
     KnowledgeFound,
     ListDocuments,
+    ListNames,
     MentionView,
+    NameList,
+    NameView,
     NeighbourView,
     PathsFound,
     PathView,
@@ -97,6 +100,10 @@ class KnowledgeOperations:
                 "knowledge_entity", "POST", "/entity",
                 "Show where a name is mentioned, and what stands beside it.", READ, self.entity,
                 EntityView, body=FindEntity, details=DATA,
+            ),
+            Operation(
+                "knowledge_names", "GET", "/names", "List the names that documents mention.", READ,
+                self.names, NameList, query=ListNames, details=DATA,
             ),
             Operation(
                 "knowledge_path", "POST", "/path",
@@ -179,8 +186,27 @@ class KnowledgeOperations:
             ),
             len(found.chunks) - len(whole.chunks),
             found.note,
+            await self._names(self.reader(asked), [one.id for _, one in whole.chunks], body.names),
         )
         return OperationOutput(value, text=whole.text)
+
+    async def _names(
+        self, reader: KnowledgeReader, chunks: Sequence[str], limit: int
+    ) -> tuple[NameView, ...]:
+        found = await self._entities.of_chunks(reader, chunks, limit) if limit else []
+        return tuple(
+            NameView(one.name, one.type, tuple(one.chunks), tuple(one.about)) for one in found
+        )
+
+    async def names(self, asked: OperationInput) -> NameList:
+        query: ListNames = asked.query
+        found = await self._entities.popular(
+            self.reader(asked),
+            None if query.collection is None else [query.collection],
+            prefix=query.prefix,
+            limit=query.limit,
+        )
+        return NameList(tuple(found))
 
     async def entity(self, asked: OperationInput) -> EntityView:
         body: FindEntity = asked.body

@@ -66,6 +66,9 @@ class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
         | None
     ) = None
     explain: Annotated[bool, Meta(description="show the parts of the scores")] = False
+    names: Annotated[
+        int, Meta(ge=0, le=1000, description="how many names in the passages to show")
+    ] = 0
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -93,6 +96,15 @@ class SourceReference(Struct, frozen=True):
     path: str
 
 
+class NameView(Struct, frozen=True):
+    """A name in passages; `about`: those of them that are about it. Both are ids of chunks."""
+
+    name: str
+    type: str
+    chunks: tuple[str, ...]
+    about: tuple[str, ...]
+
+
 class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
     """Passages, best first, and their sources. `omitted`: those that did not fit."""
 
@@ -100,6 +112,7 @@ class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
     references: tuple[SourceReference, ...]
     omitted: int = 0
     note: str | None = None
+    names: tuple[NameView, ...] = ()
 
 
 class FindEntity(Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +170,18 @@ class EntityView(Struct, frozen=True):
     passages: int
     mentions: tuple[MentionView, ...]
     near: tuple[NeighbourView, ...]
+
+
+class ListNames(Struct, frozen=True, forbid_unknown_fields=True):
+    collection: CollectionName | None = None
+    prefix: Annotated[str, Meta(max_length=256)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class NameList(Struct, frozen=True):
+    """Names, those that most passages mention first."""
+
+    items: tuple[str, ...]
 
 
 class FindPath(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):

@@ -155,9 +155,36 @@ async def test_k17_answer_context_and_references_come_at_once(bot: Bot) -> None:
     ids = [tracked["documents"][0]["id"]]
     narrowed = await bot.post("/query", {"query": "redis", "ids": ids})
     assert [one["file_path"] for one in narrowed["references"]] == ["two.txt"]
+    page = await bot.post("/documents/paginated", {"page_size": 10, "sort_field": "file_path"})
+    assert [one["file_path"] for one in page["documents"]] == sorted(names, reverse=True)
+    assert (page["pagination"]["total_count"], page["status_counts"]) == (2, {"processed": 2})
     assert await bot.get("/documents/status_counts") == {
         "status_counts": {"processed": 2, "all": 2}
     }
+
+
+async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
+    text = {"text": "Ines Okafor worked at Lake Tarn.", "file_source": "Ines Okafor.txt"}
+    await bot.post("/documents/text", text)
+    data = (await bot.post("/query/data", {"query": "Where did Ines work?"}))["data"]
+    assert {one["entity_name"] for one in data["entities"]} == {"Ines Okafor", "Lake Tarn"}
+    [related] = data["relationships"]
+    assert (related["src_id"], related["tgt_id"]) == ("Ines Okafor", "Lake Tarn")
+    assert related["source_id"] == data["chunks"][0]["chunk_id"]
+    assert await bot.get("/graph/label/list") == ["Ines Okafor", "Lake Tarn"]
+    assert await bot.get("/graph/label/search?q=lake&limit=5") == ["Lake Tarn"]
+    graph = await bot.get("/graphs?label=Lake%20Tarn")
+    assert [one["id"] for one in graph["nodes"]] == ["Lake Tarn", "Ines Okafor"]
+    for name, exists in (("lake tarn", True), ("Nobody", False)):
+        assert (await bot.get(f"/graph/entity/exists?name={name}")) == {"exists": exists}
+    other = Bot(bot.client, "/lightrag/another")
+    assert await other.get("/graph/label/list") == []
+    ids = [one["id"] for one in (await bot.post("/documents/paginated", {}))["documents"]]
+    url = bot.client.url + bot.base + "/documents/delete_document"
+    async with bot.client.http.delete(url, json={"doc_ids": ids}) as response:
+        assert response.status == 200
+    assert await bot.get("/graph/label/popular") == []
+    assert (await bot.get("/documents/pipeline_status"))["busy"] is False
 
 
 @pytest.mark.parametrize(
