@@ -158,11 +158,10 @@ class LimitedBody:
 
 def declared(scope: Scope) -> int:
     """Declared body size: 0 for none or a small one, CHUNKED without a Content-Length."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            if len(value) < FEW_DIGITS:  # fast path: true of most requests
-                return 0
-            return int(value) if value.isdigit() else CHUNKED
-        if name == b"transfer-encoding":
-            return CHUNKED
-    return 0
+    fields = dict(scope["headers"])
+    length: bytes | None = fields.get(b"content-length")
+    if b"transfer-encoding" in fields:
+        return CHUNKED
+    if length is None or len(length) < FEW_DIGITS:  # fast path: true of most requests
+        return 0
+    return int(length) if length.isdigit() else CHUNKED

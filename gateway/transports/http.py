@@ -199,17 +199,18 @@ async def read_body(declared: str | None, receive: Receive, limit_bytes: int) ->
     if declared is not None and declared.isdecimal() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
     chunks: list[bytes] = []
-    size, more = 0, True
-    while more:
+    size = 0
+    while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise InvalidRequest("The client went away before its body was complete")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
+        body: bytes = message.get("body", b"")
+        size += len(body)
         if size > limit_bytes:
             raise _too_large(limit_bytes)
-        more = message.get("more_body", False)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if not message.get("more_body", False):
+            return b"".join([*chunks, body]) if chunks else body
+        chunks.append(body)
 
 
 async def read_unauthenticated_body(
