@@ -37,14 +37,16 @@ State = Literal["closed", "open", "half-open"]
 
 
 class Circuit:
-    __slots__ = ("_counts", "_jitter", "_passed", "_pause_s", "_probe_until", "_settings",
-                 "_until", "calls", "failures", "round", "state")  # fmt: skip
+    __slots__ = ("_counts", "_jitter", "_passed", "_pause_s", "_probe_until", "_settings", "_slot",
+                 "_slot_ends", "_until", "calls", "failures", "round", "state")  # fmt: skip
 
     def __init__(self, settings: BreakerSettings, jitter: Callable[[], float]) -> None:
         """`jitter` returns numbers from 0 to 1."""
         self._settings = settings
         self._jitter = jitter
         self._counts: deque[list[int]] = deque()  # slot, calls, failures; oldest first
+        self._slot = [0, 0, 0]  # the newest of them
+        self._slot_ends = 0.0
         self._pause_s = settings.open_s  # next open period
         self._until = 0.0
         self._probe_until = 0.0  # deadline of the running probe
@@ -84,21 +86,27 @@ class Circuit:
                 if self._passed >= self._settings.probes:
                     self._close()
         elif failed is not None:
-            # in place: every call of a source passes here
-            slot, counts = int(now * SLOTS / self._settings.window_s), self._counts
-            while counts and counts[0][0] <= slot - SLOTS:
-                _, calls, failures = counts.popleft()
-                self.calls -= calls
-                self.failures -= failures
-            if not counts or counts[-1][0] != slot:
-                counts.append([slot, 0, 0])
-            counts[-1][1] += 1
-            counts[-1][2] += failed
+            if now >= self._slot_ends:
+                self._begin_slot(now)
+            self._slot[1] += 1
             self.calls += 1
-            self.failures += failed
-            enough = self.calls >= self._settings.calls
-            if failed and enough and self.failures >= self._settings.failures * self.calls:
-                self._open(now)
+            if failed:
+                self._slot[2] += 1
+                self.failures += 1
+                enough = self.calls >= self._settings.calls
+                if enough and self.failures >= self._settings.failures * self.calls:
+                    self._open(now)
+
+    def _begin_slot(self, now: float) -> None:
+        """Count in the slot of `now` from here on, and forget those that have left the window."""
+        length_s, counts = self._settings.window_s / SLOTS, self._counts
+        slot = int(now / length_s)
+        while counts and counts[0][0] <= slot - SLOTS:
+            _, calls, failures = counts.popleft()
+            self.calls -= calls
+            self.failures -= failures
+        self._slot, self._slot_ends = [slot, 0, 0], (slot + 1) * length_s
+        counts.append(self._slot)
 
     def open(self, now: float) -> None:
         """Open a closed circuit, as another process did that calls the same source."""
@@ -118,6 +126,7 @@ class Circuit:
     def _close(self) -> None:
         self._pause_s = self._settings.open_s
         self._counts.clear()
+        self._slot_ends = 0.0
         self.calls = self.failures = 0
         self._enter("closed")
 

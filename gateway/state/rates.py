@@ -72,40 +72,45 @@ def admit(
 class Window:
     """Sliding window of one key in memory, half a microsecond per use: the sum is maintained."""
 
-    __slots__ = ("_slots", "newest", "slot_us", "total")
+    __slots__ = ("_full", "_newest", "_of_full", "newest_ends_us", "slot_us", "total")
 
     def __init__(self, slot_us: int) -> None:
         self.slot_us = slot_us
-        self.newest = [-1, 0]  # number and uses of the last slot
-        self._slots: deque[list[int]] = deque()  # of all, oldest first
-        self.total = 0
+        self.total = 0  # uses, those beyond the full slots are of the newest slot
+        self.newest_ends_us = 0
+        self._newest = -1
+        self._full: deque[tuple[int, int]] = deque()  # slots before it and their uses, oldest first
+        self._of_full = 0  # their sum
 
     def take(self, limit: int, now_us: int) -> float:
         """Count one use; returns 0, or the seconds until it is allowed."""
-        current, newest = now_us // self.slot_us, self.newest
-        if newest[0] != current:
-            self._expire(current)
+        current = now_us // self.slot_us
+        if self._newest != current:
+            self._begin(current)
         if self.total >= limit:
-            uses = {slot: count for slot, count in self._slots}  # noqa: C416 - pairs are lists
+            uses = dict(self._full) | {current: self.total - self._of_full}
             return _pause_us(uses, limit - self.total, now_us, self.slot_us) / MICROS
-        if newest[0] != current:
-            newest = self.newest = [current, 0]
-            self._slots.append(newest)
-        newest[1] += 1
         self.total += 1
         return 0.0
 
-    def _expire(self, current: int) -> None:
-        """Forget the slots that have left the window."""
-        slots = self._slots
-        while slots and slots[0][0] < current - SLOTS:
-            self.total -= slots.popleft()[1]
+    def _begin(self, current: int) -> None:
+        """Begin a slot, and forget those that have left the window."""
+        if self.total > self._of_full:
+            self._full.append((self._newest, self.total - self._of_full))
+        while self._full and self._full[0][0] < current - SLOTS:
+            self.total -= self._full.popleft()[1]
+        self._of_full = self.total
+        self._newest, self.newest_ends_us = current, (current + 1) * self.slot_us
 
     def give_back(self) -> None:
         """Undo the last use."""
-        if self._slots and self._slots[-1][1]:
-            self._slots[-1][1] -= 1
+        if self.total > self._of_full:
             self.total -= 1
+        elif self._full:
+            slot, uses = self._full.pop()
+            if uses > 1:
+                self._full.append((slot, uses - 1))
+            self.total = self._of_full = self.total - 1
 
 
 def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
@@ -136,16 +141,14 @@ class LocalRates:
         return self._window((key, window_s)).take(limit, int(time.monotonic() * MICROS))
 
     def take_all(self, bounds: Sequence[RateBound], first: int = 0) -> tuple[int, float] | None:
-        now_us, find = int(time.monotonic() * MICROS), self._find
-        for place in range(first, len(bounds)):
-            _, bucket, most, _ = bounds[place]
+        now_us, find, place = int(time.monotonic() * MICROS), self._find, first
+        for _, bucket, most, _ in bounds[first:] if first else bounds:
             window = find(bucket) or self._window(bucket)
-            newest = window.newest
-            if newest[0] == now_us // window.slot_us and window.total < most:  # as in `take`
-                newest[1] += 1
+            if now_us < window.newest_ends_us and window.total < most:  # as in `take`
                 window.total += 1
             elif wait_s := window.take(most, now_us):
                 return place, wait_s
+            place += 1
         return None
 
     def _window(self, bucket: _Bucket) -> Window:

@@ -71,6 +71,7 @@ class _Slot(Struct, frozen=True):
     """A parameter of a request that is sent again and again."""
 
     parameter: Parameter
+    argument: Any  # its name; None: the value is fixed, whatever the arguments are
     fixed: Any  # UNSET: the caller gives the value
     prefix: str  # "name=" of a query parameter whose text and numbers are only percent-encoded
 
@@ -79,7 +80,8 @@ def _slot(parameter: Parameter) -> _Slot:
     fixed = UNSET if isinstance(parameter.fixed, UnsetType) else decode(parameter.fixed)
     bare = parameter.media_type is None and not parameter.allow_reserved
     prefix = f"{quote(parameter.name, safe='')}=" if bare and parameter.location == "query" else ""
-    return _Slot(parameter, fixed, prefix)
+    argument = parameter.argument if fixed is UNSET else None
+    return _Slot(parameter, argument, fixed, prefix)
 
 
 _BY_REQUEST = frozenset({"accept", "content-type"})
@@ -143,14 +145,13 @@ class RequestTemplate:
         query: list[str] = []
         headers = self._headers if self._plain_headers else {}
         for slot in self._slots:
-            parameter, value = slot.parameter, slot.fixed
+            value = arguments.get(slot.argument, slot.fixed)
             if value is UNSET:
-                value = arguments.get(parameter.argument, UNSET)
-                if value is UNSET:
-                    continue
+                continue
             if slot.prefix and type(value) in _BARE:  # as most are
                 query.append(slot.prefix + quote(str(value), safe=""))
                 continue
+            parameter = slot.parameter
             if isinstance(value, dict) and parameter.location in _NAMED_BY_MEMBERS:
                 _check_members(binding, parameter, value)
             if parameter.location == "path":
