@@ -186,7 +186,7 @@ class ExpressionFailed(ToolgateError):
 class Expression:
     """A compiled expression; `variables` are those that it uses."""
 
-    __slots__ = ("_parts", "_predicate", "_program", "_size_limit", "text", "variables")
+    __slots__ = ("_parts", "_program", "_size_limit", "predicate", "text", "variables")
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Expression:
         self._size_limit = size_limit
         self._parts = {name: _parts(text, name) for name in variables}
         bounded = size_limit < LARGEST_SIZE
-        self._predicate = None if bounded else Predicate.of(tree, self._parts)
+        self.predicate = None if bounded else Predicate.of(tree, self._parts)
 
     def relevant(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The parts of `values` that the expression uses, or a superset: equal parts give equal
@@ -216,7 +216,7 @@ class Expression:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the expression is true of `values`, which are JSON and may hold more than it
         uses. Raises ExpressionFailed, also for a result that is not a boolean."""
-        if self._predicate is not None and (found := self._predicate(values)) is not None:
+        if self.predicate is not None and (found := self.predicate(values)) is not None:
             return found
         held = self.value(values)
         if held is not True and held is not False:

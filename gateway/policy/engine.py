@@ -131,6 +131,8 @@ class CompiledRule:
             self.broken = str(error)
             if self.effect == "approve":  # approvers could not know what they approve
                 self.effect = "deny"
+        # what decides nearly all values, without the library and its errors
+        self._certain = self._expression.predicate if self._expression else None
         variables = self._expression.variables if self._expression else frozenset[str]()
         # decided with each call
         self.by_arguments = not variables.isdisjoint(("arguments", "context"))
@@ -185,6 +187,10 @@ class CompiledRule:
 
     def holds(self, values: Values | None) -> bool:
         """Whether `when` is true of `values`; None: too large, so it fails."""
+        if self._certain is not None and values is not None:
+            found = self._certain(values)
+            if found is not None:
+                return found
         try:
             return self.checked(values)
         except ExpressionFailed:

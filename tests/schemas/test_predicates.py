@@ -17,7 +17,7 @@ FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 def compiled(text: str) -> tuple[Predicate | None, Any]:
     expression = compile_expression(text, KNOWN, STEPS)
-    return expression._predicate, expression
+    return expression.predicate, expression
 
 
 def decided(text: str, **values: Any) -> bool | None:
