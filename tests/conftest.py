@@ -5,6 +5,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# how long an example takes depends on what else the machine does
+settings.register_profile("toolgate", deadline=None)
+settings.load_profile("toolgate")
 
 pytest_plugins = [
     "tests.fixtures_servers",
