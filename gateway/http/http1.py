@@ -80,11 +80,13 @@ class Http1Request(NamedTuple):
 
 
 class FixedHeaders(dict[str, str]):
-    """Headers of requests that are sent again and again: encoded once for a site and a method."""
+    """Headers of requests that are sent again and again: encoded once for a site and a method, all
+    of them with a body or all without."""
 
     site: "Site | None" = None
     method = ""
-    tail = b""  # of heads: all but the request line
+    has_body = False
+    tail = b""  # of heads: all but the request line, and the length of a body
 
 
 class Site:
@@ -116,14 +118,23 @@ class Site:
             raise MalformedRequest("control characters in its path")
         try:
             line = f"{method} {path} HTTP/1.1\r\n".encode()
-            if type(headers) is not FixedHeaders or body is not None:
+            if type(headers) is not FixedHeaders or isinstance(body, Stream):
                 return line + self._tail(method, headers, body)
             if headers.site is not self or headers.method != method:
-                headers.tail = self._tail(method, headers, body)
-                headers.site, headers.method = self, method
-            return line + headers.tail
+                self._prepare(headers, method, has_body=body is not None)
+            if headers.has_body is (body is None):
+                return line + self._tail(method, headers, body)
+            if body is None:
+                return line + headers.tail
+            return b"%b%bContent-Length: %d\r\n\r\n" % (line, headers.tail, len(body))
         except UnicodeEncodeError as error:
             raise MalformedRequest("lone surrogates in its path or a header") from error
+
+    def _prepare(self, headers: FixedHeaders, method: str, *, has_body: bool) -> None:
+        """Encode headers once. Raises as `_tail` does."""
+        tail = self._tail(method, headers, b"" if has_body else None)
+        headers.tail = tail.replace(_NO_LENGTH, b"\r\n", 1)[:-2] if has_body else tail
+        headers.site, headers.method, headers.has_body = self, method, has_body
 
     def _tail(
         self, method: str, headers: Mapping[str, str], body: "bytes | Stream | None"
@@ -157,6 +168,7 @@ def _basic(url: URL) -> str:
         raise aiohttp.InvalidURL(str(url)) from error
 
 
+_NO_LENGTH = b"\r\nContent-Length: 0\r\n"
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
 

@@ -18,9 +18,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from gateway.context import Context
+from gateway.http.http1 import FixedHeaders
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.results import failed, failed_call
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
@@ -175,18 +176,27 @@ class GraphQLUpstream:
         # app/upstreams.py: each upstream has its own kind
         binding = cast("GraphQLBinding", tool.binding)
         try:
-            request = build(binding, arguments, self._target(source))
+            pool = self._client.connections.of(source)
+            request = build(binding, arguments, _target(pool))
             if (caller := self._client.caller(source, context)) is not None:
-                request = replace(request, caller=caller)
-            response = await self._client.send(source, request)
+                response = await self._client.send(source, replace(request, caller=caller))
+            else:
+                response = await self._client.forward(pool, request, headers=_headers_of(pool))
         except UpstreamFailed as error:
             return failed_call(error)
         return read(response, binding, arguments, source.name)
 
-    def _target(self, source: Source) -> str:
-        """The request target: the whole endpoint, with the trailing slash that base URLs lose."""
-        address = self._client.connections.of(source).address or ""
-        return "/" if address.endswith("/") else ""
+
+def _target(pool: SourcePool) -> str:
+    """The request target: the whole endpoint, with the trailing slash that base URLs lose."""
+    return "/" if (pool.address or "").endswith("/") else ""
+
+
+def _headers_of(pool: SourcePool) -> FixedHeaders:
+    """The headers of all requests without a caller. Raises UpstreamFailed."""
+    if pool.fixed_headers is None:
+        pool.fixed_headers = FixedHeaders(pool.with_configured(_HEADERS))
+    return pool.fixed_headers
 
 
 def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "") -> HttpRequest:

@@ -17,7 +17,7 @@ from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.http.deadline import Deadlines
-from gateway.http.http1 import DEFAULT_HEADERS, Http1Response, Site, TooLarge
+from gateway.http.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
 from gateway.http.pool import Pool
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
@@ -162,6 +162,7 @@ class SourcePool:
         self._holders = 0
         self.http = self._pool(limits.connections)
         self.own_site: Site | None = None  # of `base_url`, once a call has needed it
+        self.fixed_headers: FixedHeaders | None = None  # of all calls, where they have the same
         self._unlimited: Pool | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._public: aiohttp.ClientSession | None = None

@@ -84,6 +84,7 @@ def _slot(parameter: Parameter) -> _Slot:
     return _Slot(parameter, argument, fixed, prefix)
 
 
+JSON = "application/json"
 _BY_REQUEST = frozenset({"accept", "content-type"})
 
 
@@ -95,6 +96,7 @@ class PreparedCalls(Struct, frozen=True):
     tokens: int  # version of those that the gateway has fetched for the source
     added: Mapping[str, str] | None = None  # headers to send beside those of a request
     headers: FixedHeaders | None = None  # all of a request without a body
+    json_headers: FixedHeaders | None = None  # of one with a body of JSON
     ends: float = math.inf  # when a token among the headers expires, in monotonic time
 
 
@@ -134,9 +136,15 @@ class RequestTemplate:
             return PreparedCalls(source, pool, version)
         if not {name.lower() for name in credentials.headers}.isdisjoint(_BY_REQUEST):
             return PreparedCalls(source, pool, version)
-        headers = FixedHeaders({**self._headers, **credentials.headers})
+        headers = {**self._headers, **credentials.headers}
         return PreparedCalls(
-            source, pool, version, credentials.headers, headers, ends=credentials.ends
+            source,
+            pool,
+            version,
+            credentials.headers,
+            FixedHeaders(headers),
+            FixedHeaders({**headers, "Content-Type": JSON}),
+            ends=credentials.ends,
         )
 
     def request(self, arguments: Mapping[str, Any]) -> HttpRequest:
@@ -286,11 +294,10 @@ class OpenAPIUpstream:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
-        differs = request.body is not None  # its headers, from what is prepared
+        carried: Mapping[str, str] = {}
         if context.headers.idempotency_key is not None:
             carried = _carried(context.headers, binding.method)
             request = replace(request, headers={**request.headers, **carried})
-            differs = differs or bool(carried)
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)
@@ -302,8 +309,9 @@ class OpenAPIUpstream:
                 response = await self._send(_Calling(source, reader, context), binding, request)
             else:
                 headers: Mapping[str, str] | None = prepared.headers
-                if added is not None and differs:
-                    headers = {**request.headers, **added}
+                if added is not None and (carried or request.body is not None):
+                    prepares = not carried and request.headers.get("Content-Type") == JSON
+                    headers = prepared.json_headers if prepares else {**request.headers, **added}
                 response = await self._client.forward(
                     pool, request, reader, headers=headers, inline_bytes=self._inline_bytes
                 )

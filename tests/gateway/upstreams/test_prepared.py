@@ -19,7 +19,7 @@ from gateway.upstreams.auth.tokens import AccessToken
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.rest.upstream import OpenAPIUpstream, RequestTemplate
-from schemas.binding import Credential, OpenAPIBinding
+from schemas.binding import Body, Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.source import Source
 from schemas.tool import Annotations, Tool
@@ -149,20 +149,23 @@ def folded(headers: Any) -> dict[str, str]:
     st.dictionaries(st.sampled_from(["Accept", "accept", "X-A", "User-Agent"]), st.text("ab\r")),
     st.sampled_from(["GET", "POST"]),
     st.sampled_from(["/a?b=c", "", "/ö", "/a b"]),
+    st.lists(st.sampled_from([None, b"", b"{}"]), min_size=2),
 )
 def test_fixed_headers_are_encoded_as_others(
-    headers: dict[str, str], method: str, target: str
+    headers: dict[str, str], method: str, target: str, bodies: list[bytes | None]
 ) -> None:
     fixed = FixedHeaders(headers)
     for url in ("http://one.example", "http://two.example/base", "http://one.example"):
         site = Site(URL(url))
-        told = []
-        for each in (headers, fixed, fixed):
-            try:
-                told.append(site.head(Http1Request(method, target, each)))
-            except Exception as error:
-                told.append(str(error).encode())
-        assert told[0] == told[1] == told[2]
+        for body in bodies:
+            told = []
+            for each in (headers, fixed, fixed):
+                try:
+                    head = site.head(Http1Request(method, target, each, body))
+                except Exception as error:
+                    head = str(error).encode()
+                told.append(sorted(head.split(b"\r\n")))
+            assert told[0] == told[1] == told[2]
 
 
 async def test_a_secret_that_is_replaced_is_not_sent_again(serve: Any) -> None:
@@ -177,6 +180,31 @@ async def test_a_secret_that_is_replaced_is_not_sent_again(serve: Any) -> None:
         client.connections.store({})
         assert (await execute(ToolCall(TOOLS[1], of, {}, CONTEXT))).is_error
     assert [one.all("x-key") for one in pets.seen] == [["one"], ["one"], ["two"], ["two"]]
+
+
+async def test_bodies_have_their_lengths_and_types(serve: Any) -> None:
+    pets = Recorder()
+    of = source(await serve(pets))
+    posts = [
+        replace(
+            TOOLS[1],
+            binding=OpenAPIBinding("POST", "/x", (), body=body, security=((KEY,),)),
+        )
+        for body in (Body("application/json", argument="a"), Body("text/plain", argument="a"))
+    ]
+    async with opened() as client:
+        client.connections.store({"pets": {"key": SchemeSettings(value="one")}})
+        executes = [OpenAPIUpstream(client).prepare(one) for one in posts]
+        for text in ("short", "a longer text"):
+            for execute, post in zip(executes, posts, strict=True):
+                await execute(ToolCall(post, of, {"a": text}, CONTEXT))
+    kinds = ["application/json", "text/plain"]
+    told = [(one.all("content-type")[0].partition(";")[0], one.all("x-key")) for one in pets.seen]
+    assert told == [(kind, ["one"]) for kind in kinds * 2]
+    assert [one.body for one in pets.seen] == [
+        *(b'"short"', b"short"),
+        *(b'"a longer text"', b"a longer text"),
+    ]
 
 
 async def test_calls_of_callers_are_not_prepared() -> None:
