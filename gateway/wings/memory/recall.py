@@ -17,13 +17,12 @@ from typing import Any
 import anyio
 
 from config.wings import MemorySettings
-from gateway.wings.memory import scripts
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.dates import named_dates
 from gateway.wings.memory.ranking import RecalledMemory, Scored, listed, ranked
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
-from gateway.wings.memory.similar import folded, overlap, words
+from gateway.wings.memory.texts import folded, is_known, overlap, words
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -153,7 +152,7 @@ class Recaller:
     async def _encoded(self, text: str) -> Encoded:
         if not text or not self._settings.semantic_share:
             return Encoded()
-        if not scripts.is_known(text, self._known):
+        if not is_known(text, self._known):
             return Encoded(why=UNKNOWN_SCRIPT)
         ready = self._encoding.ready(KIND.purpose)
         if ready.embedder is None:

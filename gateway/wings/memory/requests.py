@@ -24,7 +24,7 @@ from gateway.wings.memory.rows import (
     check_source,
     time_of,
 )
-from gateway.wings.memory.scripts import CHINESE, main_script
+from gateway.wings.memory.texts import CHINESE, main_script
 
 Said = Literal["user", "agent", "tool", "inferred"]
 Slot = Annotated[
