@@ -10,7 +10,7 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
-.PHONY: image sbom
+.PHONY: image sbom site
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -107,6 +107,9 @@ schemas: $(STAMP)-run ## write the published JSON Schemas anew
 
 boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
 	$(BIN)/python .ci/boards.py
+
+site: $(BIN)/python ## the documentation as a site in build/site, by zensical where it is installed
+	$(BIN)/python .ci/site.py
 
 image: ## the container image, built and started by buildah and podman where they are installed
 	.ci/image

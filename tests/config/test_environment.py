@@ -27,7 +27,7 @@ def leaves(tree: dict[str, Any], path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 SETTINGS = [*leaves(yaml.safe_load(DEFAULTS.read_bytes()))]
 ANY_TEXT = {
     ("mcp", "instructions"),
-    *(("embedding", key) for key in ("model", "api_key", "query_prefix")),
+    *(("embedding", key) for key in ("model", "api_key", "query_prefix", "endpoint")),
     *(
         ("models", "strategies", name, "model")
         for name in ("deepseek_single", "qwen_single_thinking", "qwen_single_instruct")
