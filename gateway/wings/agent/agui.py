@@ -14,18 +14,17 @@ from uuid import NAMESPACE_URL, uuid5
 import anyio
 import msgspec
 from msgspec import Struct
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.agent.api import MESSAGE_BYTES, WITHOUT_BUFFERING, StreamApi, json_body
+from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.events import RunEvent, last_number
 from gateway.wings.agent.operations import APPROVE, REASONING
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
-from registry.access.approvals import ApprovalRefused, Approvals
 from schemas.jsonrpc import encode
 
 PATH = "/agent/v1/agui"
@@ -70,7 +69,7 @@ class AgUi:
     async def run(self, request: Request) -> Response:
         """`POST /agent/v1/agui`."""
         context = await self._api.context(request)
-        body = await json_body(request, self._api.settings.message_characters * MESSAGE_BYTES)
+        body = await self._api.body(request)
         try:
             asked = msgspec.convert(body, _Input)
         except msgspec.ValidationError as error:
@@ -82,15 +81,13 @@ class AgUi:
         conversation = str(uuid5(NAMESPACE_URL, name))
         begun = self._resumed if asked.resume else self._begun
         run, after = await begun(context, conversation, asked)
-        events = self._events(context, asked, run, after)
-        ping = self._api.settings.keep_alive_s
-        return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+        return self._api.response(self._events(context, asked, run, after))
 
     async def _begun(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
         if not asked.messages or asked.messages[-1].role != "user":
             text = "Expected a message of the user as the last one."
             raise ProblemDetails(400, "bad-request", text)
-        content = _text(asked.messages[-1].content)
+        content = content_text(asked.messages[-1].content)
         await self._api.create(context, conversation)
         arguments = {
             "conversation": conversation, "content": content, "wait": False, "stream": True
@@ -109,16 +106,9 @@ class AgUi:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
         [run] = own
         after = await last_number(self._runner.stream, run)
-        approvals = Approvals(self._runner.pool, principal.tenant)
         for one in asked.resume:
-            if one.interrupt_id not in run.approvals:
-                continue
-            try:
-                await approvals.decide(
-                    one.interrupt_id, one.approved, principal.id, principal.makers
-                )
-            except ApprovalRefused as error:
-                raise ProblemDetails(403, "forbidden", f"{error}.") from error
+            if one.interrupt_id in run.approvals:
+                await self._runner.decide(principal, one.interrupt_id, one.approved)
         return run, after
 
     async def _events(
@@ -246,12 +236,6 @@ def _interrupt(event: RunEvent) -> Json:
         "responseSchema": ANSWER,
         "expiresAt": data["expires"],
     }
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(str(one.get("text") or "") for one in content if isinstance(one, dict))
-    return content if isinstance(content, str) else ""
 
 
 def _sent(event: Json) -> ServerSentEvent:

@@ -106,7 +106,7 @@ class StreamApi:
 
     async def _begun(self, request: Request, name: str, names: Mapping[str, str]) -> Response:
         context = await self.context(request)
-        body = await json_body(request, self.settings.message_characters * MESSAGE_BYTES)
+        body = await self.body(request)
         view = await self.called(context, name, {**body, **names, "wait": False, "stream": True})
         run = await self.run(context, view.run)
         return self._stream(context, run, 0, leaving=True)
@@ -124,9 +124,15 @@ class StreamApi:
         return context
 
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
-        events = self._sent(context, run, after, leaving)
+        return self.response(self._sent(context, run, after, leaving))
+
+    def response(self, events: AsyncIterator[ServerSentEvent]) -> Response:
         ping = self.settings.keep_alive_s
         return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        """The members of the body. Raises ProblemDetails."""
+        return await json_body(request, self.settings.message_characters * MESSAGE_BYTES)
 
     async def _sent(
         self, context: Context, run: Run, after: int, leaving: bool
@@ -162,6 +168,13 @@ class StreamApi:
         ):
             if event is not None:
                 yield event
+
+
+def content_text(content: Any) -> str:
+    """The text of a message: a string, or parts."""
+    if isinstance(content, list):
+        return "".join(str(one.get("text") or "") for one in content if isinstance(one, dict))
+    return content if isinstance(content, str) else ""
 
 
 def problem_of(error: Exception) -> ProblemDetails:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,13 +19,7 @@ from starlette.routing import Route
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.agent.api import (
-    MESSAGE_BYTES,
-    WITHOUT_BUFFERING,
-    StreamApi,
-    json_body,
-    problem_of,
-)
+from gateway.wings.agent.api import StreamApi, content_text, problem_of
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
@@ -43,9 +37,7 @@ class _Message(Struct):
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(str(one.get("text") or "") for one in self.content)
-        return self.content or ""
+        return content_text(self.content)
 
 
 class _Completion(Struct):
@@ -88,13 +80,11 @@ class Facade:
         if not asked.stream:
             return _json(_whole(view, asked.model))
         run = await self._api.run(context, view.run)
-        ping = self._api.settings.keep_alive_s
-        chunks = self._chunks(context, run, asked.model)
-        return EventSourceResponse(chunks, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
+        return self._api.response(self._chunks(context, run, asked.model))
 
     async def _asked(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
-        body = await json_body(request, self._api.settings.message_characters * MESSAGE_BYTES)
+        body = await self._api.body(request)
         given = [name for name in UNSUPPORTED if body.get(name)]
         if body.get("n") not in (None, 1):
             given.append("n")

@@ -56,7 +56,6 @@ from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Tool
 from gateway.wings.agent.window import window
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY
-from schemas.errors import Fault
 
 HINT_AFTER, STOP_AFTER = 3, 5  # equal results of equal calls
 LEVELS = 2  # of compaction
@@ -168,7 +167,7 @@ class Loop:
     async def _found(self) -> Sequence[FoundTool]:
         try:
             return await self.tools.found(self.context, self.turn.content)
-        except (Fault, SearchFailed) as error:
+        except SearchFailed as error:
             self.events.put("StatusUpdate", status="search_failed", phase=str(error)[:200])
             return ()
 
@@ -176,7 +175,7 @@ class Loop:
         given = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
         try:
             return await self.tools.told(self.context, name, given)
-        except (Fault, SearchFailed) as error:
+        except SearchFailed as error:
             self.events.put("StatusUpdate", status="read_failed", phase=f"{name}: {error}"[:200])
             return ""
 
@@ -190,7 +189,7 @@ class Loop:
         for name in self.settings.keeps if answer.strip() else ():
             try:
                 await self.tools.told(self.context, name, given)
-            except (Fault, SearchFailed) as error:
+            except SearchFailed as error:
                 log.warning("agent_not_kept", extra={"tool": name, "reason": str(error)[:200]})
 
     # -- the model --

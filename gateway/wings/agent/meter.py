@@ -1,4 +1,4 @@
-"""Budgets of a run: what it may use, alone, with its conversation, and with its owner's day. Pure.
+"""Budgets of a run: what it may use, alone, with its conversation, and on its owner's day. No I/O.
 
 The worst case of a request is reserved with the step that begins it. What it used replaces that
 with the next step that counts, also where it failed or was cancelled; a process that is killed

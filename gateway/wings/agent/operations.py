@@ -27,9 +27,7 @@ from gateway.operations.operation import (
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Busy, Conversation, NewRun, Run
-from gateway.wings.agent.tools import OWN, FoundTool
-from registry.access.approvals import ApprovalRefused, Approvals
-from schemas.errors import Fault
+from gateway.wings.agent.tools import OWN, FoundTool, SearchFailed
 
 REASONING = "agent:reasoning"  # the scope to see reasoning
 APPROVE = "agent:approve"
@@ -322,27 +320,18 @@ class ConversationOperations:
         return TranscriptView(tuple(Raw(msgspec.json.encode(one)) for _, one in found), last)
 
     async def decide(self, asked: OperationInput) -> None:
-        principal, id_ = asked.principal, asked.names["approval"]
-        unknown = conflict("No run waits for this approval, or no longer.")
-        if not await self._runner.runs.waits_for(asked.tenant, id_):
-            raise unknown
-        approvals = Approvals(self._runner.pool, asked.tenant)
-        try:
-            decided = await approvals.decide(
-                id_, asked.body.approve, principal.id, principal.makers
-            )
-        except ApprovalRefused as error:
-            raise ProblemDetails(403, "forbidden", f"{error}.") from error
-        if decided is None:
-            raise unknown
+        id_ = asked.names["approval"]
+        waits = await self._runner.runs.waits_for(asked.tenant, id_)
+        if not waits or not await self._runner.decide(asked.principal, id_, asked.body.approve):
+            raise conflict("No run waits for this approval, or no longer.")
 
     async def tools(self, asked: OperationInput) -> OfferedTools:
         found: list[FoundTool] = []
         if asked.query.query:
             try:
                 found = [*await self._runner.tools.found(_context(asked), asked.query.query)]
-            except Fault as fault:
-                raise invalid(fault.message) from fault
+            except SearchFailed as error:
+                raise invalid(str(error)) from error
         offered = self._runner.tools.definitions(_context(asked), OWN)
         own = [OfferedTool(one.name, one.description) for one in offered]
         return OfferedTools((*own, *(OfferedTool(one.name, one.description) for one in found)))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.agent import AgentSettings
 from gateway.abc import Log
-from gateway.context import NO_CALL_HEADERS, Context, RunMark, new_request_id
+from gateway.context import NO_CALL_HEADERS, Context, Principal, RunMark, new_request_id
 from gateway.models.abc import ChatMessage, ChatModel, ModelFailed
 from gateway.operations.callers import current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
@@ -33,7 +33,7 @@ from gateway.wings.agent.store import (
     Runs,
 )
 from gateway.wings.agent.tools import Toolbox
-from registry.access.approvals import Approvals
+from registry.access.approvals import ApprovalRefused, Approvals
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable
 
@@ -120,6 +120,16 @@ class Runner:
         if held is not None and (held.run.tenant, held.run.owner) == principal.key:
             return held.run
         return await self.runs.get(principal.tenant, principal.id, run_id)
+
+    async def decide(self, principal: Principal, approval: str, approve: bool) -> bool:
+        """Decide on a call; False: it waits no longer. Raises ProblemDetails for a caller who may
+        not."""
+        approvals = Approvals(self.pool, principal.tenant)
+        try:
+            decided = await approvals.decide(approval, approve, principal.id, principal.makers)
+        except ApprovalRefused as error:
+            raise ProblemDetails(403, "forbidden", f"{error}.") from error
+        return decided is not None
 
     async def ended(self, run: Run, within_s: float) -> Run:
         """The run, once it has ended or waits, or as it is when the time is over."""

@@ -145,14 +145,14 @@ _ADD = (
     " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
     " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
     " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
-    " AND state = 'running' RETURNING host_id, owner, run_id, tokens, money, seconds, calls),"
+    " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
     " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
-    " SELECT host_id, run_id, number, kind, data FROM held,"
+    " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
     " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
     " AS step (number, kind, data)),"
     " day AS (INSERT INTO agent_usage_t AS own"
     " (host_id, owner, day, tokens, money, seconds, calls)"
-    f" SELECT host_id, owner, {_TODAY}, %(tokens)s, %(money)s, %(seconds)s, %(calls)s"
+    f" SELECT %(host)s, owner, {_TODAY}, %(tokens)s, %(money)s, %(seconds)s, %(calls)s"
     " FROM held WHERE %(counts)s ON CONFLICT (host_id, owner, day) DO UPDATE SET"
     " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
     " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
@@ -166,18 +166,36 @@ _DUE = (
 )
 
 
-class Conversations:
-    """Conversations of an owner."""
+class _Tables:
+    """Statements over one pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+
+    async def _fetched(self, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(kind))
+            await cursor.execute(statement, values)
+            return await cursor.fetchall()
+
+    async def _first(self, kind: type[T], statement: LiteralString, values: Values) -> T | None:
+        rows = await self._fetched(kind, statement, values)
+        return rows[0] if rows else None
+
+    async def _changed(self, statement: LiteralString, values: Values) -> int:
+        """The number of rows that a statement has changed."""
+        async with borrowed(self._pool) as connection:
+            return (await connection.execute(statement, values)).rowcount
+
+
+class Conversations(_Tables):
+    """Conversations of an owner."""
 
     async def create(
         self, host_id: str, owner: str, title: str, *, strategy: str, id_: str | None
     ) -> Conversation | None:
         """A new conversation, or the owner's own of this id; None: it belongs to another owner."""
-        return await _first(
-            self._pool,
+        return await self._first(
             Conversation,
             "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
             " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
@@ -190,8 +208,7 @@ class Conversations:
         self, host_id: str, owner: str, before: datetime | None, limit: int
     ) -> list[Conversation]:
         """The newest first, those changed before `before`."""
-        return await _fetched(
-            self._pool,
+        return await self._fetched(
             Conversation,
             f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
             " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
@@ -201,8 +218,7 @@ class Conversations:
 
     async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
         """None also for that of another owner."""
-        return await _first(
-            self._pool,
+        return await self._first(
             Conversation,
             f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
             " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
@@ -211,8 +227,7 @@ class Conversations:
 
     async def delete(self, host_id: str, owner: str, id_: str) -> bool:
         """Erase a conversation with its runs and steps; whether it existed."""
-        changed = await _changed(
-            self._pool,
+        changed = await self._changed(
             "DELETE FROM agent_conversation_t"
             " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
             [host_id, id_, owner],
@@ -249,11 +264,11 @@ class Conversations:
         return others, day
 
 
-class Runs:
+class Runs(_Tables):
     """Runs, and the leases that processes hold on them."""
 
     def __init__(self, pool: Pool, node: str, lease_s: float) -> None:
-        self._pool = pool
+        super().__init__(pool)
         self._node = node
         self._lease_s = lease_s
 
@@ -263,8 +278,7 @@ class Runs:
         """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
         any may take it up. Raises Busy."""
         try:
-            return await _first(
-                self._pool,
+            return await self._first(
                 Run,
                 "WITH told AS (UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"  # noqa: S608 - constants
                 " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
@@ -302,8 +316,7 @@ class Runs:
             raise Busy(await self._active(host_id, conversation)) from error
 
     async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
-        return await _first(
-            self._pool,
+        return await self._first(
             Run,
             f"SELECT {_RUN} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s",  # noqa: S608 - constants
             [host_id, id_, owner],
@@ -311,8 +324,7 @@ class Runs:
 
     async def all(self, host_id: str, owner: str, state: str | None, limit: int) -> list[Run]:
         """The newest first."""
-        return await _fetched(
-            self._pool,
+        return await self._fetched(
             Run,
             f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
             " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
@@ -353,8 +365,7 @@ class Runs:
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
         """Take up a run that is due; None: another process was faster."""
-        return await _first(
-            self._pool,
+        return await self._first(
             Run,
             "UPDATE agent_run_t SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
             " lease_until = clock_timestamp() + %s * interval '1 s',"
@@ -440,8 +451,7 @@ class Runs:
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
         """Add the traffic of one request to the transcript of a run."""
-        await _changed(
-            self._pool,
+        await self._changed(
             "INSERT INTO agent_exchange_t (host_id, run_id, data) VALUES (%s, %s, %s)",
             [run.tenant, run.id, msgspec.json.encode(exchange)],
         )
@@ -462,8 +472,7 @@ class Runs:
 
     async def release(self, run: Run) -> None:
         """Let another process take up the run at once."""
-        await _changed(
-            self._pool,
+        await self._changed(
             "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
             " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
             [run.tenant, run.id, run.attempt],
@@ -488,24 +497,6 @@ class Runs:
             )
             row = await found.fetchone()
         return "" if row is None else str(row[0])
-
-
-async def _fetched(pool: Pool, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
-    async with borrowed(pool) as connection:
-        cursor = connection.cursor(row_factory=class_row(kind))
-        await cursor.execute(statement, values)
-        return await cursor.fetchall()
-
-
-async def _first(pool: Pool, kind: type[T], statement: LiteralString, values: Values) -> T | None:
-    rows = await _fetched(pool, kind, statement, values)
-    return rows[0] if rows else None
-
-
-async def _changed(pool: Pool, statement: LiteralString, values: Values) -> int:
-    """The number of rows that a statement has changed."""
-    async with borrowed(pool) as connection:
-        return (await connection.execute(statement, values)).rowcount
 
 
 async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run]) -> list[AgentTurn]:

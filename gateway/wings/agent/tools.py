@@ -62,11 +62,9 @@ class Toolbox:
         self._settings = settings
 
     async def found(self, context: Context, text: str) -> Sequence[FoundTool]:
-        """The tools that a search finds for this caller. Raises Fault and SearchFailed."""
+        """The tools that a search finds for this caller. Raises SearchFailed."""
         query = {"query": text[:500], "limit": self._settings.found_tools, "detail": "names"}
-        result = await self._call(context, "search_tools", query)
-        if result.is_error:
-            raise SearchFailed(text_of(result))
+        result = await self._answer(context, "search_tools", query)
         structured = result.structured_content
         body = bytes(structured) if structured is not UNSET else text_of(result).encode()
         try:
@@ -78,17 +76,24 @@ class Toolbox:
 
     async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
         """What a tool says to those of the arguments `given` that it has, marked; "": nothing, or
-        the caller does not see it. Raises Fault and SearchFailed."""
+        the caller does not see it. Raises SearchFailed."""
         tool = self._view(context).find(name)
         if tool is None:
             return ""
         known = msgspec.json.decode(tool.input_schema).get("properties", {})
         arguments = {key: value for key, value in given.items() if key in known}
-        result = await self._call(context, name, arguments)
-        text = _said(result)
-        if result.is_error:
-            raise SearchFailed(text[:200])
+        text = _said(await self._answer(context, name, arguments))
         return marked(name, self._limited(text)) if text.strip() else ""
+
+    async def _answer(self, context: Context, name: str, given: Mapping[str, Any]) -> ToolResult:
+        """Raises SearchFailed."""
+        try:
+            result = await self._call(context, name, given)
+        except Fault as fault:
+            raise SearchFailed(fault.message) from fault
+        if result.is_error:
+            raise SearchFailed(text_of(result)[:200])
+        return result
 
     def definitions(self, context: Context, names: Iterable[str]) -> list[ToolDefinition]:
         """The gateway's own tools for finding others, then those of `names` that the caller sees
