@@ -9,11 +9,20 @@ from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from config.knowledge import KnowledgeSettings
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid
 from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.credentials import (
+    PlaceCredentials,
+    bucket_of,
+    login,
+    place_of,
+    place_of_bucket,
+)
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.reading.git import GitFetch, GitHead
@@ -94,9 +103,14 @@ class _Run:
 
 class Ingestion:
     def __init__(
-        self, documents: DocumentStore, workers: ReadingWorkers, settings: KnowledgeSettings
+        self,
+        documents: DocumentStore,
+        workers: ReadingWorkers,
+        credentials: PlaceCredentials,
+        settings: KnowledgeSettings,
     ) -> None:
         self._documents = documents
+        self._credentials = credentials
         self._workers = workers
         self._settings = settings
         self.limits = reading_limits(settings)
@@ -198,13 +212,31 @@ class Ingestion:
         if spec.type == "url":
             return await self._ingest(run, _one(spec.location, fetching, wanted))
         if spec.type == "s3":
-            name, _, prefix = spec.location.removeprefix("s3://").partition("/")
-            return await self._ingest(run, bucket_files(Bucket(name, prefix), fetching, wanted))
+            bucket = await self._bucket(run)
+            return await self._ingest(run, bucket_files(bucket, fetching, wanted))
+        entry = await self._credentials.of(run.reader.tenant, place_of(spec.location))
+        user, password = login(entry)
         task = GitFetch(
-            spec.location, spec.ref, private_networks=fetching.private_networks, wanted=wanted
+            spec.location,
+            spec.ref,
+            user=user,
+            password=password,
+            private_networks=fetching.private_networks,
+            wanted=wanted,
         )
         async with self._workers.files(task, self.limits.parse_s) as files:
             return await self._ingest(run, files)
+
+    async def _bucket(self, run: "_Run") -> Bucket:
+        """Raises ReadingRefused."""
+        bucket = bucket_of(run.spec.location)
+        entry = await self._credentials.of(run.reader.tenant, place_of_bucket(bucket))
+        return msgspec.structs.replace(
+            bucket,
+            key_id=entry.username or "",
+            secret=entry.password or "",
+            token=entry.token or "",
+        )
 
     async def _ingest(self, run: "_Run", files: AsyncIterable[Any]) -> set[str]:
         """The paths that were found."""

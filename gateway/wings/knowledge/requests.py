@@ -257,7 +257,7 @@ class IngestSource(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             min_length=1,
             max_length=2048,
-            description="a URL without credentials, or s3://BUCKET/PREFIX",
+            description="a URL without credentials, or s3://BUCKET/PREFIX?region=...&endpoint=...",
         ),
     ]
     ref: Annotated[str, Meta(max_length=255, description="git: a branch or a tag")] = ""

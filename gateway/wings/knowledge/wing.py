@@ -19,7 +19,7 @@ MIGRATIONS = Component(
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings)
+    knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys)
     calls = ToolCalls(parts)
     uploads = FileUploads(calls, knowledge.ingestion)
     try:

@@ -14,6 +14,7 @@ from gateway.operations.operation import Operation, OperationInput, OperationOut
 from gateway.operations.requests import converted
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import READ, WRITE
+from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from schemas.errors import Forbidden
@@ -21,6 +22,7 @@ from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 
 SCOPES = frozenset({READ, WRITE})
+KEYS = Keys(b"k" * 32)
 OTHER = "00000000-0000-4000-8000-00000000beef"
 
 
@@ -107,7 +109,7 @@ async def rigged(
             [HOST, OTHER],
         )
     settings = settings or knowledge_settings()
-    parts = KnowledgeParts(database.pool, embedder, settings)
+    parts = KnowledgeParts(database.pool, embedder, settings, KEYS)
     try:
         yield KnowledgeRig(database, parts, settings)
     finally:

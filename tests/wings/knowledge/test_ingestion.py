@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
+from config.sources import SchemeSettings
 from gateway.operations.operation import ProblemDetails
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig
+from gateway.wings.knowledge.credentials import (
+    PlaceCredentials,
+    bucket_of,
+    place_of,
+    place_of_bucket,
+)
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from registry.access.secrets import Secrets
+from tests.fixtures_database import HOST
+from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeCaller, KnowledgeRig
 
 pytestmark = pytest.mark.anyio
 
@@ -128,3 +138,42 @@ async def test_large_and_structured_texts_are_cut_elsewhere(rig: KnowledgeRig) -
     assert (await ann.add(whole, path="large")).chunks > 40
     [best] = (await ann("query", query="word3999", limit=1)).evidence
     assert best.lines[1] == 7999
+
+
+async def test_stored_credentials_are_for_a_place_and_what_is_below(rig: KnowledgeRig) -> None:
+    stored = Secrets(rig.database.pool, HOST, KEYS)
+    for scheme, token in (("example.com", "all"), ("example.com/acme", "acme")):
+        await stored.put("knowledge", scheme, SchemeSettings(token=token))
+    credentials = PlaceCredentials(rig.database.pool, KEYS)
+    for url, token in (
+        ("https://example.com/acme/book.git", "acme"),
+        ("https://EXAMPLE.com/acme", "acme"),
+        ("https://example.com/acmes/book", "all"),
+        ("https://example.com:8443/acme", None),
+        ("https://other.example/acme", None),
+        ("https://example.com.evil.example/acme", None),
+        ("https://[", None),
+    ):
+        assert (await credentials.of(HOST, place_of(url))).token == token, url
+    assert (await credentials.of(OTHER, "example.com/acme")).token is None
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("s3://books", "s3.amazonaws.com/books"),
+        ("s3://books/a/b", "s3.amazonaws.com/books/a/b"),
+        (
+            "s3://books?region=eu-west-1&endpoint=https://minio.example:9000",
+            "minio.example_9000/books",
+        ),
+    ],
+)
+def test_places_of_buckets(location: str, place: str) -> None:
+    assert place_of_bucket(bucket_of(location)) == place
+
+
+@pytest.mark.parametrize("location", ["books", "s3://", "s3://b?x=1", "https://b", "s3://["])
+def test_locations_that_are_no_bucket(location: str) -> None:
+    with pytest.raises(ReadingRefused, match="expected s3://BUCKET/PREFIX"):
+        bucket_of(location)
