@@ -39,13 +39,13 @@ from gateway.wings.memory.requests import (
 )
 from gateway.wings.memory.rows import (
     SCOPES,
-    NewMemory,
+    Memory,
     Scope,
     check_content,
     check_metadata,
     time_of,
 )
-from gateway.wings.memory.store import StoredMemory, Target
+from gateway.wings.memory.store import Target
 from registry.database.postgres import is_uuid
 
 MEMORY = {"memory": HostId}
@@ -103,26 +103,19 @@ class MemoryOperations:
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: AddMemories = asked.body
         reader, items = self._parts.reader(asked), body.all
-        target = self._target(reader, body.scope)
-        notes: list[str] = []
-        memories = [self._new(target, item, notes) for item in items]
         document = body.document.id if body.document else None
-        added = await self._parts.store.add(target, memories, document)
-        told = [_added(one, new) for one, new in zip(added, memories, strict=True)]
+        told, notes = await self._stored(self._target(reader, body.scope), items, document)
         if body.similar and len(told) == 1 and told[0].created:
             near = await self._parts.recaller.similar(
                 reader, body.scope, told[0].id, items[0].content
             )
             told = [replace(told[0], similar=tuple(Similar(*one) for one in near))]
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
-        return OperationOutput(
-            MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes))), location=location
-        )
+        return OperationOutput(MemoriesAdded(tuple(told), notes), location=location)
 
     async def observe(self, asked: OperationInput) -> MemoriesAdded:
         body: ObserveTurns = asked.body
         target = self._target(self._parts.reader(asked), "session")
-        notes: list[str] = []
         items = [
             NewItem(
                 content=turn.content,
@@ -134,21 +127,31 @@ class MemoryOperations:
             )
             for turn in body.turns
         ]
-        memories = [self._new(target, item, notes) for item in items]
-        added = await self._parts.store.add(target, memories)
-        told = [_added(one, new) for one, new in zip(added, memories, strict=True)]
-        return MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes)))
+        told, notes = await self._stored(target, items)
+        return MemoriesAdded(tuple(told), notes)
 
     def _target(self, reader: Reader, scope: Scope) -> Target:
         if scope == "org":
             reader.require(WRITE_ORG, "Writing for the organisation")
         return Target.of(reader, scope)
 
-    def _new(self, target: Target, item: NewItem, notes: list[str]) -> NewMemory:
-        sessions = target.reader.sessions
-        session = sessions[0] if sessions else None
+    async def _stored(
+        self, target: Target, items: Sequence[NewItem], document: str | None = None
+    ) -> tuple[list[AddedItem], tuple[str, ...]]:
+        """What was added, and what the caller should know."""
+        notes: list[str] = []
+        session = next(iter(target.reader.sessions), None)
         more: dict[str, Any] = {"trust": "admin"} if target.scope == "org" else {}
-        return self._parts.intake.memory(target.scope, item, session=session, notes=notes, **more)
+        memories = [
+            self._parts.intake.memory(target.scope, item, session=session, notes=notes, **more)
+            for item in items
+        ]
+        added = await self._parts.store.add(target, memories, document)
+        told = [
+            AddedItem(one.id, one.created, one.superseded, tuple(new.masked))
+            for one, new in zip(added, memories, strict=True)
+        ]
+        return told, tuple(dict.fromkeys(notes))
 
     async def search(self, asked: OperationInput) -> MemoriesFound:
         body: SearchMemories = asked.body
@@ -189,11 +192,13 @@ class MemoryOperations:
         return ListPage(tuple(map(view, shown)), cursor(key) if key else "")
 
     async def get(self, asked: OperationInput) -> MemoryView:
-        id_ = asked.names["memory"]
-        found = await self._parts.store.get(self._parts.reader(asked), [id_], Times())
-        if not found:
-            raise not_found("memory", id_)
-        return view(found[0])
+        return view(await self._present(self._parts.reader(asked), asked.names["memory"]))
+
+    async def _present(self, reader: Reader, id_: str) -> Memory:
+        """Raises ProblemDetails."""
+        for found in await self._parts.store.get(reader, [id_], Times()):
+            return found
+        raise not_found("memory", id_)
 
     async def history(self, asked: OperationInput) -> ListPage[MemoryView]:
         id_ = asked.names["memory"]
@@ -205,10 +210,7 @@ class MemoryOperations:
     async def update(self, asked: OperationInput) -> MemoryView:
         body: UpdateMemory = asked.body
         reader, id_ = self._parts.reader(asked), asked.names["memory"]
-        found = await self._parts.store.get(reader, [id_], Times())
-        if not found:
-            raise not_found("memory", id_)
-        present = found[0]
+        present = await self._present(reader, id_)
         if present.scope == "org":
             reader.require(WRITE_ORG, "Writing for the organisation")
         given = {
@@ -227,10 +229,6 @@ class MemoryOperations:
         changes = {**given, **{name: clean[name] for name in ("content", "metadata")}}
         changes["masked"] = tuple(dict.fromkeys((*present.masked, *clean["masked"])))
         return view(await self._parts.store.update(reader, id_, body.version, changes))
-
-
-def _added(one: StoredMemory, new: NewMemory) -> AddedItem:
-    return AddedItem(one.id, one.created, one.superseded, tuple(new.masked))
 
 
 def within(views: Sequence[MemoryView], tokens: int) -> Sequence[MemoryView]:
