@@ -169,12 +169,17 @@ def tags(header: str) -> tuple[str, ...]:
 
 
 def has_nul(value: Any) -> bool:
-    """Whether a text contains NUL, which the database cannot store."""
-    if isinstance(value, dict):
-        return any(has_nul(part) for pair in value.items() for part in pair)
-    if isinstance(value, list):
-        return any(map(has_nul, value))
-    return isinstance(value, str) and "\0" in value
+    """Whether a text contains NUL, which the database cannot store. However deep `value` is."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += (*one, *one.values())
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, str) and "\0" in one:
+            return True
+    return False
 
 
 def _is_zero(media_range: str) -> bool:

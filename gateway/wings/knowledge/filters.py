@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from psycopg.types.json import Jsonb
 
 from config.types import HostId
+from gateway.operations.operation import invalid
 
 Glob = Annotated[
     str,
@@ -19,6 +20,7 @@ Glob = Annotated[
     ),
 ]
 Short = Annotated[str, Meta(min_length=1, max_length=255)]
+STARS = 40  # in patterns: the work of the database grows with them
 _GLOB = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
 _GLOBS = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
@@ -53,9 +55,12 @@ def _escaped(text: str) -> str:
 
 
 def narrowing(wanted: ChunkFilter) -> tuple[str, dict[str, Any]]:
-    """The condition on `chunk` and `document`, and its parameters; "": there is none."""
+    """The condition on `chunk` and `document`, and its parameters; "": there is none. Raises
+    ProblemDetails."""
     found: list[tuple[str, str, Any]] = []
     if wanted.paths:
+        if sum(one.count("*") for one in wanted.paths) > STARS:
+            raise invalid(f"filter.paths: expected at most {STARS} asterisks in all patterns")
         whole = "|".join(map(pattern, wanted.paths))
         found.append(("document.path ~ %(paths)s", "paths", f"^(?:{whole})$"))
     if wanted.documents:

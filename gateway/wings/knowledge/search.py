@@ -92,6 +92,7 @@ class Searcher:
 
     async def search(self, query: ChunkQuery) -> ChunksFound:
         text = readable(query.text, QUERY).strip()
+        query = replace(query, text=text)
         if not text:
             return ChunksFound()
         share = self._settings.semantic_share if query.share is None else query.share
