@@ -27,6 +27,7 @@ RELOADED: Mapping[str, frozenset[str]] = {
         }
     ),
     "imports": frozenset(Imports.__struct_fields__) - {"prune"},
+    "events": frozenset({"enabled", "schedules", "hook", "redis_url", "kafka"}),
     "admin": frozenset(Admin.__struct_fields__) - {"operator_role"},
 }
 

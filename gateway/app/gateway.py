@@ -163,9 +163,12 @@ class Gateway:
         """
         settings = reloaded(self.settings, settings)
         loaded = self.upstreams.load(settings)
+        apply_to_wings = None if self.wings is None else self.wings.prepared(settings)
         self.access.authenticator.reload()
         before, self.settings = self.settings, settings
         self.catalogs.show_scripts(settings.scripts.enabled)
+        if apply_to_wings is not None:
+            apply_to_wings()
         if any(getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH):
             await self._serve_anew(before)
         if await self.upstreams.reconfigure(self.settings, loaded):

@@ -195,6 +195,17 @@ class Wings:
         for one in self._served:
             one.calls.wire()
 
+    def prepared(self, settings: Settings) -> Callable[[], None]:
+        """Check the sections of the wings; the function that is returned applies them. Raises
+        ToolgateError."""
+        applying = [one.prepared(section(settings, one.name)) for one in self._served]
+
+        def apply() -> None:
+            for one in applying:
+                one()
+
+        return apply
+
     async def run(self) -> None:
         """Open the wings once the database responds, and keep them open until cancelled."""
         try:
@@ -262,6 +273,7 @@ class ServedWing(WingLife):
         self._was_opened = opened
         self.calls = WingCalls(wing.name, ground, offering)
         self._ground = ground
+        self._own = section(ground.settings, wing.name)
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
         self._imported = imported(self.name, (), Offer())
         self._apps: Mapping[str, ASGIApp] = {}
@@ -310,6 +322,20 @@ class ServedWing(WingLife):
     def _pages(self) -> Pages:
         admin = self._ground.settings.admin
         return Pages(admin.page_size, admin.page_limit)
+
+    def prepared(self, own: Any) -> Callable[[], None]:
+        """Check another section of settings; the function that is returned applies it. Raises
+        ToolgateError."""
+        offer = self._ground.offers.get(self.name)
+        changes = offer is not None and offer.reconfigure is not None and own != self._own
+        applied = offer.reconfigure(own) if changes and offer and offer.reconfigure else None
+
+        def apply() -> None:
+            self._own = own
+            if applied is not None:
+                applied()
+
+        return apply
 
     def _mounted(self, path: str) -> "_Mounted":
         settings, member = self._ground.settings, self._wing.body_limits.get(path)
@@ -371,7 +397,7 @@ class ServedWing(WingLife):
         ground, database = self._ground, self._database
         await _migrated(self._wing, database)
         return WingParts(
-            settings=section(ground.settings, self.name),
+            settings=self._own,
             tenant=ground.settings.tenant.host_id,
             database=database,
             call=calling(ground.outcome),

@@ -135,6 +135,9 @@ class Offer:
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
     pages: Sequence[ConsolePage] = ()  # of the console
     answers: Mapping[str, Answer] = field(default_factory=dict)  # by method: `methods` of the wing
+    reconfigure: Callable[[Any], Callable[[], None]] | None = None
+    """Checks another section of settings, after `config.reload`, and gives what applies it. Raises
+    ToolgateError. None: settings need a restart."""
     call_ended: CallEnded | None = None  # where the wing observes calls
 
 

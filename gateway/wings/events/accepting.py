@@ -75,7 +75,7 @@ class Accepting:
         commit."""
         self._parts = parts
         self._journal = journal
-        self._settings = settings
+        self.settings = settings
         self._receivers = receivers
         self._accepted = accepted
         self._commits = GroupCommit(self._store, most=BATCH)
@@ -104,7 +104,7 @@ class Accepting:
 
     def _draft(self, context: Context, wanted: Wanted) -> Draft:
         arguments = encode(wanted.arguments)
-        most = self._settings.payload_bytes
+        most = self.settings.payload_bytes
         if len(arguments) > most:
             text = f"the arguments have {len(arguments)} bytes, expected at most {most}"
             raise InvalidParams(f"Not accepted: {text} (events.payload_bytes)")
@@ -137,20 +137,20 @@ class Accepting:
 
     def _target(self, context: Context, wanted: Wanted) -> tuple[str, str, bool, int]:
         """Name, queue, whether it is repeatable, and attempts. Raises InvalidParams."""
-        skill = self._settings.skills.get(wanted.skill)
+        skill = self.settings.skills.get(wanted.skill)
         if skill is not None:
             repeatable = wanted.retry == "always" or (wanted.retry == "auto" and skill.repeatable)
-            return wanted.skill, wanted.skill, repeatable, skill.attempts or self._settings.attempts
+            return wanted.skill, wanted.skill, repeatable, skill.attempts or self.settings.attempts
         tool = self._parts.check(context, wanted.skill, wanted.arguments)
         if tool.source == OWN or tool.binding.facts.own:
             raise InvalidParams(f"Not accepted: {tool.name} is called at once only")
         hints = tool.annotations
         harmless = hints.idempotent_hint is True or hints.read_only_hint is True
         repeatable = wanted.retry == "always" or (wanted.retry == "auto" and harmless)
-        return wanted.skill, "", repeatable, self._settings.attempts
+        return wanted.skill, "", repeatable, self.settings.attempts
 
     def _topic(self, topic: str) -> str:
-        topics = self._settings.topics
+        topics = self.settings.topics
         if topic and topic not in topics:
             raise InvalidParams(f"Not accepted: topic: expected one of {', '.join(topics)}")
         return topic or (topics[0] if topics else "agent-commands")
@@ -160,7 +160,7 @@ class Accepting:
         session = context.session
         if not reply_to:
             return None
-        if reply_to in self._settings.topics:
+        if reply_to in self.settings.topics:
             return TOPIC + reply_to
         if session is not None and reply_to in ("session", SESSION + session.id):
             return SESSION + session.id
@@ -182,14 +182,14 @@ class Accepting:
             return 0
         before = await self._journal.correlated(tenant, cause)
         hops = 0 if before is None else before.hops + 1
-        if hops > self._settings.hops:
-            text = f"{hops} invocations led to this one, expected at most {self._settings.hops}"
+        if hops > self.settings.hops:
+            text = f"{hops} invocations led to this one, expected at most {self.settings.hops}"
             raise InvalidParams(f"Not accepted: {text} (events.hops)")
         return hops
 
     async def _count(self, host_id: str) -> None:
         """Check the number of open invocations. Raises TooManyRequests."""
-        most, now = self._settings.tenant_open, time.monotonic()
+        most, now = self.settings.tenant_open, time.monotonic()
         counted, number = self._open.get(host_id, (-COUNT_S, 0))
         if now - counted >= COUNT_S * max(1.0, number / COUNTED):
             self._open[host_id] = (now, number)  # one counts for all

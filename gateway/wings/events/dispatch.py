@@ -65,7 +65,7 @@ class Dispatch:
         called with invocations, of (tenant, id), that have."""
         self._journal = journal
         self._execution = execution
-        self._settings = settings
+        self.settings = settings
         self._worker = worker
         self._hooks = hooks
         self._say = say
@@ -89,7 +89,7 @@ class Dispatch:
     @property
     def room(self) -> int:
         """How many more invocations may start."""
-        return 0 if self.draining else self._settings.concurrency - len(self._running)
+        return 0 if self.draining else self.settings.concurrency - len(self._running)
 
     def hear(self, notice: Notice) -> None:
         if notice is RESYNC:
@@ -132,7 +132,7 @@ class Dispatch:
     async def _drained(self) -> None:
         self.drain()
         await self._fed.wait()
-        with anyio.move_on_after(self._settings.drain_s):
+        with anyio.move_on_after(self.settings.drain_s):
             await self._until_idle()
         for one in list(self._running.values()):
             one.stop("drained")
@@ -153,7 +153,7 @@ class Dispatch:
                 busy = False
                 log.warning("journal_away", exc_info=True)
             if not busy:
-                with anyio.move_on_after(self._settings.poll_s):
+                with anyio.move_on_after(self.settings.poll_s):
                     await self._wake.wait()
         self._fed.set()
 
@@ -165,7 +165,7 @@ class Dispatch:
             if not room:
                 continue
             taken = await self._journal.claim(
-                host_id, self._worker, limit=room, lease_s=self._settings.lease_s
+                host_id, self._worker, limit=room, lease_s=self.settings.lease_s
             )
             del self._due[host_id]
             if len(taken) == room:
@@ -179,17 +179,17 @@ class Dispatch:
     async def _look(self) -> None:
         """Look for tenants with invocations, each `poll_s`."""
         now = anyio.current_time()
-        if now - self._looked >= self._settings.poll_s and self._settings.concurrency:
+        if now - self._looked >= self.settings.poll_s and self.settings.concurrency:
             self._looked = now
             for host_id in await self._journal.tenants():
                 self._due.setdefault(host_id)
 
     def _room(self, host_id: str) -> int:
         """Invocations of the tenant that may start now: its share of what is free."""
-        free = self._settings.concurrency - len(self._running)
+        free = self.settings.concurrency - len(self._running)
         own = sum(one.delivery.host_id == host_id for one in self._running.values())
         share = math.ceil(free / max(1, len(self._due)))
-        return max(0, min(share, self._settings.tenant_running - own))
+        return max(0, min(share, self.settings.tenant_running - own))
 
     async def _perform(self, running: Running) -> None:
         delivery, report = running.delivery, None
@@ -212,7 +212,7 @@ class Dispatch:
                 return failed(delivery, refused, "rejected")
             return await self._execution.outcome(delivery)
         except AWAY:
-            return Pause(self._settings.poll_s)
+            return Pause(self.settings.poll_s)
         except Exception:
             log.exception("invocation_crashed", extra={"invocation": delivery.invocation_id})
             return failed(delivery, "Internal error; the log has the story")
@@ -224,7 +224,7 @@ class Dispatch:
             report = failed(delivery, "Cancelled", "cancelled")
         elif report is None:
             report = self._interrupted(delivery)
-        with CancelScope(shield=True), anyio.move_on_after(self._settings.lease_s):
+        with CancelScope(shield=True), anyio.move_on_after(self.settings.lease_s):
             while True:
                 try:
                     if await self._is_stored(delivery, report):
@@ -232,7 +232,7 @@ class Dispatch:
                 except psycopg.Error:  # it has what the database refuses, as NUL
                     log.exception("report_refused", extra={"invocation": delivery.invocation_id})
                     report = failed(delivery, NOT_KEPT)
-                await anyio.sleep(self._settings.poll_s)
+                await anyio.sleep(self.settings.poll_s)
 
     def _interrupted(self, delivery: Delivery) -> End | Pause:
         """What becomes of a call that a shutdown ended."""
@@ -276,14 +276,14 @@ class Dispatch:
     async def _heartbeats(self) -> None:
         """Renew the leases of what runs, and end what was cancelled or taken away."""
         while True:
-            with anyio.move_on_after(self._settings.lease_s / 3):
+            with anyio.move_on_after(self.settings.lease_s / 3):
                 await self._beat.wait()
             self._beat = anyio.Event()
             running = dict(self._running)
             if not running:
                 continue
             try:
-                kept = await self._journal.extend(running, self._settings.lease_s)
+                kept = await self._journal.extend(running, self.settings.lease_s)
             except FAILED:
                 log.warning("journal_away", exc_info=True)
                 continue
@@ -309,11 +309,11 @@ class Dispatch:
                 while await self._journal.move(MOVE_S):
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
-                    await self._journal.retain(self._settings.keep_s)
+                    await self._journal.retain(self.settings.keep_s)
                     retained = anyio.current_time()
             except FAILED:
                 log.warning("journal_away", exc_info=True)
-            await anyio.sleep(self._settings.sweep_s)
+            await anyio.sleep(self.settings.sweep_s)
 
 
 def _outcome(end: End) -> str:

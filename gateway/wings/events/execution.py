@@ -49,7 +49,7 @@ class Pause:
 class Execution:
     def __init__(self, parts: WingParts, settings: EventsSettings) -> None:
         self._parts = parts
-        self._settings = settings
+        self.settings = settings
 
     async def outcome(self, delivery: Delivery) -> End | Pause:
         """The outcome of a call. Raises psycopg.OperationalError and PoolTimeout."""
@@ -97,11 +97,11 @@ class Execution:
             return None
         if not await approvals.is_waiting(approval_id):
             return failed(delivery, "Nobody approved it in time", "rejected")
-        return Pause(self._settings.approval_poll_s, approval_id)
+        return Pause(self.settings.approval_poll_s, approval_id)
 
     def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
         if isinstance(fault, ApprovalRequired):
-            return Pause(self._settings.approval_poll_s, (fault.data or {}).get("approval"))
+            return Pause(self.settings.approval_poll_s, (fault.data or {}).get("approval"))
         if isinstance(fault, TooManyRequests):
             return Pause(float(fault.retry_after))
         if isinstance(fault, Unavailable):  # the call was not made
@@ -117,12 +117,12 @@ class Execution:
     ) -> End | Pause:
         approval = await self._approval_of(delivery, caller, result)
         if approval is not None:
-            return Pause(self._settings.approval_poll_s, approval)
+            return Pause(self.settings.approval_poll_s, approval)
         told = _told(result)
         if (wait_s := wait_of(told)) is not None:
             return Pause(wait_s)
         kept = encode(result)
-        if len(kept) > self._settings.result_bytes:
+        if len(kept) > self.settings.result_bytes:
             text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
             return failed(delivery, text)
         if not result.is_error:
@@ -170,7 +170,7 @@ class Execution:
             delivery.invocation_id,
             delivery.fence,
             error=encode({"message": message}),
-            retry_s=max(wait_s, backoff(delivery.attempt, self._settings)),
+            retry_s=max(wait_s, backoff(delivery.attempt, self.settings)),
         )
 
 

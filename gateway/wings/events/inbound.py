@@ -90,16 +90,21 @@ class Hook:
         return asked if key is None else {**asked, "orderKey": str(key)}
 
 
+def made_hooks(settings: EventsSettings) -> Mapping[str, Hook]:
+    """Raises ToolgateError for entries that cannot be used."""
+    return {name: Hook.of(name, one) for name, one in settings.inbound.items()}
+
+
 class Inbound:
     def __init__(self, parts: WingParts, settings: EventsSettings) -> None:
         """Raises ToolgateError for entries that cannot be used."""
         self._parts = parts
-        self._hooks = {name: Hook.of(name, one) for name, one in settings.inbound.items()}
+        self.by_name = made_hooks(settings)
 
     async def hooks(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI application of webhooks."""
         request = Request(scope, receive)
-        hook = self._hooks.get(request.url.path.removeprefix(f"{HOOKS}/"))
+        hook = self.by_name.get(request.url.path.removeprefix(f"{HOOKS}/"))
         if hook is None:
             response = _said(404, "There is no such webhook.")
         elif request.method != "POST":

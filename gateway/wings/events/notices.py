@@ -71,7 +71,7 @@ class Waits:
 
     def __init__(self, journal: Journal, poll_s: float) -> None:
         self._journal = journal
-        self._poll_s = poll_s
+        self.poll_s = poll_s
         self._waiting: dict[tuple[str, str], list[anyio.Event]] = {}
         self._wake = anyio.Event()
 
@@ -107,7 +107,7 @@ class Waits:
     async def run(self) -> None:
         """Look for ends until cancelled."""
         while True:
-            with anyio.move_on_after(self._poll_s):
+            with anyio.move_on_after(self.poll_s):
                 await self._wake.wait()
             self._wake = anyio.Event()
             if not self._waiting:

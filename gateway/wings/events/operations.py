@@ -96,7 +96,7 @@ class EventOperations:
         self._accepting = accepting
         self._dispatch = dispatch
         self._waits = waits
-        self._settings = settings
+        self.settings = settings
         self._say = say
         self._pages = Pages(50, 500)
         self._work = anyio.Event()  # replaced when work came
@@ -204,7 +204,7 @@ class EventOperations:
         )  # fmt: skip
 
     def _of_schedules(self) -> Iterator[Operation]:
-        for name, schedule in self._settings.schedules.items():
+        for name, schedule in self.settings.schedules.items():
             yield Operation(
                 f"events_schedule_{name}", "POST", f"/schedules/{name}",
                 f"Accept the invocation of the schedule {name}.", ADMIN,
@@ -238,7 +238,7 @@ class EventOperations:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
         accepted = await self._accepted(asked.context, wanted_of(asked.body))
         row = await self._row(asked.tenant, accepted)
-        view = view_of(row, self._settings.payload_bytes)
+        view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
     async def _accepted(self, context: Context, wanted: Wanted) -> str:
@@ -272,12 +272,12 @@ class EventOperations:
 
     async def get(self, asked: OperationInput) -> InvocationView:
         row = await self._found(asked)
-        wait_s = min(asked.query.wait_s, self._settings.wait_s)
+        wait_s = min(asked.query.wait_s, self.settings.wait_s)
         if wait_s and not row.ended:
             await self._waits.until_ended(asked.tenant, row.invocation_id, wait_s)
             row = await self._found(asked)
         attempts = await self._journal.attempts(asked.tenant, row.invocation_id)
-        view: InvocationView = view_of(row, self._settings.payload_bytes, attempts)
+        view: InvocationView = view_of(row, self.settings.payload_bytes, attempts)
         return view
 
     async def result(self, asked: OperationInput) -> Raw:
@@ -293,12 +293,12 @@ class EventOperations:
             self._say(CANCEL)
         if ended:
             self._waits.ended([(asked.tenant, row.invocation_id)])
-        view: InvocationView = view_of(await self._found(asked), self._settings.payload_bytes)
+        view: InvocationView = view_of(await self._found(asked), self.settings.payload_bytes)
         return view
 
     async def claim(self, asked: OperationInput) -> DeliveryList:
         body: Claims = asked.body
-        wait_s = min(body.wait_s, self._settings.wait_s)
+        wait_s = min(body.wait_s, self.settings.wait_s)
         with anyio.CancelScope(shield=True):  # what was taken is not lost
             taken = await self._taken(asked.tenant, body)
         with anyio.move_on_after(wait_s):
@@ -322,7 +322,7 @@ class EventOperations:
             tenant,
             body.worker,
             limit=body.limit,
-            lease_s=body.lease_s or self._settings.lease_s,
+            lease_s=body.lease_s or self.settings.lease_s,
             skills=[one for one in body.skills if one],
         )
 
@@ -334,11 +334,11 @@ class EventOperations:
 
     async def topic(self, asked: OperationInput) -> TopicPage:
         name, query = asked.names["topic"], asked.query
-        if name not in self._settings.topics:
+        if name not in self.settings.topics:
             raise not_found("topic", name)
         after, limit = query.after or "", self._pages.limit(query)
         found, after = await self._outbox.read(asked.tenant, name, after, limit)
-        with anyio.move_on_after(min(query.wait_s, self._settings.wait_s)):
+        with anyio.move_on_after(min(query.wait_s, self.settings.wait_s)):
             while not found:
                 await anyio.sleep(LOOK_S)
                 found, after = await self._outbox.read(asked.tenant, name, after, limit)
@@ -346,7 +346,7 @@ class EventOperations:
 
     async def ack(self, asked: OperationInput) -> Settled:
         result = encode(asked.body.result)
-        most = self._settings.result_bytes
+        most = self.settings.result_bytes
         if len(result) > most:
             raise invalid(f"The result has {len(result)} bytes, expected at most {most}.")
         row = await self._delivered(asked)
@@ -364,7 +364,7 @@ class EventOperations:
             body.fence,
             error=error,
             reason="attempts" if body.retry else "error",
-            retry_s=(backoff(row.attempt, self._settings) if wait_s is None else wait_s)
+            retry_s=(backoff(row.attempt, self.settings) if wait_s is None else wait_s)
             if again
             else None,
         )
@@ -383,7 +383,7 @@ class EventOperations:
 
     async def extend(self, asked: OperationInput) -> Settled:
         row, fence = await self._delivered(asked), asked.body.fence
-        lease_s = asked.body.lease_s or self._settings.lease_s
+        lease_s = asked.body.lease_s or self.settings.lease_s
         kept = await self._journal.extend([(asked.tenant, row.invocation_id, fence)], lease_s)
         if not kept:
             raise late(row, fence)
@@ -420,7 +420,7 @@ class EventOperations:
         return Erased(erased)
 
     async def asyncapi(self, _asked: OperationInput) -> Any:
-        return document(self._settings, VERSION)
+        return document(self.settings, VERSION)
 
     async def stats(self, asked: OperationInput) -> JournalStats:
         counts = await self._journal.counts(asked.tenant)
@@ -448,7 +448,7 @@ class EventOperations:
         """The invocation of the path, of workers. Raises ProblemDetails."""
         name = asked.names["invocation"]
         row = await self._looked_up(asked.tenant, name)
-        if row is None or row.skill_name not in self._settings.skills:
+        if row is None or row.skill_name not in self.settings.skills:
             raise not_found("invocation", name)
         return row
 

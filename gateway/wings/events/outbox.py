@@ -115,7 +115,7 @@ class CompletionOutbox:
         """`publish` is that of a broker; None: topics are read from the table."""
         self._pool = pool
         self._journal = journal
-        self._settings = settings
+        self.settings = settings
         self._notify = notify
         self._sender = sender
         self._receivers = receivers
@@ -142,7 +142,7 @@ class CompletionOutbox:
                     await self._send_some(group)
                 except FAILED:
                     log.warning("journal_away", exc_info=True)
-                with anyio.move_on_after(self._settings.sweep_s):
+                with anyio.move_on_after(self.settings.sweep_s):
                     await self._wake.wait()
 
     async def read(
@@ -154,7 +154,7 @@ class CompletionOutbox:
         values = {"host": host_id, "topic": topic, "xid": xid, "seq": int(seq), "limit": limit}
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=dict_row)
-            await cursor.execute(_READ, {**values, "bytes": self._settings.result_bytes})
+            await cursor.execute(_READ, {**values, "bytes": self.settings.result_bytes})
             rows = await cursor.fetchall()
         places = [row.pop("place") for row in rows]
         found = [Invocation(**row) for row in rows if row["status"] is not None]

@@ -59,7 +59,7 @@ class Tasks:
         self._accepting = accepting
         self._waits = waits
         self._ids = ids
-        self._settings = settings
+        self.settings = settings
         self._say = say
 
     @property
@@ -102,7 +102,7 @@ class Tasks:
             return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
         meta = params.get("_meta")
         asks = isinstance(meta, dict) and meta.get(ASKED) is True
-        return asks or (not facts.relayed and matches(tool.name, self._settings.tasks))
+        return asks or (not facts.relayed and matches(tool.name, self.settings.tasks))
 
     async def _begun(
         self,
@@ -118,7 +118,7 @@ class Tasks:
             row = await self._accepted(context, name, arguments)
         except InvalidParams:  # the gateway says what is wrong as for any call
             return await handle(context, request)
-        wait_s = self._settings.task_wait_s
+        wait_s = self.settings.task_wait_s
         ended = await self._waits.until_ended(row.host_id, row.invocation_id, wait_s)
         if ended is not None and ended.ended:
             return self._result_of(ended, context)
@@ -233,12 +233,12 @@ class Tasks:
 
     def _described(self, row: Invocation) -> Json:
         """A task of 2025-11-25."""
-        kept_ms = int(self._settings.keep_s * 1000)
+        kept_ms = int(self.settings.keep_s * 1000)
         told = _stated(row, legacy=True)
         return {**told, "ttl": kept_ms, "pollInterval": POLL_MS}
 
     def _described_2026(self, row: Invocation) -> Json:
-        kept_ms = int(self._settings.keep_s * 1000)
+        kept_ms = int(self.settings.keep_s * 1000)
         return {**_stated(row, legacy=False), "ttlMs": kept_ms, "pollIntervalMs": POLL_MS}
 
 

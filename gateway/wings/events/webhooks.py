@@ -81,7 +81,7 @@ class WebhookReceivers:
         self._pool = pool
         self._keys = keys
         self._tenant = tenant
-        self._configured = configured
+        self.configured = configured
         self._sender = sender
 
     @property
@@ -200,7 +200,7 @@ class WebhookReceivers:
             await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
 
     def _of_settings(self, host_id: str) -> Mapping[str, EventWebhook]:
-        return self._configured if host_id == self._tenant else {}
+        return self.configured if host_id == self._tenant else {}
 
     def _own_name(self, asked: OperationInput) -> str:
         """Raises ProblemDetails for a webhook of the settings."""

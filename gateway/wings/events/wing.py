@@ -5,7 +5,7 @@ import importlib.resources
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
 from gateway.wings.events.hooks import Hooks
-from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Inbound
+from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.notices import ENDED, WORK, Notices, Waits
 from gateway.wings.events.operations import EventOperations
@@ -56,8 +56,7 @@ METHODS = (
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    for name, webhook in parts.settings.webhooks.items():
-        check_webhook(name, webhook)
+    check_webhooks(parts.settings)
     async with WebhookSender() as sender:
         wired = _Wired(parts, sender)
         parts.events.draining.subscribe(wired.dispatch.drain)
@@ -79,7 +78,7 @@ class _Wired:
         self.journal = Journal(parts.pool)
         self.waits = Waits(self.journal, settings.poll_s)
         self.engine = self._engine(settings, worker)
-        receivers = WebhookReceivers(
+        self._receivers = receivers = WebhookReceivers(
             parts.pool, settings.webhooks, sender, tenant=parts.tenant, keys=parts.keys
         )
         self.accepting = Accepting(
@@ -95,9 +94,10 @@ class _Wired:
             receivers=receivers,
             publish=None if self.engine is None else self.engine.publish,
         )
+        self._execution = Execution(parts, settings)
         self.dispatch = Dispatch(
             self.journal,
-            Execution(parts, settings),
+            self._execution,
             settings,
             worker=worker,
             hooks=Hooks(settings.hook),
@@ -148,6 +148,29 @@ class _Wired:
     def _work(self, host_id: str) -> None:
         self._hear(WORK + host_id if host_id else RESYNC)
 
+    def reconfigure(self, settings: EventsSettings) -> Callable[[], None]:
+        """Check other settings; the function that is returned applies them to what comes. Raises
+        ToolgateError."""
+        check_webhooks(settings)
+        hooks = made_hooks(settings)
+
+        def apply() -> None:
+            self._inbound.by_name = hooks
+            self._receivers.configured = settings.webhooks
+            self.waits.poll_s = settings.poll_s
+            for part in (
+                self.accepting,
+                self.dispatch,
+                self._execution,
+                self.operations,
+                self.outbox,
+                self._tasks,
+            ):
+                part.settings = settings
+            self._hear(RESYNC)
+
+        return apply
+
     async def erase(self, tenant: str, principal: str) -> None:
         """Listener: blanks what invocations of an erased person hold."""
         await self.journal.erase(tenant, principal)
@@ -169,6 +192,7 @@ class _Wired:
             pages=[PAGE],
             apps={HOOKS: self._inbound.hooks, CLOUDEVENTS: self._inbound.cloudevents},
             answers=self._tasks.answers,
+            reconfigure=self.reconfigure,
         )
 
     def _accepted(self, host_id: str, invocation_id: str) -> None:
@@ -199,6 +223,12 @@ class _Secret:
         if self._sealer is None:
             self._sealer = Sealer(await self._sessions.secret())
         return self._sealer
+
+
+def check_webhooks(settings: EventsSettings) -> None:
+    """Raises ToolgateError."""
+    for name, webhook in settings.webhooks.items():
+        check_webhook(name, webhook)
 
 
 def check_webhook(name: str, webhook: EventWebhook) -> None:

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.access import Rule
-from config.settings import Settings
+from config.settings import EventSkill, EventWebhook, Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
 from registry.access.approvals import Approvals
 from registry.access.keys import ApiKeys
+from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_servers import serving
@@ -63,6 +64,29 @@ async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
         assert (again["redriven"], len(again["attempts"])) == (1, 6)
         assert (await client.post("/events/v1/redrives", {}))[0] == 422
     assert not service.requests
+
+
+async def test_settings_change_while_invocations_run(evented: Settings, service: Recorder) -> None:
+    """Those that run go on, and those that wait are there."""
+    async with running(evented) as client:
+        waiting = await invoked(client, "report")
+        slow = await invoked(client, "slow")
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+        wrong = EventWebhook(url="http://127.0.0.1/", secret=f"whsec_{'A' * 43}=")
+        with pytest.raises(ToolgateError, match="events[.]webhooks[.]crm"):
+            await client.gateway.reconfigure(with_events(evented, webhooks={"crm": wrong}))
+        more = {"report": EventSkill(), "letter": EventSkill()}
+        changed = with_events(evented, skills=more, topics=("news",), attempts=2, hops=1)
+        await client.gateway.reconfigure(changed)
+        letter = await invoked(client, "letter", replyTo="news")
+        assert (letter["topic"], letter["maxAttempts"]) == ("news", 2)
+        claim = {"skills": ["report", "letter"], "limit": 2}
+        _, claimed, _ = await client.post("/events/v1/claims", claim)
+        assert {one["id"] for one in claimed["items"]} == {waiting["id"], letter["id"]}
+        service.release.set()
+        assert (await ended(client, slow["id"]))["attempt"] == 1
+    assert [one["path"] for one in service.requests] == ["/slow"]
 
 
 async def busy(scope: Scope, _receive: Receive, send: Send) -> None:
