@@ -42,7 +42,7 @@ WITH_PASSWORDS = (
 )  # URLs
 SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
-    *(("audit", "key"), ("secrets", "key")),
+    *(("audit", "key"), ("secrets", "key"), ("console", "client_secret")),
 )
 WITH_KEYS = (
     ("embedding", "purposes"),

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from gateway.console.desk import ConsoleParts
+from gateway.console.oauth import LoginFailed, OAuthLogin, PendingLogin
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import ConsoleSessions, new_id
+from gateway.console.sessions import ConsoleSessions, cookies_of, new_id
 from gateway.console.texts import LANGUAGES
 from gateway.console.visit import THEMES, Visit
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
@@ -20,6 +22,7 @@ from schemas.mcp.revisions import V2025_11_25
 
 OPEN_ID = "console"  # principal of visitors where nobody logs in
 YEAR_S = 31_536_000
+PENDING_S = 600  # for a person to log in
 NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
 
 
@@ -32,6 +35,8 @@ class Doors:
         settings = parts.settings()
         self.is_open = settings.auth.mode == "none"
         self._path = settings.admin.path
+        wants_oauth = settings.console.client_id and not self.is_open
+        self._oauth = OAuthLogin(settings, root) if wants_oauth else None
         own, operator = settings.tenant.host_id, settings.admin.operator_role
         self._host_id = own
         admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
@@ -42,6 +47,8 @@ class Doors:
     def routes(self) -> Sequence[PageRoute]:
         return (
             PageRoute("/login", self.login, ("GET", "POST"), login=False),
+            PageRoute("/login/begin", self.begin, login=False),
+            PageRoute("/callback", self.callback, login=False),
             PageRoute("/logout", self.logout, ("POST",), login=False),
             PageRoute("/preferences", self.prefer, ("POST",), login=False),
         )
@@ -73,22 +80,57 @@ class Doors:
         identity = await self._parts.identify(_bearing(key, self._path))
         if identity.refusal is not None or not key:
             return self._page(visit, visit.posted("next"), refused=True)
-        return await self._begin(visit, identity)
+        return await self._begin(visit, identity, visit.posted("next"))
 
     def _page(self, visit: Visit, below: str, *, refused: bool = False) -> Response:
         status = 401 if refused else 200
-        return visit.page("login.html", status, refused=refused, next=below, oidc="", issuer="")
+        return visit.page(
+            "login.html",
+            status,
+            refused=refused,
+            next=below,
+            oidc=visit.url("login", "begin", next=below) if self._oauth is not None else "",
+            issuer="" if self._oauth is None else self._oauth.issuer,
+        )
 
-    async def _begin(self, visit: Visit, identity: Identity) -> Response:
+    async def begin(self, visit: Visit) -> Response:
+        """Send the browser to the authorization server."""
+        if self._oauth is None:
+            return visit.problem(404)
+        url, pending = await self._oauth.begun(visit.query.get("next", ""))
+        response = RedirectResponse(url, 303)
+        _set_pending(visit, response, pending.sealed())
+        return response
+
+    async def callback(self, visit: Visit) -> Response:
+        """The browser comes back with a code."""
+        if self._oauth is None:
+            return visit.problem(404)
+        try:
+            sent = cookies_of(visit.request.headers.get("cookie", ""))
+            pending = PendingLogin.opened(sent.get(visit.cookies.login, ""))
+            token = await self._oauth.token(pending, dict(visit.query))
+        except LoginFailed as error:
+            return visit.problem(401, str(error))
+        identity = await self._parts.identify(_bearing(token, self._path))
+        if identity.refusal is not None:
+            return visit.problem(401, identity.refusal.message)
+        response = await self._begin(visit, identity, pending.below)
+        _set_pending(visit, response, "")
+        return response
+
+    async def _begin(self, visit: Visit, identity: Identity, below: str) -> Response:
         """A new session, with a new id."""
         pool, principal = self._pool(), identity.principal
         until = None
         if principal.mark.startswith(KEY_MARK):
             key = await ApiKeys(pool, principal.tenant).get(principal.mark.removeprefix(KEY_MARK))
             until = key.expires if key is not None else None
+        elif isinstance(ends := principal.claims.get("exp"), int | float):
+            until = datetime.fromtimestamp(ends, UTC)  # the session ends with the token
         context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
         session_id = await self._sessions(pool).begin(caller_of(context), until)
-        response = visit.to(*_below(visit.posted("next")))
+        response = visit.to(*_below(below))
         set_session(visit, response, session_id)
         return response
 
@@ -128,6 +170,19 @@ def set_session(visit: Visit, response: Response, session_id: str) -> None:
         httponly=True,
         secure=visit.cookies.session.startswith("__Host-"),
         samesite="lax",
+    )
+
+
+def _set_pending(visit: Visit, response: Response, value: str) -> None:
+    """The cookie of a login that has begun; "" removes it."""
+    response.set_cookie(
+        visit.cookies.login,
+        value,
+        max_age=PENDING_S if value else 0,
+        path="/",
+        httponly=True,
+        secure=visit.cookies.login.startswith("__Host-"),
+        samesite="lax",  # the redirect that brings the code back is from another site
     )
 
 

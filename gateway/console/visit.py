@@ -51,6 +51,10 @@ class Visit:
         """A field of the form; "" without it."""
         return (self.form.get(name) or [""])[-1]
 
+    def is_part(self, name: str) -> bool:
+        """Whether htmx asks for the element of this id alone."""
+        return self.request.headers.get("hx-target", "").rpartition("#")[2] == name
+
     def path(self, name: str) -> str:
         """A parameter of the path."""
         found: str = self.request.path_params[name]

@@ -5,7 +5,7 @@ import asyncio
 import base64
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,16 +100,18 @@ class Person:
 
 
 @asynccontextmanager
-async def company(database: DatabaseSettings, **auth: Any) -> AsyncIterator[Company]:
-    """With the settings of the example, but `auth`."""
+async def company(
+    database: DatabaseSettings, env: Mapping[str, str] | None = None, **auth: Any
+) -> AsyncIterator[Company]:
+    """With the settings of the example, but `auth` and the variables of `env`."""
     issuer, service, gate = Late(), Late(), Late()
     async with AsyncExitStack() as stack:
         served = [await stack.enter_async_context(serving(one)) for one in (issuer, service, gate)]
         issuer_url, orders_url, url = served
         server = with_programs(Server(issuer_url, [url, orders_url]))
         issuer.app, service.app = build_app(server), build_service(issuer_url, orders_url)
-        env = {"GATEWAY_URL": url, "ISSUER": issuer_url, "ORDERS_URL": orders_url}
-        settings = load(CONFIG, env)
+        named = {"GATEWAY_URL": url, "ISSUER": issuer_url, "ORDERS_URL": orders_url}
+        settings = load(CONFIG, {**named, **(env or {})})
         settings = replace(
             settings,
             database=database,

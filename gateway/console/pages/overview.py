@@ -30,7 +30,7 @@ async def overview(visit: Visit) -> Response:
         "broken": visit.parts.states().get("breakers", {}),
         "sample_s": visit.parts.settings().console.sample_s,
     }
-    part = visit.request.headers.get("hx-target") == "figures"
+    part = visit.is_part("figures")
     return visit.page("overview_figures.html" if part else "overview.html", **values)
 
 

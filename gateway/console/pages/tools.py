@@ -63,7 +63,7 @@ async def listed(visit: Visit) -> Response:
     }
     if visit.query.get("format") == "json":
         return as_json(answer.value)
-    part = visit.request.headers.get("hx-target") == "results"
+    part = visit.is_part("results")
     return visit.page("tools_rows.html" if part else "tools.html", **values)
 
 

@@ -1,0 +1,220 @@
+"""The console as its visitors see it: pages in variants, links, forms, and a walk."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.browser.conftest import WAIT_MS, Watched, picture, watched
+from tests.fixtures_gateway import Client, pets
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+expect.set_options(timeout=WAIT_MS)
+
+SCREENS = (
+    *("", "tools", "tools?q=add+a+pet", "tools/createPet", "tools/createPet/try", "sources"),
+    *("sources/shop", "sources/new", "policy", "approvals", "audit", "keys", "do/putRule"),
+    *("health", "limits", "skills", "sessions", "embeddings", "design", "tools/evil0/try"),
+)
+VARIANTS = (
+    {"color_scheme": "light", "locale": "en-GB", "viewport": {"width": 1280, "height": 860}},
+    {"color_scheme": "dark", "locale": "zh-CN", "viewport": {"width": 1280, "height": 860}},
+    {"color_scheme": "light", "locale": "zh-CN", "viewport": {"width": 390, "height": 800}},
+    {"color_scheme": "dark", "locale": "en-GB", "viewport": {"width": 320, "height": 700}},
+)
+# These are looked at in all eight.
+THOROUGH = ("", "tools", "tools/createPet/try", "policy")
+MORE = (
+    {"color_scheme": "dark", "locale": "en-GB", "viewport": {"width": 1280, "height": 860}},
+    {"color_scheme": "light", "locale": "zh-CN", "viewport": {"width": 1280, "height": 860}},
+    {"color_scheme": "dark", "locale": "zh-CN", "viewport": {"width": 390, "height": 800}},
+    {"color_scheme": "light", "locale": "en-GB", "viewport": {"width": 320, "height": 700}},
+)
+LINKS = "[...document.links].map((one) => one.href)"
+
+
+def named(variant: dict[str, object]) -> str:
+    width = variant["viewport"]["width"]  # type: ignore[index]
+    return f"{variant['color_scheme']}-{str(variant['locale'])[:2]}-{width}"
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, *MORE], ids=named)
+async def test_screens_are_accessible_and_keep_their_policy(
+    site: Client, browser: Browser, variant: dict[str, object]
+) -> None:
+    screens: Sequence[str] = SCREENS if variant in VARIANTS else THOROUGH
+    async with watched(browser, f"{site.url}/console", **variant) as visitor:
+        for path in screens:
+            await visitor.open(path)
+            await visitor.page.screenshot(
+                path=picture(f"{path}-{named(variant)}"), animations="disabled", full_page=True
+            )
+            await visitor.check(path)
+
+
+async def test_a_new_visitor_gets_from_an_import_to_the_audit_log(
+    site: Client, browser: Browser, tmp_path: Path
+) -> None:
+    described = pets() | {"servers": [{"url": "http://127.0.0.1:9"}]}
+    described["paths"] = {
+        "/animals": {"post": {"operationId": "adopt", "summary": "Adopt an animal"}}
+    }
+    file = tmp_path / "animals.json"
+    file.write_text(json.dumps(described))
+    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("")
+        await page.get_by_role("link", name="Sources", exact=True).click()
+        await page.get_by_role("link", name="Import a source").click()
+        await page.get_by_label("A file of this machine, instead of a URL").set_input_files(file)
+        await expect(page.locator('[name="/document"]')).to_have_value(re.compile("animals"))
+        await page.get_by_label("name", exact=False).first.fill("zoo")
+        await page.get_by_role("button", name="Look what becomes of it").click()
+        await expect(page.get_by_text("Every operation becomes a tool")).to_be_visible()
+        await visitor.check("sources/new")
+        await page.screenshot(path=picture("walk-1-import"), full_page=True)
+        await page.get_by_role("button", name="Import", exact=True).first.click()
+        await expect(page.get_by_text("Imported. Its tools are served now.")).to_be_visible()
+        await page.screenshot(path=picture("walk-2-imported"), full_page=True)
+
+        await page.get_by_label("Find a tool").fill("adopt animal")
+        await page.keyboard.press("Enter")
+        await (
+            page.get_by_role("link", name="createPet")
+            .or_(page.get_by_role("link", name="adopt", exact=True))
+            .first.wait_for()
+        )
+        await page.screenshot(path=picture("walk-3-found"), full_page=True)
+        await a_rule_is_made(visitor)
+        await a_call_waits_is_approved_and_made(visitor)
+        await page.get_by_role("link", name="Audit log", exact=True).click()
+        await page.get_by_label("Tool", exact=True).fill("createPet")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.locator("tbody tr").first).to_contain_text("createPet")
+        await page.screenshot(path=picture("walk-6-audit"), full_page=True)
+        await visitor.check("audit")
+
+
+async def a_rule_is_made(visitor: Watched) -> None:
+    page = visitor.page
+    await page.get_by_role("link", name="Policy", exact=True).click()
+    await page.get_by_role("link", name="New rule").click()
+    await page.locator("#n-rule").fill("ask-first")
+    await page.locator('[name="/effect"]').select_option(label="approve")
+    await page.locator('[name="/tools"]').fill("createPet")
+    await page.screenshot(path=picture("walk-4-rule"), full_page=True)
+    await page.get_by_role("button", name="Write a rule").click()
+    await expect(page.get_by_role("cell", name="ask-first").first).to_be_visible()
+
+
+async def a_call_waits_is_approved_and_made(visitor: Watched) -> None:
+    """The rule reaches the calls a moment after it was written."""
+    page = visitor.page
+    for _ in range(200):
+        await visitor.open("tools/createPet/try")
+        await page.locator('[name="/name"]').fill("Rex")
+        await page.get_by_role("button", name="Call the tool").click()
+        await page.locator("#answer").wait_for()
+        if await page.get_by_text("waits for approval").count():
+            break
+    await page.screenshot(path=picture("walk-5-waits"), full_page=True)
+    await page.get_by_role("link", name="Open the approvals").click()
+    await visitor.check("approvals")
+    await page.screenshot(path=picture("walk-5-approvals"), full_page=True)
+    await page.get_by_role("button", name="Approve createPet").first.click()
+    await expect(page.get_by_text("Approved: the caller may now repeat the call.")).to_be_visible()
+    await visitor.open("tools/createPet/try")
+    await page.locator('[name="/name"]').fill("Rex")
+    await page.get_by_role("button", name="Call the tool").click()
+    await expect(page.locator("#answer")).to_contain_text("heard")
+    await page.screenshot(path=picture("walk-5-called"), full_page=True)
+    await visitor.check("tools/createPet/try")
+
+
+async def test_every_link_answers_and_every_form_posts(site: Client, browser: Browser) -> None:
+    base = f"{site.url}/console"
+    async with watched(browser, base, locale="en-GB") as visitor:
+        waiting, seen, forms = [""], {""}, set[str]()
+        while waiting and len(seen) < 150:
+            path = waiting.pop(0)
+            if path.startswith("audit/export"):
+                continue  # a download
+            await visitor.open(path)
+            await visitor.check(path, accessible=False)
+            for link in await visitor.page.evaluate(LINKS):
+                found = urlsplit(link)
+                assert link.startswith(base), link
+                below = found.path.removeprefix("/console").strip("/")
+                shape = re.sub(r"(more_\d+|evil\d)", "X", below)
+                if shape not in seen and not found.fragment:
+                    seen.add(shape)
+                    waiting.append(below + (f"?{found.query}" if found.query else ""))
+            await every_form_is_posted(visitor, path, forms)
+        assert len(seen) > 40
+        assert len(forms) > 20
+
+
+async def every_form_is_posted(visitor: Watched, path: str, done: set[str]) -> None:
+    """Each form of the page, once, as it is: what is missing is told, and nothing crashes."""
+    page = visitor.page
+    count = await page.locator('form[method="post"]').count()
+    for at in range(count):
+        form = page.locator('form[method="post"]').nth(at)
+        where = await form.evaluate("(one) => one.getAttribute('action') ?? location.pathname")
+        shape = re.sub(r"(more_\d+|evil\d|[0-9a-f-]{36})", "X", where)
+        if shape in done:
+            continue
+        done.add(shape)
+        async with page.expect_navigation() as navigation:
+            await form.evaluate(
+                "(one) => { one.noValidate = true; one.requestSubmit("
+                "one.querySelector('.button.primary, .button.danger')); }"
+            )
+        answer = await navigation.value
+        assert answer is not None
+        assert answer.status < 500, (path, where)
+        await visitor.check(path, accessible=False)
+        await visitor.open(path)
+
+
+async def test_texts_of_services_are_text(site: Client, browser: Browser) -> None:
+    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        pages = ["tools?source=evil", "sources", "sources/evil", "tools?q=img+onerror"]
+        for at in range(8):
+            pages += [f"tools/evil{at}", f"tools/evil{at}/try"]
+        for path in pages:
+            await visitor.open(path)
+            assert "owned" not in (await visitor.page.title()).replace("'owned'", "")
+            assert await visitor.page.locator("main img").count() == 0
+            assert await visitor.page.locator("main script").count() == 0
+            await visitor.check(path, accessible=False)
+
+
+async def test_pages_work_without_scripts(site: Client, browser: Browser) -> None:
+    base = f"{site.url}/console"
+    async with watched(browser, base, locale="en-GB", java_script_enabled=False) as visitor:
+        page = visitor.page
+        await visitor.open("tools")
+        await page.locator("#q").fill("pet")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.get_by_role("link", name="getPet")).to_be_visible()
+        await visitor.open("tools/getPet/try")
+        await page.locator('[name="/id"]').fill("1")
+        await page.get_by_role("button", name="Call the tool").click()
+        await expect(page.locator("#answer")).to_contain_text("heard")
+
+
+async def test_the_keyboard_reaches_what_the_mouse_does(site: Client, browser: Browser) -> None:
+    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        await visitor.open("")
+        await visitor.page.keyboard.press("Tab")
+        focused = "document.activeElement.className"
+        assert await visitor.page.evaluate(focused) == "skip"
+        await visitor.page.keyboard.press("Enter")
+        assert await visitor.page.evaluate("location.hash") == "#content"
+        await visitor.page.keyboard.press("/")
+        assert await visitor.page.evaluate("document.activeElement.id") == "find"
