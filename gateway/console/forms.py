@@ -13,11 +13,13 @@ import msgspec
 
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
+from schemas.patterns import InvalidPattern, Pattern
 
 DEPTH = 3  # levels of objects
 FIELDS = 60
 CHOICES = 200
 RESOLVED = 20  # references in a row
+LINES = "openapi: 3.1.0\ninfo: {}\n"
 LINE = 255  # longest text that gets one line
 WHOLE = ""  # pointer of the value itself
 VARIANT = "#variant"  # end of the name of the field that chooses among alternatives
@@ -446,9 +448,21 @@ def _is_null(schema: Any) -> bool:
 
 
 def _kind_of_text(schema: Json) -> Kind:
+    """One line for what is short or cannot have more than one; browsers drop line breaks there."""
     longest = schema.get("maxLength")
-    short = isinstance(longest, int) and longest <= LINE
-    return "text" if short or schema.get("format") or schema.get("pattern") else "area"
+    if isinstance(longest, int):
+        return "text" if longest <= LINE else "area"
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and _takes_lines(pattern):
+        return "area"
+    return "text" if pattern or schema.get("format") else "area"
+
+
+def _takes_lines(pattern: str) -> bool:
+    try:
+        return Pattern(pattern).is_in(LINES)
+    except InvalidPattern:  # of another dialect
+        return False
 
 
 def _target(root: Json, reference: str) -> Any:

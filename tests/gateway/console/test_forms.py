@@ -149,6 +149,11 @@ def test_alternatives_are_chosen() -> None:
     }
 
 
+def test_a_document_keeps_its_lines() -> None:
+    drawn = kinds(msgspec.json.schema(Import))
+    assert (drawn["/name"], drawn["/url"], drawn["/document"]) == ("text", "text", "area")
+
+
 def test_required_members_are_in_an_example() -> None:
     assert example(PET) == {"adopted": False}
     wide = {f"p{n}": {"type": "string"} for n in range(100)}
