@@ -16,6 +16,7 @@ from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingRefuse
 from gateway.wings.knowledge.reading.parsers import decoded, document_text
 from gateway.wings.knowledge.reading.worker import FileReading, ReadDocument, read_document
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from tests.polling import until
 from tests.wings.knowledge.test_chunks import assert_covered
 
 pytestmark = pytest.mark.anyio
@@ -238,4 +239,15 @@ async def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
     with pytest.raises(ReadingRefused, match=r"cannot be read|memory|broken"):
         await workers.read("a.docx", bomb)
     assert (await workers.read("a.md", b"text")).text == "text"
+    await workers.close()
+
+
+async def test_a_process_that_was_killed_while_idle_is_replaced() -> None:
+    workers = ReadingWorkers(1, LIMITS)
+    await workers.read("a.md", b"text")
+    [idle] = workers._idle
+    idle._process.kill()
+    await until(lambda: not idle.alive)
+    found = await workers.read("a.py", b"def f(): pass")
+    assert found.note == ""
     await workers.close()

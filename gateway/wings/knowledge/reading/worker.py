@@ -130,9 +130,8 @@ def answers(request: Request) -> Iterator[Answer]:
 
 
 def main() -> None:
-    memory = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, int(sys.argv[1]))
+    _limit(resource.RLIMIT_CORE, 0)
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     decoder = msgspec.msgpack.Decoder(Request)
@@ -140,10 +139,15 @@ def main() -> None:
     while frame := _frame(sys.stdin.buffer):
         request = decoder.decode(frame)
         if isinstance(request, FileReading):  # ends also where nobody is left to end it
-            seconds = int(time.process_time() + request.limits.parse_s) + 2
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+            _limit(resource.RLIMIT_CPU, int(time.process_time() + request.limits.parse_s) + 2)
         for answer in answers(request):
             _send(output, answer)
+
+
+def _limit(which: int, value: int) -> None:
+    """Limit a resource of this process, within what it may have at most."""
+    _, most = resource.getrlimit(which)
+    resource.setrlimit(which, (value if most == resource.RLIM_INFINITY else min(value, most), most))
 
 
 def _send(file: IO[bytes], answer: Answer) -> None:

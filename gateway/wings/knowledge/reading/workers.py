@@ -71,6 +71,10 @@ class _Worker:
             raise
         return worker
 
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
     async def send(self, request: Request) -> None:
         """Raises _Died."""
         data = msgspec.msgpack.encode(request)
@@ -94,7 +98,7 @@ class _Worker:
     async def end(self) -> None:
         """Kill the process."""
         with anyio.CancelScope(shield=True):
-            if self._process.returncode is None:
+            if self.alive:
                 self._process.kill()
             await self._process.aclose()
 
@@ -134,7 +138,7 @@ class ReadingWorkers:
 
     async def _read(self, task: FileReading, limit_s: float) -> ReadDocument:
         async with self._slots:
-            worker = self._idle.pop() if self._idle else await self._start()
+            worker = await self._worker()
             done = False
             try:
                 with anyio.fail_after(limit_s):
@@ -152,7 +156,13 @@ class ReadingWorkers:
             raise ReadingRefused(answer.reason)
         return cast("ReadDocument", answer)
 
-    async def _start(self) -> _Worker:
+    async def _worker(self) -> _Worker:
+        """An idle process, or a new one. Raises ReadingRefused."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            await worker.end()
         return await _Worker.start(self._limits.memory_bytes)
 
     @asynccontextmanager
