@@ -155,15 +155,17 @@ class Bridge:
             if response.status == 404 and SESSION in session and session is self._session:
                 raise SessionGone
             if response.content_type == SSE:
-                await self._stream(response, _id_of(message))
+                await self._stream(response, message)
                 return b""
             body = await _read(response)
-            if body and isinstance(message, Request):
+            if body:
                 self._observe(message, body, response)
             return body and _addressed(body, _id_of(message), response.status)
 
-    def _observe(self, request: Request, body: bytes, response: aiohttp.ClientResponse) -> None:
-        """Remember the session, and the headers that tools want."""
+    def _observe(self, request: Sent, body: bytes, response: aiohttp.ClientResponse) -> None:
+        """Remember of an answer the session, and the headers that tools want."""
+        if not isinstance(request, Request):
+            return
         if request.method == "initialize":
             session = response.headers.get(SESSION)
             version = _result(body).get("protocolVersion")
@@ -197,12 +199,12 @@ class Bridge:
                 return
             params = {**params, "cursor": cursor}
 
-    async def _stream(self, response: aiohttp.ClientResponse, id_: RequestId) -> None:
-        """Write the messages of a stream. One that ends before the answer is resumed where its
-        events have ids; raises Unreachable otherwise."""
+    async def _stream(self, response: aiohttp.ClientResponse, message: Sent) -> None:
+        """Write the messages of a stream. One that ends before the answer to `message` is resumed
+        where its events have ids; raises Unreachable otherwise."""
         events, rounds = EventStream(MESSAGE_BYTES), 0
-        answered = await self._written(response, events, id_)
-        while not answered and id_ is not None:
+        answered = await self._written(response, events, message)
+        while not answered and _id_of(message) is not None:
             if not events.last_id:
                 raise Unreachable("The server closed the stream before it answered")
             await anyio.sleep(events.pause_s(rounds))
@@ -210,18 +212,21 @@ class Bridge:
                 if rest.content_type != SSE:
                     raise Unreachable(f"The server does not resume the stream ({rest.status})")
                 last = events.last_id
-                answered = await self._written(rest, events, id_)
+                answered = await self._written(rest, events, message)
                 rounds = 0 if events.last_id != last else rounds + 1
 
     async def _written(
-        self, response: aiohttp.ClientResponse, events: EventStream, id_: RequestId
+        self, response: aiohttp.ClientResponse, events: EventStream, message: Sent | None
     ) -> bool:
-        """Write messages until the stream ends; whether the answer to `id_` was one of them."""
+        """Write messages until the stream ends; whether the answer to `message` was among them."""
+        id_ = None if message is None else _id_of(message)
         answered = False
         with suppress(aiohttp.ClientPayloadError):  # cut off
             async for chunk in response.content.iter_any():
                 for event in events.feed(chunk):
-                    answered = answered or _answers(event.data, id_)
+                    if message is not None and id_ is not None and _answers(event.data, id_):
+                        answered = True
+                        self._observe(message, event.data, response)
                     await self._write(event.data)
         events.end()
         return answered

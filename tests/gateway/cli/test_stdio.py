@@ -243,6 +243,40 @@ async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants() -> None
         assert seen == ["=?base64?WsO8cmljaA==?="]
 
 
+async def test_a_server_may_answer_by_streams_alone() -> None:
+    """As the official SDK's server does by default; also `initialize`, and in several events."""
+    heard: list[tuple[str, str | None, str | None]] = []
+
+    async def endpoint(asked: Request) -> Response:
+        if asked.method != "POST":
+            return Response(status_code=405)
+        body = await asked.json()
+        headers = asked.headers
+        heard.append(
+            (body["method"], headers.get("mcp-session-id"), headers.get("mcp-protocol-version"))
+        )
+        if "id" not in body:
+            return Response(status_code=202)
+        news = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}
+        answer = {"jsonrpc": "2.0", "id": body["id"], "result": {"protocolVersion": "2025-06-18"}}
+        events = "".join(f"data: {json.dumps(one)}\n\n" for one in (news, answer))
+        return Response(events, media_type="text/event-stream", headers={"Mcp-Session-Id": "s-1"})
+
+    app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "GET", "DELETE"])])
+    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(HELLO)
+        assert (await terminal.next())["method"] == "notifications/message"
+        assert (await terminal.next())["id"] == "hello"
+        terminal.send(INITIALIZED, request(1, "ping"))
+        assert (await terminal.next())["method"] == "notifications/message"
+        assert (await terminal.next())["id"] == 1
+    assert heard == [
+        ("initialize", None, None),
+        ("notifications/initialized", "s-1", "2025-06-18"),
+        ("ping", "s-1", "2025-06-18"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
