@@ -7,6 +7,7 @@ parent only if the caller is authenticated, else a link: ids of strangers must n
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -61,8 +62,10 @@ class Sampler(Collector):
         total.add_metric(("dropped",), self._dropped)
         yield total
 
-    def middleware(self, handler: Handler, _route: Route) -> Handler:
-        ratio, slow_ns = self._settings.ratio, int(self._settings.slow_s * 1e9)
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        ratio, slow_ns = self._settings.ratio, self._settings.slow_s * 1e9
+        if route.method == "subscriptions/listen":
+            slow_ns = math.inf  # a stream lasts as long as its client
 
         async def traced(context: Context, request: Request) -> Any:
             origin = _origin(context, request)

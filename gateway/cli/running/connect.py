@@ -46,10 +46,17 @@ def connect(url: str, key_file: IO[str] | None) -> None:
       toolgate connect http://localhost:8765/mcp
       toolgate connect https://tools.example.com/mcp --key-file tools.key
     """
-    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+    if not _is_http(url):
         fail(f"expected a URL such as http://localhost:8765/mcp, not {url!r}", USAGE)
     key = key_of_client(key_file)
     run(carry(url, own_streams(), key=key))
+
+
+def _is_http(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in {"http", "https"} and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 def key_of_client(key_file: IO[str] | None) -> str | None:

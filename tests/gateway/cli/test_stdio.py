@@ -281,6 +281,7 @@ async def test_a_server_may_answer_by_streams_alone() -> None:
     ("args", "said"),
     [
         (("connect", "localhost:8765"), "expected a URL such as http://localhost:8765/mcp"),
+        (("connect", "http://["), "expected a URL such as http://localhost:8765/mcp"),
         (("connect", "http://a/mcp", "--key-file", "-"), "standard input is for the client"),
         (("serve", "--stdio", "--port", "1"), "--stdio serves one client"),
         (("serve", "--key-file", "-"), "--key-file is for --stdio"),
