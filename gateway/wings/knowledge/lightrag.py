@@ -5,6 +5,7 @@ not known are ignored, and errors are `{"detail": ...}`, as there. Deviations ar
 docs/knowledge.md.
 """
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -34,9 +35,25 @@ ROOT = PATH + "/{collection}"
 TOP = 1000  # most that `top_k` may ask for
 ENTITIES = 60  # of one answer
 DOCUMENTS = 20_000  # that pages of a collection are made of
+STATUSES = ("pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed")
+PIPELINE = {
+    "autoscanned": False,
+    "busy": False,
+    "job_name": "",
+    "job_start": None,
+    "docs": 0,
+    "batchs": 0,
+    "cur_batch": 0,
+    "request_pending": False,
+    "latest_message": "",
+    "history_messages": [],
+}  # texts are stored when their request is answered
 SEPARATOR = "<SEP>"  # between the sources of an entity, as there
 Top = Annotated[int, Meta(ge=1, le=TOP)]
 Tokens = Annotated[int, Meta(ge=1)]
+
+
+_FIELD = re.compile(r"required field `(\w+)`|at `\$\.(\w+)")  # in an error of msgspec
 
 
 class LightRagQuery(Struct, frozen=True):
@@ -148,9 +165,11 @@ class LightRag:
     async def query(self, request: Request) -> Response:
         started = time.perf_counter()
         given, found, text = await self._found(request)
-        answer: dict[str, Any] = {"response": text}
-        if given.include_references:
-            answer["references"] = _references(found, content=bool(given.include_chunk_content))
+        content = bool(given.include_chunk_content)
+        references = _references(found, content=content) if given.include_references else None
+        if references is not None and not content:
+            references = [{**one, "content": None} for one in references]
+        answer: dict[str, Any] = {"response": text, "references": references}
         answer["response_time"] = round(time.perf_counter() - started, 6)
         return JSONResponse({**answer, "llm_generated": False})
 
@@ -185,7 +204,8 @@ class LightRag:
             "references": _references(found, content=False),
         }
         message = "Query executed successfully"
-        metadata = {"query_mode": given.mode}
+        keywords: dict[str, list[str]] = {"high_level": [], "low_level": []}
+        metadata = {"query_mode": given.mode, "keywords": keywords}
         return JSONResponse(
             {"status": "success", "message": message, "data": data, "metadata": metadata}
         )
@@ -242,13 +262,13 @@ class LightRag:
         except ProblemDetails as problem:
             if problem.status != 404:
                 raise
-            return JSONResponse({"status_counts": {"all": 0}})
+            return JSONResponse({"status_counts": _counts({})})
         counts = msgspec.json.decode(structured(result)).get("statuses", {})
-        return JSONResponse({"status_counts": {**counts, "all": sum(counts.values())}})
+        return JSONResponse({"status_counts": _counts(counts)})
 
     async def pipeline_status(self, request: Request) -> Response:
         await self._calls.context(request)
-        return JSONResponse({"busy": False, "job_name": "", "docs": 0, "latest_message": ""})
+        return JSONResponse(PIPELINE)
 
     async def paginated(self, request: Request) -> Response:
         given = await self._body(request, LightRagPage)
@@ -273,7 +293,7 @@ class LightRag:
         }
         documents = [_document(one) for one in shown]
         return JSONResponse(
-            {"documents": documents, "pagination": pagination, "status_counts": counts}
+            {"documents": documents, "pagination": pagination, "status_counts": _counts(counts)}
         )
 
     async def _documents(self, request: Request) -> list[DocumentView]:
@@ -357,7 +377,8 @@ class LightRag:
         try:
             return msgspec.json.decode(body, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _invalid("body", f"{error}") from error
+            named = _FIELD.search(str(error))
+            raise _invalid(named[1] or named[2] if named else "body", f"{error}") from error
 
 
 def _length(query: str) -> int:
@@ -405,6 +426,10 @@ def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[
                 }
 
 
+def _counts(counts: Mapping[str, int]) -> dict[str, int]:
+    return {**dict.fromkeys(STATUSES, 0), **counts, "all": sum(counts.values())}
+
+
 def _document(one: DocumentView) -> dict[str, Any]:
     return {
         "id": one.document,
@@ -425,17 +450,19 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-class _Invalid(ProblemDetails):
-    """A 422 as FastAPI tells it."""
+INVALID = "invalid:"  # before the name of a member, as the kind of a problem
 
 
 def _invalid(field: str, text: str) -> ProblemDetails:
-    return _Invalid(422, field, text)
+    return ProblemDetails(422, f"{INVALID}{field}", text)
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
-    if isinstance(error, _Invalid):
-        detail = [{"type": "value_error", "loc": ["body", error.kind], "msg": error.detail}]
+    """Errors as FastAPI tells them."""
+    if isinstance(error, ProblemDetails) and error.status == 422:
+        field = error.kind.removeprefix(INVALID) if error.kind.startswith(INVALID) else ""
+        place = {"loc": ["body", field] if field else ["body"], "input": None}
+        detail = [{"type": "value_error", **place, "msg": error.detail}]
         return JSONResponse({"detail": detail}, 422)
     if isinstance(error, ProblemDetails):
         return JSONResponse({"detail": error.detail}, error.status, error.headers)
