@@ -224,7 +224,7 @@ class Ingestion:
             private_networks=fetching.private_networks,
             wanted=wanted,
         )
-        async with self._workers.files(task, self.limits.parse_s) as files:
+        async with self._workers.files(task, self.limits.fetch_s) as files:
             return await self._ingest(run, files)
 
     async def _bucket(self, run: "_Run") -> Bucket:

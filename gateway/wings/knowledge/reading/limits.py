@@ -20,6 +20,7 @@ class ReadingLimits(Struct, frozen=True):
     ratio: int = 100  # of unpacked to packed bytes
     pages: int = 2000
     parse_s: float = 60.0
+    fetch_s: float = 600.0  # of a repository
     cut_s: float = 5.0  # for text and code
     memory_bytes: int = 2**30
     name_bytes: int = 1024  # of a path
