@@ -169,6 +169,30 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("filter_", "path", "selected"),
+    [
+        (("*.md",), "a/b.md", True),
+        (("*.md", "!docs/**"), "docs/b.md", False),
+        (("src/",), "src/a/b.py", True),
+        (("/a.md",), "b/a.md", False),
+        (("a/**/b",), "a/x/y/b", True),
+        ((), "a/node_modules/b.js", False),
+        (("*a" * 100 + "b",), "a" * 1000, False),
+    ],
+)
+def test_filters_are_patterns_of_gitignore(
+    filter_: tuple[str, ...], path: str, selected: bool
+) -> None:
+    assert WantedFiles(filter_).selects(path) is selected
+
+
+@pytest.mark.parametrize("pattern", ["\udc80", "a" * 300_000])
+def test_patterns_that_are_none(pattern: str) -> None:
+    with pytest.raises(ReadingRefused, match="no pattern"):
+        WantedFiles((pattern,)).selects("a")
+
+
+@pytest.mark.parametrize(
     ("limits", "reason"),
     [
         (ReadingLimits(files=2), "more than 2 files"),

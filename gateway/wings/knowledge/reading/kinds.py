@@ -16,6 +16,8 @@ HTML = "text/html"
 TEXT = "text/plain"
 BINARY = "application/octet-stream"
 _LOOKED_AT = 8192  # bytes
+_ENTRY = b"PK\x01\x02"  # magic number of an entry in the directory of a zip archive
+_ENTRIES = 10_000
 
 _EXTENSIONS: Mapping[str, str] = {
     extension: media_type
@@ -73,6 +75,8 @@ def media_type(path: str, data: bytes) -> str:
 
 def _packed(data: bytes) -> str:
     """The type of a zip archive: a document of an office suite, or an archive."""
+    if data.count(_ENTRY) > _ENTRIES:  # it takes long to list, and is no document
+        return ZIP
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             names = set(archive.namelist())

@@ -25,6 +25,7 @@ from schemas.errors import ImportRejected
 
 _SIGNED_S = 300  # life of a signed URL
 _KEYS = 1000  # of one listing
+_LISTING_BYTES = 4 * 2**20
 
 
 class Fetching(Struct, frozen=True):
@@ -51,16 +52,16 @@ async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> SourceF
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or has_credentials(url):
         raise ReadingRefused("expected an http or https URL without user and password")
-    data = await _fetched(url, fetching, wanted)
+    data = await _fetched(url, fetching, wanted.limits.container_bytes)
     name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
     return SourceFile.of(name or str(parts.hostname), data, wanted.known)
 
 
-async def _fetched(url: str, fetching: Fetching, wanted: WantedFiles) -> bytes:
+async def _fetched(url: str, fetching: Fetching, limit_bytes: int) -> bytes:
     try:
         found = await fetch(
             url,
-            limit_bytes=wanted.limits.container_bytes,
+            limit_bytes=limit_bytes,
             timeout_s=fetching.timeout_s,
             private_networks=fetching.private_networks,
             named=False,
@@ -84,7 +85,7 @@ async def bucket_files(
     signer = await to_thread.run_sync(_Signer, bucket)
     left, count, after = wanted.limits.source_bytes, 0, ""
     while True:
-        listed = _listed(await _fetched(signer.listing(after), fetching, wanted))
+        listed = _listed(await _fetched(signer.listing(after), fetching, _LISTING_BYTES))
         for one in listed.objects:
             path = safe_name(one.key, wanted.limits)
             if not path:
@@ -121,7 +122,7 @@ async def _object(
     if wanted.known.get(path) == one.id:
         return SourceFile(path, one.id, None)
     try:
-        data = await _fetched(signer.object(one.key), fetching, wanted)
+        data = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
     except ReadingRefused as error:
         return LeftOut(path, str(error))
     return SourceFile(path, one.id, data)
