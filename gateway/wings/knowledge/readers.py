@@ -62,7 +62,7 @@ def knowledge_reader(asked: OperationInput, claim: str) -> KnowledgeReader:
     identity = context.identity
     is_open = not identity.verified and identity.refusal is None and principal.id == ANONYMOUS
     subject = principal.id if identity.verified else LOCAL if is_open else None
-    agent = principal.claims.get(claim) if identity.verified and claim else context.options.agent
+    agent = principal.claims.get(claim) if identity.verified else context.options.agent
     scopes = identity.scopes if identity.verified else frozenset[str]()
     grantees = [ALL, *(f"scope:{one}" for one in sorted(scopes))]
     if subject is not None:

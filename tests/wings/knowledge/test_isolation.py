@@ -12,8 +12,11 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from gateway.operations.operation import ProblemDetails
-from gateway.wings.knowledge.readers import READ, WRITE
+from gateway.context import Context, Identity, Principal, QueryOptions
+from gateway.operations.operation import OperationInput, ProblemDetails
+from gateway.wings.knowledge.readers import READ, WRITE, knowledge_reader
+from schemas.errors import Forbidden
+from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig
 
@@ -190,3 +193,19 @@ async def test_anonymous_callers_read_what_all_may_and_own_nothing(rig: Knowledg
     assert len(await nobody.found("heron")) == 1
     with pytest.raises(ProblemDetails, match="403"):
         await nobody.add("Words", "mine")
+
+
+async def test_no_caller_with_a_token_names_its_agent_itself() -> None:
+    principal = Principal("eve", HOST, frozenset({READ}), claims={"agent": "scout"})
+    for verified, claim, agents in (
+        (True, "agent", {"agent:scout"}),
+        (True, "", set()),
+        (False, "agent", set()),
+    ):
+        options = QueryOptions(agent="clerk")
+        refusal = None if verified else Forbidden("no token")
+        identity = Identity(principal, verified=verified, refusal=refusal)
+        context = Context(identity, JSON_RPC, "1", options=options)
+        asked = OperationInput(principal, {}, query=None, body=None, context=context)
+        found = knowledge_reader(asked, claim).grantees
+        assert {one for one in found if one.startswith("agent:")} == agents
