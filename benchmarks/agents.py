@@ -30,6 +30,8 @@ WAITING, QUICK_WAITING = 10_000, 500
 CHUNKS = 20  # of an answer
 EVERY_S = 0.25  # between the chunks of one answer
 AT_ONCE = 25  # requests that begin runs
+SETTLES_S = 60
+IDLE_SHARE = 0.03  # of a core
 HELD = "getItem2"
 QUESTION = "Which items are new?"
 _ids = itertools.count(1)
@@ -82,6 +84,7 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
     with installation(rig, "agents", source, more) as one, serving(rig, one) as child:
         await_vectors(one)
+        await _settled(child)
         async with server, _clients() as http:
             rig.say("agent: first events")
             rows += await _first_events(child, http, model, QUICK_ASKED if quick else ASKED)
@@ -93,6 +96,15 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
             rows.append(await _waiting(child, http, QUICK_WAITING if quick else WAITING))
             server.close()
     return rows
+
+
+async def _settled(child: Child) -> None:
+    """Wait until a gateway that has just started does nothing by itself."""
+    for _ in range(SETTLES_S):
+        used = child.cpu_s
+        await asyncio.sleep(1)
+        if child.cpu_s - used < IDLE_SHARE:
+            return
 
 
 @asynccontextmanager
