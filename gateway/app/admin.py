@@ -23,7 +23,7 @@ from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.skills import SkillOperations
 from gateway.admin.resources.sources import SourceOperations
-from gateway.admin.resources.status import StatusOperations
+from gateway.admin.resources.status import Restart, StatusOperations
 from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.service import AdminAction, AdminApi
 from gateway.context import Identify
@@ -68,6 +68,7 @@ class AdminParts:
     functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
     scripts: Callable[[], Scripts]
     of_wings: Sequence[Operation] = ()
+    restart: Restart | None = None
     defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
 
@@ -192,6 +193,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
             catalogs=parts.catalogs,
             toolsets=settings.toolsets,
             numbers=numbers,
+            restart=parts.restart,
         ),
         sources,
         secrets,

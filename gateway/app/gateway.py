@@ -16,6 +16,7 @@ from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
 from gateway.abc import Middleware, Relay, Upstream
 from gateway.admin.health import Health
+from gateway.admin.resources.status import Restart
 from gateway.admin.service import AdminApi
 from gateway.admin.siblings import Siblings
 from gateway.app.access import Access, StoredSecrets
@@ -62,6 +63,7 @@ class Gateway:
         """Wire a gateway. `siblings`: the other workers of this machine (`server.workers`)."""
         self.settings = settings
         self.siblings = siblings
+        self.restart: Restart | None = None  # set before `app`, by the process that serves it
         self.events = events = Events()
         self._handle = handle = DatabaseHandle()
         self._drained_by = 0.0  # deadline, monotonic time
@@ -418,6 +420,7 @@ class Gateway:
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
             of_wings=() if self.wings is None else self.wings.admin_operations,
+            restart=self.restart,
             defer=self.jobs.defer if self.jobs is not None else None,
         )
 

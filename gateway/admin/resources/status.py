@@ -1,6 +1,7 @@
 """Status of the gateway, and its toolsets."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -13,11 +14,14 @@ from gateway.operations.operation import (
     Operation,
     OperationInput,
     Paging,
+    ProblemDetails,
+    conflict,
     not_found,
 )
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"
+RESTART = "admin:sessions:write"  # it ends sessions
 
 
 class GatewayStatus(Struct, frozen=True):
@@ -51,6 +55,15 @@ Numbers = Callable[[], tuple[str, str, int, int]]
 """Version, node, sessions and streams of this gateway."""
 
 
+class Restarted(Struct, frozen=True):
+    """What begins anew: the program, or the settings alone where one process serves."""
+
+    restarts: Literal["program", "settings"]
+
+
+Restart = Callable[[], Restarted]
+
+
 class StatusOperations:
     def __init__(
         self,
@@ -60,12 +73,15 @@ class StatusOperations:
         catalogs: Catalogs,
         toolsets: Mapping[str, Toolset],
         numbers: Numbers,
+        restart: Restart | None,
     ) -> None:
+        """`restart`: None where the process is another program's."""
         self._ground = ground
         self._health = health
         self._catalogs = catalogs
         self._toolsets = toolsets
         self._numbers = numbers
+        self._restart = restart
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -82,7 +98,20 @@ class StatusOperations:
                 "getToolset", "GET", "/toolsets/{toolset}", "Show a toolset.", READ, self.get,
                 ToolsetView,
             ),
+            Operation(
+                "restartGateway", "POST", "/restart",
+                "Read the settings anew, and replace the processes once others are ready.", RESTART,
+                self.restart, Restarted, 202, problems=(403, 409),
+                no_tool="it restarts what its caller talks to",
+            ),
         )  # fmt: skip
+
+    async def restart(self, asked: OperationInput) -> Restarted:
+        if not self._ground.is_operator(asked):
+            raise ProblemDetails(403, "forbidden", "Only operators restart the gateway.")
+        if self._restart is None:
+            raise conflict("This process was not started by `toolgate serve`.")
+        return self._restart()
 
     async def status(self, asked: OperationInput) -> GatewayStatus:
         version, node, sessions, streams = self._numbers()

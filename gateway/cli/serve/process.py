@@ -20,6 +20,7 @@ from config.load import load
 from config.logging import configure
 from config.reload import needing_restart
 from config.settings import Settings
+from gateway.admin.resources.status import Restarted
 from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
@@ -60,6 +61,7 @@ class ServingProcess:
         tls = settings.server.tls
         self._certificate = ListenerCertificate(tls) if tls.cert and client is None else None
         self._gateway = Gateway(settings, link.siblings if link else None)
+        self._gateway.restart = self._restart
         self._listener = listener
         self._config_file = config_file
         uvicorn_config = self._uvicorn_config(settings)
@@ -149,6 +151,17 @@ class ServingProcess:
             self._server.handle_exit(signal.SIGHUP, None)
         else:
             self._reload_asked.set()
+
+    def _restart(self) -> Restarted:
+        """Have the supervisor start the program anew; a single process reads its settings anew. As
+        process 1 of a container the supervisor does not begin anew, either."""
+        if self._link is None:
+            self._reload_asked.set()
+            return Restarted("settings")
+        supervisor = os.getppid()
+        first = supervisor == 1
+        os.kill(supervisor, signal.SIGHUP if first else signal.SIGUSR2)
+        return Restarted("settings" if first else "program")
 
     async def _reloads(self) -> None:
         while True:

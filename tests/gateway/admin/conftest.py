@@ -12,6 +12,7 @@ from config.access import SecretsSettings
 from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.admin.health import Health
+from gateway.admin.resources.status import Restarted
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api
 from gateway.functions import load_function
@@ -85,6 +86,7 @@ async def parts(
         find=Search(lambda: database.pool, lambda _: None, settings.search).run,
         functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
         scripts=lambda: settings.scripts,
+        restart=lambda: Restarted("settings"),
     )
     await sessions.close_all()
 

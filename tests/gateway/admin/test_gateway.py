@@ -68,6 +68,15 @@ async def test_the_role_of_operators_and_the_tiers_are_read_again(
         assert (await api("PUT", "/tools/getPet/metadata", tier)).json["tier"] == "closed"
 
 
+async def test_operators_restart_the_gateway(settings: Settings, tmp_path: Path) -> None:
+    settings = replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    async with running(settings) as client:
+        api = await described(client.url, client.http)
+        operator = bearer(roles=["operator"])  # started by a test, not by `toolgate serve`
+        assert (await api.raw("POST", "/restart", None, operator)).status == 409
+        assert (await api.raw("POST", "/restart", None, bearer())).status == 403
+
+
 async def count(client: Client) -> int:
     return len(await tools(client, bearer()))
 

@@ -65,6 +65,8 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
+    restarted = await api("POST", "/restart", **bearer(roles=["operator"]))
+    assert restarted.json == {"restarts": "settings"}
     await imported(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
     await approving(api, database)
     assert api.called == {one.id for one in operations_of(parts)}
