@@ -21,7 +21,6 @@ from gateway.operations.operation import (
     Operation,
     OperationInput,
     ProblemDetails,
-    ProblemDocument,
     allows,
     lacks_scope,
     not_found,
@@ -239,10 +238,6 @@ class Desk:
                 body=b"" if operation.secret else data,
             )
         )
-
-
-def problem_of(answer: OperationAnswer) -> ProblemDocument | None:
-    return None if answer.ok else msgspec.convert(answer.value, ProblemDocument)
 
 
 def _read(response: OperationResponse) -> OperationAnswer:

@@ -7,10 +7,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
+from config.settings import Settings
+from registry.access.keys import ApiKeys
 from tests.browser.conftest import WAIT_MS, Watched, picture, watched
-from tests.fixtures_gateway import Client, pets
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import Client, pets, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 expect.set_options(timeout=WAIT_MS)
@@ -218,3 +222,32 @@ async def test_the_keyboard_reaches_what_the_mouse_does(site: Client, browser: B
         assert await visitor.page.evaluate("location.hash") == "#content"
         await visitor.page.keyboard.press("/")
         assert await visitor.page.evaluate("document.activeElement.id") == "find"
+
+
+@pytest.mark.parametrize("variant", VARIANTS[:2], ids=named)
+async def test_a_reader_logs_in_with_a_key_and_sees_no_button_that_would_be_refused(
+    console_settings: Settings, browser: Browser, variant: dict[str, object]
+) -> None:
+    settings = replace(console_settings, auth=replace(console_settings.auth, mode="keys"))
+    async with (
+        running(settings) as site,
+        watched(browser, f"{site.url}/console", **variant) as visitor,
+    ):
+        page, pool = visitor.page, site.gateway._handle.pool()
+        assert pool is not None
+        scopes = ["admin:registry:read"]
+        _, secret = await ApiKeys(pool, HOST).create("reader", None, scopes, [])
+        await visitor.open("tools")
+        await visitor.check("login")
+        await page.screenshot(path=picture(f"login-{named(variant)}"), full_page=True)
+        for _ in range(200):  # the gateway hears of the key a moment later
+            await page.locator("#key").fill(secret)
+            async with page.expect_navigation():
+                await page.keyboard.press("Enter")
+            if not await page.locator("#key").count():
+                break
+        await page.locator("main h1").wait_for()
+        await page.screenshot(path=picture(f"reader-{named(variant)}"), full_page=True)
+        await visitor.check("tools")
+        assert await page.locator('main a[href*="/do/"]').count() == 0
+        assert await page.locator('nav a[href$="/keys"]').count() == 0
