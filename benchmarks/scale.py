@@ -83,30 +83,30 @@ class Bench:
         """Bring the tenant to so many tools, and await its catalog."""
         present = len(self.gateway.catalogs.of(self.tenant).tools)
         if present < count:
-            await self._insert(self.tenant, present, count)
+            async with self.database.connect() as connection:
+                await _insert(connection, self.tenant, present, count)
             await self._settle()
         await _until(lambda: len(self.gateway.catalogs.of(self.tenant).tools) >= count)
 
     async def tenants(self, count: int) -> None:
         """Bring the registry to so many tenants, each with ten tools."""
-        for n in range(count):
-            host = f"00000000-0000-4000-8000-{n:012d}"
-            if not self.gateway.catalogs.of(host).tools:
-                await self._insert(host, 0, 10)
-        await self._settle()
-        last = f"00000000-0000-4000-8000-{count - 1:012d}"
-        await _until(lambda: bool(self.gateway.catalogs.of(last).tools))
-
-    async def _insert(self, host: str, first: int, last: int) -> None:
+        hosts = [f"00000000-0000-4000-8000-{n:012d}" for n in range(count)]
         async with self.database.connect() as connection:
-            await connection.execute(
-                "INSERT INTO host_t (host_id, name) VALUES (%s, '') ON CONFLICT DO NOTHING", [host]
-            )
-            await connection.execute(_TOOLS, {"host": host, "first": first, "last": last})
+            for host in hosts:
+                if not self.gateway.catalogs.of(host).tools:
+                    await _insert(connection, host, 0, 10)
+        await self._settle()
+        await _until(lambda: all(self.gateway.catalogs.of(host).tools for host in hosts))
 
     async def _settle(self) -> None:
         async with self.database.connect() as connection:
             await connection.execute("VACUUM ANALYZE")
+
+
+async def _insert(connection: AsyncConnection, host: str, first: int, last: int) -> None:
+    statement = "INSERT INTO host_t (host_id, name) VALUES (%s, '') ON CONFLICT DO NOTHING"
+    await connection.execute(statement, [host])
+    await connection.execute(_TOOLS, {"host": host, "first": first, "last": last})
 
 
 async def _until(done: Callable[[], bool]) -> None:
@@ -314,9 +314,11 @@ async def measure(kinds: tuple[str, ...], most: int) -> list[Curve]:
     curves: list[Curve] = []
     for kind in kinds:
         curve, sizes = KINDS[kind]
+        began = time.monotonic()
         with petshop() as url, own_directory() as directory:
             async with benches(directory, url) as bench:
                 curves += await curve(bench, [size for size in sizes if size <= most])
+        click.echo(f"{kind}: {time.monotonic() - began:.0f} s", err=True)
     return curves
 
 

@@ -35,8 +35,8 @@ class Cost:
 # database writes to disk, and what a network takes, is not in it.
 COSTS: Mapping[str, Cost] = {
     "balancer": Cost(15, "README, nginx as reverse proxy: 67,836 answers/s of one core"),
-    "call": Cost(209, "README, tools/call of a session: 4,790 answers/s of one core"),
-    "guarded": Cost(107, "docs/performance.md: identity, policy, limits, audit leave two thirds"),
+    "call": Cost(157, "README, tools/call of a session: 6,381 answers/s of one core"),
+    "guarded": Cost(66, "docs/performance.md: identity, policy, limits, audit take 0.42 of a call"),
     "limit": Cost(16.5, "server time of RedisCounter.hit, 20 clients, packaged Redis 6.2"),
     "append": Cost(13.5, "server time of RedisLog.append, 300 bytes, 20 clients"),
     "heard": Cost(0.33, "the same with 50 gateways that listen, of each of them"),
