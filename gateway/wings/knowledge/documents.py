@@ -386,8 +386,8 @@ _VERSION = b"""
     VALUES (%(host)s, %(document)s, %(version)s, %(track)s, %(given)s, %(given_bytes)s, %(origin)s,
         'processed', now())
     ON CONFLICT (host_id, document_id, version) DO UPDATE SET status = 'processed', error = NULL,
-        given_hash = excluded.given_hash, bytes = excluded.bytes, origin = excluded.origin,
-        done_ts = now()
+        track_id = excluded.track_id, given_hash = excluded.given_hash, bytes = excluded.bytes,
+        origin = excluded.origin, done_ts = now()
 """
 _TO_DELETE = f"""
     SELECT document.document_id, document.sha256

@@ -80,8 +80,10 @@ async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: Know
     assert await ann.found("heron") == ["The heron nests in reeds."]
     [failed] = (await ann("documents", collection="files")).items
     assert "binary" in failed.error
-    await put(ann, "a.txt", b"The heron nests in trees.")
+    added = await ann.add("The heron nests in trees.", "files", path="a.txt")
     assert await states(ann) == {"a.txt": ("processed", 2, 2)}
+    [tracked] = (await ann("documents", track_id=added.track_id)).items
+    assert tracked.path == "a.txt"
     await put(ann, "a.txt", b"The heron nests in trees.")
     assert await states(ann) == {"a.txt": ("processed", 2, 2)}
 
