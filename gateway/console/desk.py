@@ -114,6 +114,13 @@ class Desk:
     def tenant(self) -> str:
         return self._identity.principal.tenant
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether the visitor may see the settings."""
+        settings, principal = self._parts.settings(), self._identity.principal
+        is_own = principal.tenant == settings.tenant.host_id
+        return is_own and settings.admin.operator_role in principal.roles
+
     def operation(self, id_: str) -> Operation | None:
         """An operation of the admin API or of an open wing."""
         own = self._parts.api.operations.by_id.get(id_)

@@ -12,6 +12,7 @@ class Place:
     path: str
     icon: str
     needs: str  # operation that its page begins with
+    for_operators: bool = False
 
 
 GROUPS: Mapping[str, tuple[Place, ...]] = {
@@ -35,7 +36,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Audit log", "audit", "list", "searchAudit"),
         Place("Sessions", "sessions", "plug", "listSessions"),
         Place("Jobs", "jobs", "clock", "listJobs"),
-        Place("Limits", "limits", "gauge", "getStatus"),
+        Place("Limits", "limits", "gauge", "getStatus", for_operators=True),
         Place("Health", "health", "heart", "getStatus"),
     ),
 }
@@ -44,9 +45,13 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
 def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
-        if seen := [one for one in places if desk.may(one.needs)]:
+        if seen := [one for one in places if _may_see(desk, one)]:
             yield title, seen
     pages = [page for offer in parts.offers.values() for page in offer.pages]
     wings = [Place(one.title, one.path, "wing", one.lists) for one in pages if desk.may(one.lists)]
     if wings:
         yield "Wings", wings
+
+
+def _may_see(desk: Desk, place: Place) -> bool:
+    return desk.may(place.needs) and (desk.is_operator or not place.for_operators)

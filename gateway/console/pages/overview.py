@@ -42,14 +42,14 @@ async def health(visit: Visit) -> Response:
     return visit.page(
         "health.html",
         status=status.value,
-        states=_flat(visit.parts.states()) if _is_operator(visit) else {},
-        settings=masked(visit.parts.settings()) if _is_operator(visit) else None,
+        states=_flat(visit.parts.states()) if visit.desk.is_operator else {},
+        settings=masked(visit.parts.settings()) if visit.desk.is_operator else None,
     )
 
 
 async def limits(visit: Visit) -> Response:
     status = await visit.desk.run("getStatus")
-    if not status.ok or not _is_operator(visit):
+    if not status.ok or not visit.desk.is_operator:
         return visit.problem(403, _operator_role(visit))
     settings = visit.parts.settings()
     return visit.page(
@@ -93,16 +93,6 @@ def _flat(states: Mapping[str, Any]) -> dict[str, str]:
         else:
             found[name] = str(state)
     return found
-
-
-def _is_operator(visit: Visit) -> bool:
-    principal = visit.identity.principal if visit.identity is not None else None
-    own = visit.parts.settings().tenant.host_id
-    return (
-        principal is not None
-        and principal.tenant == own
-        and _operator_role(visit) in principal.roles
-    )
 
 
 def _operator_role(visit: Visit) -> str:

@@ -225,6 +225,7 @@ async def test_a_key_opens_what_its_scopes_allow(settings: Settings) -> None:
         assert status == 200
         assert "changeMetadata" not in text
         assert "/console/keys" not in text
+        assert "/console/limits" not in text
         assert (await browser.get("do/disableTool?name.tool=createPet"))[0] == 403
         assert (await browser.get("audit"))[0] == 403
         assert (await browser.get("limits"))[0] == 403
