@@ -154,7 +154,7 @@ def broken(settings: Settings, redis_server: RedisServer) -> Settings:
     return with_events(settings, poll_s=0.1, redis_url=redis_server.url)
 
 
-@pytest.mark.parametrize("how", ["flushed", "stopped"])
+@pytest.mark.parametrize("how", ["flushed", "stopped", "split"])
 async def test_losing_redis_loses_nothing(
     broken: Settings, redis_server: RedisServer, service: Recorder, how: str
 ) -> None:
@@ -163,12 +163,16 @@ async def test_losing_redis_loses_nothing(
         if how == "flushed":
             with redis_server.client() as redis:
                 redis.flushall()
+        elif how == "split":  # its connections stay open, and nothing answers
+            redis_server.freeze()
         else:
             redis_server.stop()
         ids += [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5, 8)]
         async with running(broken):
             for id_ in ids:
                 assert (await ended(front, id_))["status"] == "ACKED"
+            if how == "split":
+                redis_server.thaw()
         if how == "stopped":
             redis_server.start()
     assert len(service.requests) == 8
