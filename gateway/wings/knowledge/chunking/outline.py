@@ -119,25 +119,25 @@ def _last_row(node: Node) -> int:
 
 def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
     """The kind of symbol that a node defines; empty: none."""
-    kind = grammar.definitions.get(node.type, "")
+    defined = grammar.definitions.get(node.type, "")
     bodied = node.type in grammar.bodied
-    if not kind or (bodied and not all(map(node.child_by_field_name, ("name", "body")))):
+    if not defined or (bodied and not all(map(node.child_by_field_name, ("name", "body")))):
         return ""
     if node.type in grammar.variables:
         value = node.child_by_field_name("value")
         if value is None or value.type not in grammar.values:
             return ""
-    return "method" if kind == "function" and scope.kind in _TYPES else kind
+    return "method" if defined == "function" and scope.kind in _TYPES else defined
 
 
-def _scope(visit: _Visit, kind: str, language: str) -> Scope:
+def _scope(visit: _Visit, defined: str, language: str) -> Scope:
     node = visit.node
     name = _name(node)
     above = visit.scope.symbol
     decorated = visit.outer.type == "decorated_definition"
     signature = _signature(node if decorated else visit.outer, _body(node))
     return Scope(
-        "method" if "." in name and kind == "function" else kind,
+        "method" if "." in name and defined == "function" else defined,
         f"{above}.{name}".strip(".")[:SYMBOL],
         visit.start,
         visit.outer.end_byte,
