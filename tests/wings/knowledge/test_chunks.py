@@ -87,6 +87,7 @@ def test_headings_to_the_set_level_begin_chunks() -> None:
     assert chunks[0].subjects == ("guide", "Guide")
     assert chunks[1].subjects == ("Install", "Linux", "Windows")
     assert [one.parent for one in chunks] == [None, 0, 0]
+    assert [one.name for one in chunks[2].mentions if one.role == "link"] == ["tools"]
 
 
 def test_lower_headings_begin_chunks_where_one_is_full() -> None:

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, located
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Mention, located
 from gateway.wings.knowledge.chunking.code import code
 from gateway.wings.knowledge.chunking.data import data, json_parts, table, xml_parts, yaml_parts
-from gateway.wings.knowledge.chunking.mentions import mentions
+from gateway.wings.knowledge.chunking.mentions import link_target, mentions
 from gateway.wings.knowledge.chunking.prose import (
     markdown_headings,
     no_headings,
@@ -60,14 +60,24 @@ def cut(
     chunker = CHUNKERS.get(media_type, CHUNKERS["text/plain"])
     found = chunker(text, chunking)
     if media_type not in CODE:  # which has the mentions of its syntax tree
-        found = (_described(text, one) for one in found)
+        found = (_described(text, one, path) for one in found)
     chunks = list(located(text, found))
     if chunks:
-        about = [title, posixpath.splitext(posixpath.basename(path))[0], *chunks[0].subjects]
+        about = [title, _stem(path), *chunks[0].subjects]
         chunks[0] = replace(chunks[0], subjects=tuple(dict.fromkeys(filter(None, about))))
     return tuple(chunks)
 
 
-def _described(text: str, chunk: Chunk) -> Chunk:
+def _described(text: str, chunk: Chunk, path: str) -> Chunk:
+    """The chunk with its mentions; a link mentions its target by the stem of the file."""
     named = mentions(text, chunk.start, chunk.end)
-    return replace(chunk, mentions=tuple(named))
+    return replace(chunk, mentions=tuple(_resolved(one, path) for one in named))
+
+
+def _resolved(one: Mention, path: str) -> Mention:
+    is_link = (one.role, one.type) == ("link", "path")
+    return replace(one, name=_stem(link_target(path, one.name))) if is_link else one
+
+
+def _stem(path: str) -> str:
+    return posixpath.splitext(posixpath.basename(path))[0]
