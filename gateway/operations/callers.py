@@ -10,6 +10,7 @@ from gateway.operations.operation import ProblemDetails
 from registry.access.keys import ApiKeys
 from registry.access.revocations import revoked
 from registry.database.postgres import Pool
+from schemas.errors import Fault, Forbidden
 from schemas.mcp.revisions import V2025_11_25
 
 
@@ -20,6 +21,7 @@ class StoredCaller(Struct, frozen=True, omit_defaults=True):
     verified: bool = False
     toolset: str | None = None
     run: RunMark | None = None  # that the request comes from
+    refused: bool = False  # authentication failed: it is anonymous where that is not the default
 
 
 _callers = msgspec.json.Decoder(StoredCaller)
@@ -30,7 +32,8 @@ def caller_of(context: Context) -> bytes:
     replace."""
     identity = context.identity
     principal = replace(identity.principal, scopes=frozenset(identity.scopes))
-    stored = StoredCaller(principal, identity.verified, context.toolset, context.run)
+    refused = identity.refusal is not None
+    stored = StoredCaller(principal, identity.verified, context.toolset, context.run, refused)
     return msgspec.json.encode(stored)
 
 
@@ -43,10 +46,15 @@ def later_context(
 ) -> Context:
     """The context of a call that is made for the caller later; `principal` has what its credential
     still permits."""
-    identity = Identity(principal, verified=caller.verified)
+    identity = Identity(principal, refusal_of(caller.refused), caller.verified)
     return Context(
         identity, V2025_11_25, request_id, headers=headers, toolset=caller.toolset, run=caller.run
     )
+
+
+def refusal_of(refused: bool) -> Fault | None:
+    """The refusal of a stored caller."""
+    return Forbidden("The caller was not authenticated") if refused else None
 
 
 async def current_caller(pool: Pool, caller: Principal) -> Principal:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.context import Context, Identity, Principal, RunMark
+from gateway.operations.callers import refusal_of
 from gateway.operations.jobs import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput, ProblemDetails
 from gateway.operations.requests import Headers, converted
@@ -27,6 +28,7 @@ class _Request(Struct, frozen=True):
     verified: bool = False  # the caller, for the calls that the job makes
     accepted: "Acceptance | None" = None
     run: RunMark | None = None  # that the request comes from
+    refused: bool = False  # see StoredCaller
 
 
 class Acceptance(Struct, frozen=True):
@@ -61,9 +63,16 @@ def draft_of(
     as_job = operation.job or AsJob()
     conditions = {name: headers[name] for name in CONDITIONS if name in headers}
     context = asked.context
-    verified = context is not None and context.identity.verified
-    run = None if context is None else context.run
-    stored = _Request(asked.names, asked.query, asked.body, conditions, verified, accepted, run)
+    stored = _Request(
+        asked.names,
+        asked.query,
+        asked.body,
+        conditions,
+        context is not None and context.identity.verified,
+        accepted,
+        None if context is None else context.run,
+        context is not None and context.identity.refusal is not None,
+    )
     request = msgspec.json.encode(stored)
     told = asked.principal.claims
     kept = {name: told[name] for name in claims if name in told}
@@ -87,7 +96,7 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     principal = _principals.decode(claim.principal)
     query = converted(stored.query, operation.query)
     body = None if stored.body is None else converted(stored.body, operation.body)
-    identity = Identity(principal, verified=stored.verified)
+    identity = Identity(principal, refusal_of(stored.refused), stored.verified)
     context = Context(identity, V2025_11_25, claim.job_id, run=stored.run)
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.context import KEY_MARK, Principal
+from gateway.context import KEY_MARK, Context, Identity, Principal
 from gateway.operations.callers import current_caller
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
@@ -35,6 +35,8 @@ from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import Database
 from registry.jobs.queue import JobQueue
 from registry.jobs.store import JobRow, JobStore
+from schemas.errors import Fault, Forbidden
+from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
 
@@ -110,6 +112,17 @@ class Bench:
         asked = OperationInput(who, {"source": "bear"}, query=one.query(), body=Toy(size))
         return await JobQueue(self.database.pool, 100).put(draft_of(one, asked, headers))
 
+    async def put_by(self, identity: Identity) -> str:
+        operation = self.toys.operations[0]
+        asked = OperationInput(
+            identity.principal,
+            {"source": "bear"},
+            query=operation.query(),
+            body=Toy(3),
+            context=Context(identity, V2025_11_25, "1"),
+        )
+        return await JobQueue(self.database.pool, 100).put(draft_of(operation, asked, {}))
+
     async def row(self, job_id: str) -> JobRow:
         row = await self.store.get(HOST, job_id)
         assert row is not None
@@ -156,6 +169,17 @@ async def test_an_operation_runs_as_its_caller_and_its_answer_is_kept(bench: Ben
     }
     assert await bench.runner.perform(job) is None  # it has ended
     assert len(bench.toys.asked) == 1
+
+
+@pytest.mark.parametrize("refusal", [None, Forbidden("The token has expired")])
+async def test_a_caller_that_was_refused_is_no_other_later(
+    bench: Bench, refusal: Fault | None
+) -> None:
+    assert await bench.runner.perform(await bench.put_by(Identity(ADA, refusal))) is None
+    [asked] = bench.toys.asked
+    assert asked.context is not None
+    assert (asked.context.identity.refusal is None) == (refusal is None)
+    assert not asked.context.identity.verified
 
 
 async def test_a_refusal_is_final_and_told_as_by_the_operation(bench: Bench) -> None:
