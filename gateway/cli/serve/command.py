@@ -117,7 +117,8 @@ def serve(
     if stdio:
         if host or port is not None or workers:
             fail("--stdio serves one client and listens nowhere: leave the others out", USAGE)
-        serve_stdio(_with_workers("1", ctx.meta[CONFIG_FILE]), ctx.meta[CONFIG_FILE], key_file)
+        key = _client_key(settings, key_file)
+        serve_stdio(_with_workers("1", ctx.meta[CONFIG_FILE]), ctx.meta[CONFIG_FILE], key)
         return
     if key_file is not None:
         fail("--key-file is for --stdio: clients of a network send their own keys", USAGE)
@@ -135,15 +136,19 @@ def serve(
         ctx.exit(Supervisor(settings, listener, ctx.meta[CONFIG_FILE], work).run())
 
 
-def serve_stdio(settings: Settings, config_file: str | None, key_file: IO[str] | None) -> None:
-    """Serve one client on standard input and output, by way of a private socket."""
+def _client_key(settings: Settings, key_file: IO[str] | None) -> str | None:
+    """The key or token of the client of --stdio."""
     if settings.auth.mode != "none" and key_file is None:
         fail(
             f"auth.mode is {settings.auth.mode}: name the client's API key or token with "
             "--key-file, or set auth.mode: none for a client that may do everything",
             USAGE,
         )
-    key = key_of_client(key_file)
+    return key_of_client(key_file)
+
+
+def serve_stdio(settings: Settings, config_file: str | None, key: str | None) -> None:
+    """Serve one client on standard input and output, by way of a private socket."""
     streams = own_streams()
     configure(settings.logging)
     with tempfile.TemporaryDirectory(prefix="toolgate-stdio-") as directory:  # ours alone
