@@ -19,6 +19,7 @@ DEPTH = 3  # levels of objects
 FIELDS = 60
 CHOICES = 200
 RESOLVED = 20  # references in a row
+WORK = 5000  # keywords, members and steps of references that are looked at for a form
 LINES = "openapi: 3.1.0\ninfo: {}\n"
 LINE = 255  # longest text that gets one line
 WHOLE = ""  # pointer of the value itself
@@ -78,6 +79,10 @@ class FormNode:
     nodes: tuple["FormNode", ...] = ()
 
 
+class NotDrawable(Exception):
+    """A schema takes too much work to draw."""
+
+
 class NotReadable(Exception):
     """A field has a text that is no value of its type."""
 
@@ -95,10 +100,10 @@ class Form:
         """The form of values of `schema`; `chosen` are alternatives by pointer."""
         self._root = schema if isinstance(schema, dict) else {}
         self._chosen = chosen or {}
-        node = self._node(self._root, WHOLE, "", required=True, depth=0, seen=())
-        drawn = node.kind in {"group", "union"} and _count(node) <= FIELDS
-        self.node = node if drawn else FormNode(WHOLE, "", "json", self._root, required=True)
-        self.is_drawn = drawn
+        self._left = WORK
+        node = self._drawn()
+        self.node = node or FormNode(WHOLE, "", "json", self._root, required=True)
+        self.is_drawn = node is not None
 
     def fields(self, value: Any, errors: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
         """The fields, filled with `value`."""
@@ -118,6 +123,20 @@ class Form:
         value = _read(self.node, data, errors)
         return Reading({} if value is _ABSENT else value, errors)
 
+    def _drawn(self) -> FormNode | None:
+        """None for what cannot be drawn: a scalar, too many fields, or no valid schema."""
+        try:
+            node = self._node(self._root, WHOLE, "", required=True, depth=0, seen=())
+        except (NotDrawable, RecursionError, TypeError, AttributeError, ValueError):
+            return None
+        return node if node.kind in {"group", "union"} and _count(node) <= FIELDS else None
+
+    def _spend(self, work: int) -> None:
+        """Raises NotDrawable where references multiply the work, or a schema is too large."""
+        self._left -= work
+        if self._left < 0:
+            raise NotDrawable
+
     def _node(
         self, schema: Any, pointer: str, label: str, *, required: bool, depth: int,
         seen: tuple[int, ...],
@@ -130,7 +149,7 @@ class Form:
             return whole
         resolved, nullable = _without_null(resolved)
         resolved, seen = self._resolved(resolved, seen)
-        if resolved is None:
+        if resolved is None or not isinstance(resolved.get("type"), str | None):
             return whole
         common: Json = {"schema": resolved, "required": required, "nullable": nullable}
         if "const" in resolved or "enum" in resolved:
@@ -167,7 +186,8 @@ class Form:
         if len(properties) > FIELDS:
             return None
         wanted = schema.get("required")
-        required = set(wanted) if isinstance(wanted, list) else set()
+        listed = wanted if isinstance(wanted, list) else []
+        required = {name for name in listed if isinstance(name, str)}
         nodes = tuple(
             self._node(
                 one, f"{pointer}/{_escaped(name)}", name, required=name in required,
@@ -182,8 +202,8 @@ class Form:
         self, pointer: str, label: str, common: Json, seen: tuple[int, ...]
     ) -> FormNode | None:
         items, _ = self._resolved(common["schema"].get("items"), seen)
-        type_ = (items or {}).get("type")
-        if type_ not in {"string", "integer", "number"}:
+        type_ = _without_null(items or {})[0].get("type")
+        if not isinstance(type_, str) or type_ not in {"string", "integer", "number"}:
             return None
         return FormNode(pointer, label, "lines", **common, items=type_)
 
@@ -222,7 +242,9 @@ class Form:
         for _ in range(RESOLVED):
             if not isinstance(schema, dict):
                 return None, seen
+            self._spend(1 + len(schema))
             if isinstance(schema.get("$ref"), str):
+                self._spend(schema["$ref"].count("/"))
                 target = _target(self._root, schema["$ref"])
                 if target is None or id(target) in seen:
                     return None, seen
@@ -246,6 +268,7 @@ class Form:
                 return None
             properties = {**resolved.get("properties", {}), **merged.get("properties", {})}
             required = [*resolved.get("required", []), *merged.get("required", [])]
+            self._spend(len(properties) + len(required))
             merged = {**resolved, **merged}
             if properties:
                 merged["properties"] = properties

@@ -7,7 +7,7 @@ import pytest
 
 from config.access import Rule
 from gateway.admin.resources.imports import Import
-from gateway.console.forms import FIELDS, WHOLE, Form, chosen_in, example, walk
+from gateway.console.forms import FIELDS, WHOLE, WORK, Form, chosen_in, example, walk
 
 PET = {
     "type": "object",
@@ -126,6 +126,13 @@ def test_recursion_depth_and_size_are_fields_that_take_json() -> None:
         {"type": "object", "properties": []},
         {"type": "object", "required": 5, "properties": {"a": {"type": "array", "items": True}}},
         {"type": "string", "pattern": "(a+)+$"},
+        {"type": {"a": 1}},
+        {"type": "array", "items": {"type": {"a": 1}}},
+        {"type": "array", "items": {"type": [["string"]]}},
+        {"type": "object", "required": [{}, []], "properties": {"a": {}}},
+        {"oneOf": [{"properties": [1]}, {"properties": {"a": {"enum": 5}}}]},
+        {"allOf": [{"properties": 5}, {"required": 5}]},
+        {"$ref": "#/properties/" + "9" * 5000},
     ],
 )
 def test_odd_schemas_have_a_form_of_bounded_size(schema: Any) -> None:
@@ -135,6 +142,50 @@ def test_odd_schemas_have_a_form_of_bounded_size(schema: Any) -> None:
     form.read({"/it": ["1"]})
     Form(schema).read({})
     example(schema)
+
+
+def test_items_that_may_be_null_are_lines() -> None:
+    names = {"type": "array", "items": {"type": ["string", "null"]}}
+    schema = {"type": "object", "properties": {"names": names}}
+    assert kinds(schema) == {"/names": "lines"}
+    assert not Form(schema).holds({"names": [None]})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$ref": "#/$defs/a0",
+            "$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+            | {"a40": {"type": "object"}},
+        },
+        {
+            "$ref": "#/$defs/a0",
+            "$defs": {
+                f"a{n}": {
+                    "type": "object",
+                    "properties": {f"p{m}": {"$ref": f"#/$defs/a{n + 1}"} for m in range(FIELDS)},
+                }
+                for n in range(5)
+            },
+        },
+    ],
+)
+def test_references_that_multiply_are_no_work(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps are counted, not the time; without a bound this would not end."""
+    steps = 0
+    resolved = Form._resolved
+
+    def counted(*given: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        assert steps < WORK
+        return resolved(*given)
+
+    monkeypatch.setattr(Form, "_resolved", counted)
+    assert not Form(schema).is_drawn
 
 
 def test_alternatives_are_chosen() -> None:
