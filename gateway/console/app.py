@@ -1,7 +1,8 @@
 """The console as an ASGI application: who visits, security of responses, routes.
 
-A request that changes something needs the token of its session's forms, and a browser has to say
-that it comes from a page of the console. GET changes nothing.
+Pages of other origins may link to the console, and no more, even where the gateway's CORS knows
+them. A request that changes something needs the token of its session's forms, and a browser has to
+say that it comes from a page of the console. GET changes nothing.
 """
 
 import logging
@@ -59,7 +60,9 @@ class Console:
         await self._parts.figures.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        # The answer to HEAD is that to GET, without its body.
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        request = Request(asked, receive)
         try:
             response = await self._respond(request)
         except (ProblemDetails, Fault) as error:
@@ -75,11 +78,13 @@ class Console:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
+        if _is_foreign(request):
+            raise ProblemDetails(403, "foreign-page", "Pages of other origins cannot read this.")
         path = request.url.path.removeprefix(self._root) or "/"
         if path.startswith("/static/"):
             return _static(path.removeprefix("/static/"))
         found = self._route(path)
-        if found is None or request.method not in (*found[0].methods, "HEAD"):
+        if found is None or request.method not in found[0].methods:
             visit = await self._visit(request)
             status = 404 if found is None else 405
             return visit.problem(status)
@@ -168,6 +173,15 @@ def _static(name: str) -> Response:
     if found is None:
         return PlainTextResponse("There is no such file.", 404)
     return Response(found.content, 200, {"cache-control": FOR_EVER}, found.media_type)
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether a page of another origin asks, other than by sending its visitor here."""
+    site = request.headers.get("sec-fetch-site")
+    if site is None:
+        return "origin" in request.headers and not _is_same_origin(request)
+    is_link = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
+    return site not in {"same-origin", "none"} and not is_link
 
 
 def _is_same_origin(request: Request) -> bool:

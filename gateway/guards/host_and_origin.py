@@ -34,9 +34,9 @@ class OriginGuard:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
-            # Without this header a page that sends cookies cannot read the answer. We ignore
-            # cookies; the caller is identified by Authorization, which browsers never add on their
-            # own.
+            # Without this header a page that sends cookies cannot read the answer. Protocols and
+            # APIs ignore cookies; their callers are identified by Authorization, which browsers
+            # never add on their own. The console, which has cookies, refuses foreign pages.
             allow_credentials=True,
             allow_headers=["*"],
             expose_headers=[

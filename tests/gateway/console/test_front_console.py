@@ -50,6 +50,10 @@ class Browser:
         async with self._http.post(f"{self._root}/{path}", data=sent, headers=headers) as answer:
             return await self._read(answer)
 
+    async def head(self, path: str) -> int:
+        async with self._http.head(f"{self._root}/{path}") as answer:
+            return answer.status
+
     async def _read(self, answer: aiohttp.ClientResponse) -> tuple[int, str]:
         text = await answer.text()
         policy = answer.headers["content-security-policy"]
@@ -103,6 +107,7 @@ async def test_a_visitor_of_an_open_gateway_goes_from_an_import_to_the_audit_log
         await a_rule_lets_a_call_wait_until_it_is_approved(browser, client)
         await what_removes_asks_for_the_name(browser)
         await forms_from_elsewhere_are_refused(browser)
+        await pages_of_other_origins_only_link_here(browser, client)
         await two_who_edit_a_rule_see_both(browser)
 
 
@@ -151,6 +156,8 @@ async def a_rule_lets_a_call_wait_until_it_is_approved(browser: Browser, client:
     _, text = await browser.get("approvals")
     approval = re.search(r"/console/approvals/([0-9a-f-]{36})", text)
     assert approval is not None
+    assert await browser.head(f"approvals/{approval[1]}") == 405  # it decides nothing
+    assert await browser.head("approvals") == 200
     status, _ = await browser.post(f"approvals/{approval[1]}", {"decision": "approve"})
     assert status == 200
     status, text = await browser.post("tools/createPet/try", call)
@@ -190,6 +197,19 @@ async def forms_from_elsewhere_are_refused(browser: Browser) -> None:
         assert status == 403
     assert (await browser.post("do/nothing", {}))[0] == 404
     assert (await browser.post("tools", {}))[0] == 405
+
+
+async def pages_of_other_origins_only_link_here(browser: Browser, client: Client) -> None:
+    """Not even those that the gateway's CORS knows, such as these of loopback, read a page."""
+    for status, headers in (
+        (403, {"Origin": "http://localhost:1"}),
+        (403, {"Origin": "http://localhost:1", "Sec-Fetch-Site": "same-site"}),
+        (403, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}),
+        (200, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
+        (200, {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}),
+        (200, {"Origin": client.url}),
+    ):
+        assert (await browser.get("tools", **headers))[0] == status, headers
 
 
 async def two_who_edit_a_rule_see_both(browser: Browser) -> None:
