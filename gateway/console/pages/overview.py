@@ -15,19 +15,26 @@ REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_b
 
 
 async def overview(visit: Visit) -> Response:
-    """The front page; its figures are asked for again every few seconds."""
-    figures = visit.parts.figures
-    if visit.query.get("format") == "json":
-        return as_json(figures.points())
+    """The front page; its figures are asked for again every few seconds. Those of calls are of all
+    tenants, and for operators."""
     status = await visit.desk.run("getStatus")
+    if not status.ok:
+        return visit.refused(status)
+    figures, sees_calls = visit.parts.figures, visit.desk.is_operator
+    if visit.query.get("format") == "json":
+        if not sees_calls:
+            return visit.problem(403, _operator_role(visit))
+        return as_json(figures.points())
+    sources = await visit.desk.items("listSources", limit=500)
     values = {
-        "status": status.value if status.ok else None,
+        "status": status.value,
+        "sees_calls": sees_calls,
         "now": figures.now(),
-        "errors": figures.errors(),
+        "errors": figures.errors() if sees_calls else {},
         "points": figures.points()[-12:],
         "waiting": len(await visit.desk.items("listApprovals", limit=500)),
-        "sources": await visit.desk.items("listSources", limit=500),
-        "broken": visit.parts.states().get("breakers", {}),
+        "sources": sources,
+        "broken": _broken(visit, sources),
         "sample_s": visit.parts.settings().console.sample_s,
     }
     part = visit.is_part("figures")
@@ -82,6 +89,13 @@ def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
         if family.name.startswith(REFUSED)
         for one in family.samples
     ]
+
+
+def _broken(visit: Visit, sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sources that do not answer: all for operators, the visitor's own for others."""
+    broken = visit.parts.states().get("breakers", {})
+    own = {one["name"] for one in sources}
+    return [name for name in broken if visit.desk.is_operator or name in own]
 
 
 def _flat(states: Mapping[str, Any]) -> dict[str, str]:

@@ -249,11 +249,16 @@ async def test_a_key_opens_what_its_scopes_allow(settings: Settings) -> None:
         assert (await browser.get("do/disableTool?name.tool=createPet"))[0] == 403
         assert (await browser.get("audit"))[0] == 403
         assert (await browser.get("limits"))[0] == 403
+        status, text = await browser.get("")
+        assert (status, "Latency" in text) == (200, False)  # of calls of all tenants
+        assert (await browser.get("?format=json"))[0] == 403
         _, text = await browser.get("health")
         assert "embedding" not in text.split("<main")[1].lower()
         await keys.revoke(reader.id)
         _, text = await browser.get("tools")
         assert 'name="key"' in text
+        _, secret = await keys.create("other", None, ["other:scope"], [])
+        assert (await browser.post("login", {"key": secret}))[0] == 403  # of the overview
 
 
 async def test_a_session_ends_with_the_logout(settings: Settings) -> None:
