@@ -13,7 +13,7 @@ _GREETINGS = frozenset(
     ("hi", "hello", "hey", "bye", "thanks", "thank you", "ok", "okay", "yes", "no", "privet",
      "poka", "spasibo", "da", "net")
 )  # fmt: skip
-_PUNCTUATION = re.compile(r"[\W_]+\Z")
+_GREETING = 100  # characters of a greeting, with what follows its words
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,16 @@ def is_trivial(found: ConversationTurn, least: int) -> bool:
     if found.user is None and found.assistant is None:
         return False
     user, assistant = found.user or "", found.assistant or ""
-    said = _PUNCTUATION.sub("", user).strip().lower()
-    return said in _GREETINGS or len(user) + len(assistant) < least or not assistant.strip()
+    return _greets(user) or len(user) + len(assistant) < least or not assistant.strip()
+
+
+def _greets(said: str) -> bool:
+    """Whether it is a greeting, whatever punctuation follows."""
+    if len(said) > _GREETING:
+        return False
+    while said and not said[-1].isalnum():
+        said = said[:-1]
+    return said.lower() in _GREETINGS
 
 
 def _date(text: str) -> datetime | None:

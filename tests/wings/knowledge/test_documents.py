@@ -54,6 +54,7 @@ async def test_k09_lines_of_exchanges_are_metadata_and_the_text_stays(rig: Knowl
         ("User: Explain the heron to me in great detail, please, now.\nAssistant:  ", True),
         (EXCHANGE, False),
         ("Hi", False),  # no exchange
+        pytest.param("User: " + "!" * 2_000_000 + "a\nAssistant: Yes.", False, id="punctuation"),
     ],
 )
 async def test_k10_exchanges_that_say_nothing(text: str, trivial: bool) -> None:
