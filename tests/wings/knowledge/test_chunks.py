@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, gaps
 from gateway.wings.knowledge.chunking.cut import CHUNKERS, cut
 from gateway.wings.knowledge.chunking.pieces import size
+from gateway.wings.knowledge.chunking.prose import markdown_headings
 
 GUIDE = """\
 # Guide
@@ -115,6 +116,22 @@ def test_headings_are_never_alone() -> None:
 )
 def test_underlined_headings(media_type: str, text: str) -> None:
     assert [one.header for one in cut(text, media_type=media_type)] == ["One", "One > Two"]
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("# Heron ##  ", "Heron"),
+        ("# Heron#", "Heron#"),
+        ("#\tHeron # #", "Heron #"),
+        ("## ##", ""),
+        ("#", ""),
+        pytest.param("# a" + " " * 2_000_000 + "b", "a b", id="blanks"),
+        pytest.param("# a" + " #" * 1_000_000 + "b", ("a" + " #" * 100)[:200], id="signs"),
+    ],
+)
+def test_titles_of_headings(line: str, title: str) -> None:
+    assert [one.title for one in markdown_headings(line)] == [title]
 
 
 def test_code_of_a_fence_has_no_headings_and_stays_whole_where_it_fits() -> None:

@@ -54,6 +54,7 @@ def test_mentions(text: str, expected: list[tuple[str, str]]) -> None:
         "Word " * 20_000, "Aa" * 50_000, "A." * 50_000, "[" * 50_000, "a_" * 50_000,
         "a.b" * 50_000, "`" * 50_000, "(A" * 50_000, "1." * 50_000, "@" * 50_000,
         "\u8a9e" * 50_000, "https://" * 10_000, "\u202e\u200b\U000e0041" * 1000,
+        pytest.param("Alice" + " " * 2_000_000 + "- Bob", id="blanks"),
     ],
 )  # fmt: skip
 def test_hostile_texts_have_a_bounded_number_of_short_names(text: str) -> None:

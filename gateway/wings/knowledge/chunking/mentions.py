@@ -34,7 +34,7 @@ _PATTERNS = re.compile(
 _ACRONYM = re.compile(r"\(([A-Z][A-Za-z0-9&-]{1,9})s?\)")
 _INITIALS = re.compile(r"\b[^\W_]|(?<=[a-z])[A-Z]")
 _WORD = re.compile(r"[^\W\d_][\w'\u2019&-]*|\d+(?:[.,]\d+)*")
-_JOINED = re.compile(r"\.?[ \t]*(?:\r?\n)?[ \t]*\Z")
+_JOINING = frozenset(("", "\n", "\r\n"))  # between words of a name, beside blanks and a full stop
 _PARTICLES = frozenset(
     _WORD.findall("of the de la le du des da di von van der den del and for in on at y e")
 )
@@ -137,7 +137,7 @@ def _parts(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
 
 def _continues(text: str, held: list[re.Match[str]], word: re.Match[str]) -> bool:
     between = text[held[-1].end() : word.start()]
-    if not _JOINED.match(between) or len(held) >= 2 * _WORDS:
+    if between.removeprefix(".").strip(" \t") not in _JOINING or len(held) >= 2 * _WORDS:
         return False
     if "." in between and not (len(held[-1][0]) == 1 or held[-1][0].lower() in _ABBREVIATED):
         return False

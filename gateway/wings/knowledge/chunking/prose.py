@@ -19,7 +19,7 @@ from gateway.wings.knowledge.chunking.pieces import (
 )
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
-_ATX = re.compile(r"[ ]{0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\Z")
+_ATX = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|\Z)")
 _SETEXT = re.compile(r"[ ]{0,3}(=+|-+)[ \t]*\Z")
 _RST_RULE = re.compile(r"([=\-~^\"'`#*+:.<>_])\1{2,}[ \t]*\Z")
 _TABLE = re.compile(r"\[{1,2}([^\[\]\n]{1,200})\]{1,2}\s*(?:#.*)?\Z")
@@ -158,10 +158,17 @@ def markdown_headings(text: str) -> Iterator[Heading]:
         if (match := _FENCE.match(line)) and (not fence or match[1].startswith(fence)):
             fence = "" if fence else match[1]
         elif not fence and (match := _ATX.match(line)):
-            yield Heading(start, end, len(match[1]), plain(match[2] or ""))
+            yield Heading(start, end, len(match[1]), plain(_title(line[match.end() :])))
         elif not fence and (match := _SETEXT.match(line)) and _is_text(before[2]):
             yield Heading(before[0], end, 1 if match[1][0] == "=" else 2, plain(before[2]))
         before = (start, end, "" if fence else line)
+
+
+def _title(rest: str) -> str:
+    """A heading without the number signs that close it."""
+    rest = rest.rstrip(" \t")
+    title = rest.rstrip("#")
+    return title if title.endswith((" ", "\t")) else rest
 
 
 def _after_front_matter(text: str) -> Iterator[tuple[int, int, str]]:
