@@ -24,7 +24,8 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
 from schemas.binding import Does, GatewayBinding
-from schemas.errors import Fault, ToolgateError
+from schemas.errors import Fault, RelayedFault, ToolgateError
+from schemas.hybrid import ServiceFailed
 from schemas.tool import TextContent, Tool, ToolResult
 
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
@@ -133,17 +134,22 @@ class Toolbox:
         call = planned.call
         try:
             result = await self._call(context, call.name, planned.arguments)
+        except (RelayedFault, ServiceFailed) as fault:  # its words are another server's
+            return self._result(planned, fault.message, is_error=True)
         except Fault as fault:
             return self.refused(call, fault.message)
         held = await awaited(result, approvals, context.principal.id, planned.reached)
         if held is not None:
             return Held(call.id, held.id, held.expires)
-        text = self._limited(text_of(result))
-        return Result(call.id, marked(call.name, text), result.is_error, _digest(planned, text))
+        return self._result(planned, text_of(result), is_error=result.is_error)
 
     def refused(self, call: ModelCall, text: str) -> Result:
         """The result of a call that was not executed."""
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
+
+    def _result(self, planned: PlannedCall, said: str, *, is_error: bool) -> Result:
+        call, text = planned.call, self._limited(said)
+        return Result(call.id, marked(call.name, text), is_error, _digest(planned, text))
 
     def _limited(self, text: str) -> str:
         limit = self._settings.result_tokens * CHARACTERS
