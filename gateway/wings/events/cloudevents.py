@@ -32,6 +32,14 @@ class SkillInvocationEvent(Struct, frozen=True, rename="camel", omit_defaults=Tr
     reply_to: Text | None = None
 
 
+class _Extensions(Struct, frozen=True):
+    """The extension attributes of an event, as `events_invoke` takes them."""
+
+    correlationid: CorrelationId | None
+    replyto: Text | None
+    partitionkey: Text | None
+
+
 class SkillCompletionEvent(Struct, frozen=True, rename="camel"):
     """The data of the event that an invocation has ended: with a result, or an error."""
 
@@ -50,12 +58,16 @@ def arguments_of(event: CloudEvent) -> dict[str, Any]:
         data = msgspec.convert(event.data, SkillInvocationEvent)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"The data of the event: {error}") from error
+    try:
+        more = msgspec.convert(event, _Extensions, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"The extension attributes of the event: {error}") from error
     given = {
         "skillName": data.skill_name,
         "arguments": data.arguments,
-        "correlationId": data.correlation_id or event.correlationid or _own_id(event),
-        "replyTo": data.reply_to or event.replyto,
-        "orderKey": event.partitionkey,
+        "correlationId": data.correlation_id or more.correlationid or _own_id(event),
+        "replyTo": data.reply_to or more.replyto,
+        "orderKey": more.partitionkey,
     }
     return {name: value for name, value in given.items() if value is not None}
 

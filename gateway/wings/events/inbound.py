@@ -211,6 +211,8 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
     told = bytes(structure) if isinstance(structure, Raw) else encode({"content": result.content})
     if not result.is_error:
         return 202, told
+    if not isinstance(structure, Raw):  # what its schema or a guard refuses
+        return 422, told
     known = msgspec.json.decode(told)
     status = known.get("status") if isinstance(known, dict) else None
     return (status if isinstance(status, int) else 503), told

@@ -124,11 +124,14 @@ class KafkaEngine:
         """Take a command, before those that follow it. It is committed when it is in the journal,
         or refused for good."""
         headers = {
-            name.lower().replace("ce_", "ce-", 1): value.decode(errors="replace")
+            name.lower().replace("ce_", "ce-", 1): (value or b"").decode(errors="replace")
             for name, value in record.headers
         }
-        while not await self._take(headers, record.value or b""):  # noqa: ASYNC110 - by others
-            await anyio.sleep(RETRY_S)
+        try:
+            while not await self._take(headers, record.value or b""):  # noqa: ASYNC110 - by others
+                await anyio.sleep(RETRY_S)
+        except Exception:  # it would come again first of all, for ever
+            log.exception("command_failed", extra={"topic": record.topic, "offset": record.offset})
         await consumer.commit()
 
     async def close(self) -> None:

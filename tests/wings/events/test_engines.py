@@ -1,6 +1,7 @@
 """What every engine has to do: wake other processes, lose nothing, run nothing twice."""
 
 import logging
+from collections.abc import Mapping
 from uuid import uuid4
 
 import anyio
@@ -11,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec.structs import replace
 
 from config.settings import EventKafka, Settings
+from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
@@ -106,22 +108,25 @@ async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> No
 async def test_commands_of_kafka_become_invocations_and_their_ends_events(
     settings: Settings, kafka: str, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Twice the same, one that is no event, and one that names no tool: only the first counts."""
+    """Twice the same, and what is no event, names no tool, or has an id that is none: only the
+    first counts, and the others hold up nothing."""
     topics = {"commands": f"c{uuid4().hex}", "principal": "fleet"}
     ends = f"e{uuid4().hex}"
     engine = with_events(settings, kafka=at(settings, kafka, **topics), topics=(ends,))
     data = {"skillName": "getPet", "arguments": {"id": 7}, "correlationId": "k-1", "replyTo": ends}
     event = msgspec.json.encode({**EVENT, "data": data})
     unknown = msgspec.json.encode({**EVENT, "id": "e-2", "data": {"skillName": "nowhere"}})
+    unfit = msgspec.json.encode({**EVENT, "id": "e-3", "correlationid": "a b"})
+    null = [("traceparent", None)]
     consumer = AIOKafkaConsumer(ends, bootstrap_servers=kafka, auto_offset_reset="earliest")
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-        for value in (event, b"no event", unknown, event):
-            await producer.send_and_wait(topics["commands"], value, partition=0)
+        for value in (b"no event", unknown, unfit, event, event):
+            await producer.send_and_wait(topics["commands"], value, partition=0, headers=null)
     async with running(engine) as client, consumer:
         with anyio.fail_after(DEADLINE_S):
             told = await consumer.getone()
         assert msgspec.json.decode(told.value)["data"]["correlationId"] == "k-1"
-        await until(lambda: len([one for one in caplog.records if refused(one)]) == 2)
+        await until(lambda: len([one for one in caplog.records if refused(one)]) == 3)
         status, row = await got(client, "/events/v1/invocations/k-1")
         assert (status, row["principal"], row["status"]) == (200, "fleet", "ACKED")
     assert len(service.requests) == 1
@@ -129,6 +134,30 @@ async def test_commands_of_kafka_become_invocations_and_their_ends_events(
 
 def refused(record: logging.LogRecord) -> bool:
     return record.getMessage() == "command_refused"
+
+
+async def test_a_command_that_breaks_its_reader_is_passed_over(
+    settings: Settings, kafka: str
+) -> None:
+    own = at(settings, kafka, commands=f"c{uuid4().hex}", principal="fleet")
+    taken, done = list[bytes](), anyio.Event()
+
+    async def take(_headers: Mapping[str, str], body: bytes) -> bool:
+        taken.append(body)
+        if body == b"bad":
+            raise RecursionError
+        done.set()
+        return True
+
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for value in (b"bad", b"good"):
+            await producer.send_and_wait(own.commands, value, partition=0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(KafkaEngine(own, work=lambda _: None, take=take).read)
+        with anyio.fail_after(DEADLINE_S):
+            await done.wait()
+        group.cancel_scope.cancel()
+    assert taken == [b"bad", b"good"]
 
 
 async def test_without_kafka_invocations_run_and_their_ends_wait(

@@ -62,6 +62,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         principal="shop",
         arguments='{"id": body.pet}',
         when='body.type == "paid"',
+        order_key="has(body.key) ? body.key : null",
     )
     async with running(with_events(settings, inbound={"paid": paid})) as client:
         yield client
@@ -104,6 +105,9 @@ async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
         ({"data": {}}, STRUCTURED, "skillName"),
         ({}, "application/json", "ce-"),
         ({"id": None}, STRUCTURED, "id"),
+        ({"correlationid": "a b"}, STRUCTURED, "correlationid"),
+        ({"partitionkey": "a\n"}, STRUCTURED, "partitionkey"),
+        ({"replyto": "a\n"}, STRUCTURED, "replyto"),
     ],
 )
 async def test_what_is_no_such_event_is_refused(
@@ -130,6 +134,9 @@ async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str)
     assert await sent(client, "/events/hooks/paid", refund, **headers) == (200, None)
     headers = signed("msg-3", int(time.time()), b'{"type": "paid"}', [secret])
     assert (await sent(client, "/events/hooks/paid", b'{"type": "paid"}', **headers))[0] == 422
+    unfit = b'{"type": "paid", "pet": 7, "key": "a\\n"}'
+    headers = signed("msg-4", int(time.time()), unfit, [secret])
+    assert (await sent(client, "/events/hooks/paid", unfit, **headers))[0] == 422
 
 
 async def test_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
