@@ -130,8 +130,7 @@ class Execution:
         text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
         message = text.split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, told):
-            wait_s = told.get("retryAfter")  # what the service asks for
-            return self._again(delivery, message, wait_s=float(wait_s or 0), result=kept)
+            return self._again(delivery, message, wait_s=asked_wait_s(told), result=kept)
         return failed(delivery, message, result=kept, status=told.get("status"))
 
     def _is_worth_another(
@@ -207,6 +206,12 @@ def wait_of(told: Mapping[str, Any]) -> float | None:
     if type(wait_s) is not int or not set(told) <= {"retryAfter", "limit"}:
         return None
     return float(min(max(wait_s, 1), LONGEST_WAIT_S))
+
+
+def asked_wait_s(told: Mapping[str, Any]) -> float:
+    """The delay that a service asks for before another attempt; 0: none that can be read."""
+    wait_s: Any = told.get("retryAfter")
+    return float(min(max(wait_s, 0), LONGEST_WAIT_S)) if type(wait_s) in (int, float) else 0.0
 
 
 def _told(result: ToolResult) -> Mapping[str, Any]:

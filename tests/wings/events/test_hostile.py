@@ -62,6 +62,14 @@ async def test_a_result_ends_its_own_invocation_alone(settings: Settings) -> Non
                 over = await ended(client, one["id"])
                 assert (over["status"], over["reason"]) == ("FAILED", "error"), arguments
                 assert message in over["error"]["message"], arguments
+            told = {"status": 503, "retryAfter": "soon"}
+            again = await invoked(client, "say", refusal(structuredContent=told), retry="always")
+            over = await ended(client, again["id"])
+            assert (over["status"], over["reason"], over["attempt"] > 1) == (
+                "FAILED",
+                "attempts",
+                True,
+            )
             good = await invoked(client, "say", {"text": "yes"})
             assert (await ended(client, good["id"]))["status"] == "ACKED"
 
@@ -79,3 +87,11 @@ async def test_a_result_ends_its_own_invocation_alone(settings: Settings) -> Non
 )
 def test_the_delay_for_a_limit_is_bounded(told: dict[str, Any], wait_s: float | None) -> None:
     assert execution.wait_of(told) == wait_s
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait_s"),
+    [(7, 7.0), (0.5, 0.5), (-5, 0.0), (10**400, 3600.0), (1e300, 3600.0), (True, 0.0), ("7", 0.0)],
+)
+def test_the_delay_that_a_service_asks_for_is_bounded(asked: Any, wait_s: float) -> None:
+    assert execution.asked_wait_s({"retryAfter": asked, "status": 503}) == wait_s
