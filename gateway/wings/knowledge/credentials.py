@@ -7,8 +7,11 @@ of the tenant who may add documents.
 
 from urllib.parse import parse_qs, urlsplit
 
+from urllib3.util import parse_url
+
 from config.sources import SchemeSettings
 from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.sources import source_url
 from gateway.wings.knowledge.reading.web import Bucket
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool
@@ -33,13 +36,11 @@ class PlaceCredentials:
 
 
 def place_of(url: str) -> str:
-    """Host and path of a URL; a port is written behind `_`, as names of schemes have no colon."""
-    try:
-        parts = urlsplit(url)
-        port = f"_{parts.port}" if parts.port else ""
-    except ValueError:  # it is refused when it is fetched
-        return ""
-    return f"{parts.hostname or ''}{port}{parts.path}".removesuffix(".git").rstrip("/")
+    """Host and path of a URL as `source_url` returns it; a port is written behind `_`, as names of
+    schemes have no colon."""
+    parts = parse_url(url)
+    port = f"_{parts.port}" if parts.port else ""
+    return f"{parts.host}{port}{parts.path or ''}".removesuffix(".git").rstrip("/")
 
 
 def login(entry: SchemeSettings) -> tuple[str, str]:
@@ -55,9 +56,11 @@ def bucket_of(location: str) -> Bucket:
     except ValueError as error:
         raise ReadingRefused(f"expected s3://BUCKET/PREFIX: {error}") from error
     given = parse_qs(parts.query)
-    if parts.scheme != "s3" or not parts.netloc or given.keys() - {"region", "endpoint"}:
+    if parts.scheme != "s3" or not parts.netloc.strip(".") or given.keys() - {"region", "endpoint"}:
         raise ReadingRefused("expected s3://BUCKET/PREFIX, perhaps with ?region= and &endpoint=")
     region, endpoint = (given.get(name, [""])[0] for name in ("region", "endpoint"))
+    if endpoint:
+        endpoint = source_url(endpoint, "https", "http")
     return Bucket(
         parts.netloc, parts.path.lstrip("/"), region=region or "us-east-1", endpoint=endpoint
     )

@@ -25,7 +25,7 @@ from gateway.wings.knowledge.credentials import (
 )
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
 from gateway.wings.knowledge.readers import KnowledgeReader
-from gateway.wings.knowledge.reading.git import GitFetch, GitHead
+from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_url
 from gateway.wings.knowledge.reading.kinds import TEXT, ZIP, media_type
 from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
@@ -214,10 +214,10 @@ class Ingestion:
         if spec.type == "s3":
             bucket = await self._bucket(run)
             return await self._ingest(run, bucket_files(bucket, fetching, wanted))
-        entry = await self._credentials.of(run.reader.tenant, place_of(spec.location))
-        user, password = login(entry)
+        url = git_url(spec.location)
+        user, password = login(await self._credentials.of(run.reader.tenant, place_of(url)))
         task = GitFetch(
-            spec.location,
+            url,
             spec.ref,
             user=user,
             password=password,

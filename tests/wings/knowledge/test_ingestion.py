@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +18,7 @@ from gateway.wings.knowledge.credentials import (
     place_of,
     place_of_bucket,
 )
+from gateway.wings.knowledge.reading.git import git_url
 from gateway.wings.knowledge.reading.limits import ReadingRefused
 from registry.access.secrets import Secrets
 from tests.fixtures_database import HOST
@@ -124,6 +126,7 @@ async def test_sources_at_private_addresses_are_refused(rig: KnowledgeRig) -> No
         ("url", "http://user:secret@example.com/"),
         ("git", "https://127.0.0.1/x.git"),
         ("git", "file:///tmp"),
+        ("git", "https://["),
     ):
         with pytest.raises(ProblemDetails) as refused:
             await ann("ingest", collection="files", type=type_, location=location)
@@ -154,9 +157,8 @@ async def test_stored_credentials_are_for_a_place_and_what_is_below(rig: Knowled
         ("https://example.com:8443/acme", None),
         ("https://other.example/acme", None),
         ("https://example.com.evil.example/acme", None),
-        ("https://[", None),
     ):
-        assert (await credentials.of(HOST, place_of(url))).token == token, url
+        assert (await credentials.of(HOST, place_of(git_url(url)))).token == token, url
     assert (await credentials.of(OTHER, "example.com/acme")).token is None
 
 
@@ -175,7 +177,43 @@ def test_places_of_buckets(location: str, place: str) -> None:
     assert place_of_bucket(bucket_of(location)) == place
 
 
-@pytest.mark.parametrize("location", ["books", "s3://", "s3://b?x=1", "https://b", "s3://["])
+AMBIGUOUS = (
+    "https://evil.example\\@github.com/acme/repo",
+    "https://evil.example\\.github.com/acme/repo",
+    "https://github.com/acme/../victim/repo",
+    "https://github.com/acme/%2E%2e/victim/repo",
+    "https://github.com/acme/..%2fvictim/repo",
+    "https://github.com/acme/./repo",
+    "https://github.com//evil.example/repo",
+    "https://github.com%2f.evil.example/repo",
+    "https://github.com/acme/repo\t",
+    "https://git\nhub.com/acme/repo",
+    "https://github.com/acme/repo?x=/../..",
+    "https://github.com#/acme",
+    "https:///github.com/acme",
+    "https://github.com:x/acme",
+)
+
+
+@pytest.mark.parametrize("url", AMBIGUOUS)
+def test_no_credential_is_chosen_by_a_url_that_may_be_another(url: str) -> None:
+    with pytest.raises(ReadingRefused, match="URL"):
+        git_url(url)
+    with pytest.raises(ReadingRefused, match="URL"):
+        bucket_of(f"s3://books?endpoint={quote(url)}")
+
+
+def test_requests_go_to_the_url_that_the_credential_was_chosen_by() -> None:
+    url = git_url("https://GitHub.com/acme/My%20Book.git")
+    assert (url, place_of(url)) == (
+        "https://github.com/acme/My%20Book.git",
+        "github.com/acme/My%20Book",
+    )
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://..", "books", "s3://", "s3://b?x=1", "https://b", "s3://["]
+)
 def test_locations_that_are_no_bucket(location: str) -> None:
     with pytest.raises(ReadingRefused, match="expected s3://BUCKET/PREFIX"):
         bucket_of(location)

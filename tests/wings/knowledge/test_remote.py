@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import anyio
 import pytest
 from dulwich.objects import Blob, Commit, Tree
+from dulwich.refs import Ref
 from dulwich.repo import MemoryRepo
 from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
@@ -105,6 +106,15 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
         if environ["PATH_INFO"].startswith("/away"):
             start_response("302 Found", [("Location", "http://127.0.0.1:1/info/refs")])
             return []
+        if environ["PATH_INFO"].startswith("/moved"):
+            away = server.url.replace("127.0.0.1", "localhost")
+            query = f"info/refs?{environ['QUERY_STRING']}"
+            start_response("302 Found", [("Location", f"{away}/project/{query}")])
+            return []
+        if environ["PATH_INFO"].startswith("/dumb"):
+            head = server.repository.refs[Ref(b"refs/heads/main")]
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [head + b"\trefs/heads/main\n"]
         if environ["PATH_INFO"].startswith("/locked"):
             start_response("401 Unauthorized", [("WWW-Authenticate", "Basic")])
             return []
@@ -152,6 +162,8 @@ def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
         ("/project", {"ref": "other"}, "no branch or tag 'other'"),
         ("/project", {"private_networks": False}, "127.0.0.1 is not a public address"),
         ("/away", {}, "cannot be fetched"),
+        ("/moved", {"password": "secret"}, "another host"),
+        ("/dumb", {"ref": "main"}, "smart protocol"),
         ("/project", {"wanted": WantedFiles(limits=ReadingLimits(source_bytes=50))}, "larger than"),
         ("/project", {"wanted": WantedFiles(limits=ReadingLimits(files=1))}, "more than 1 files"),
     ],

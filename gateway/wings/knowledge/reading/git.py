@@ -9,6 +9,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import urllib3
 from dulwich.client import HttpGitClient, HTTPUnauthorized
@@ -18,13 +19,20 @@ from dulwich.objects import Commit, ObjectID, Tag
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 from msgspec import Struct
+from msgspec.structs import replace
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.wings.knowledge.reading.archives import safe_name
 from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, WantedFiles
+from gateway.wings.knowledge.reading.sources import (
+    Found,
+    LeftOut,
+    SourceFile,
+    WantedFiles,
+    source_url,
+)
 from registry.documents.addresses import PrivateAddress, is_public
 
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -51,7 +59,7 @@ class GitHead(Struct, frozen=True, tag=True):
 
 def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
     """The commit and its files. Raises ReadingRefused."""
-    check_git_url(task.url)
+    task = replace(task, url=git_url(task.url))
     with tempfile.TemporaryDirectory(prefix="toolgate-git-") as folder:
         repository = Repo.init_bare(folder)
         try:
@@ -68,13 +76,10 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
             repository.close()
 
 
-def check_git_url(url: str) -> None:
-    """Raises ReadingRefused for what is no https URL, or has credentials."""
-    parts = urllib3.util.parse_url(url) if "://" in url else None
-    if parts is None or parts.scheme != "https" or not parts.host:
-        raise ReadingRefused("expected an https URL of a git repository")
-    if parts.auth or "@" in (parts.netloc or ""):
-        raise ReadingRefused("the URL has credentials; they belong into the secret store")
+def git_url(url: str) -> str:
+    """The normalised URL of a repository. Raises ReadingRefused for what is no https URL, or has
+    credentials."""
+    return source_url(url, "https")
 
 
 def _reason(error: Exception) -> str:
@@ -91,13 +96,15 @@ def _reason(error: Exception) -> str:
 def _fetched(repository: Repo, task: GitFetch) -> Commit:
     client = HttpGitClient(
         task.url,
-        pool_manager=_GuardedManager(task.private_networks),
+        pool_manager=_GuardedManager(task),
         username=task.user or None,
         password=task.password or None,
     )
     chosen: list[ObjectID] = []
 
     def wants(refs: Mapping[Ref, ObjectID | None], depth: int | None = None) -> list[ObjectID]:  # noqa: ARG001
+        if client.dumb:  # what it sends is not counted
+            raise ReadingRefused("the server does not speak the smart protocol of git")
         chosen.append(_chosen(refs, task.ref))
         return chosen
 
@@ -215,9 +222,21 @@ class _PrivateConnections(HTTPSConnectionPool):
 
 
 class _GuardedManager(urllib3.PoolManager):
-    """Connections over https, to public addresses unless private networks are allowed."""
+    """Connections over https, to public addresses unless private networks are allowed; with
+    credentials, to the host of the repository alone, also after a redirect."""
 
-    def __init__(self, private_networks: bool) -> None:
+    def __init__(self, task: GitFetch) -> None:
         super().__init__(retries=urllib3.Retry(3, connect=0, read=0), timeout=_TIMEOUT_S)
-        pool = _PrivateConnections if private_networks else _GuardedConnections
+        pool = _PrivateConnections if task.private_networks else _GuardedConnections
         self.pool_classes_by_scheme = {"https": pool}
+        self._only = _origin(task.url) if task.password else None
+
+    def urlopen(self, method: str, url: str, redirect: bool = True, **more: Any) -> Any:  # type: ignore[override]
+        if self._only is not None and _origin(url) != self._only:
+            raise ReadingRefused("the repository refers to another host")
+        return super().urlopen(method, url, redirect, **more)
+
+
+def _origin(url: str) -> tuple[str | None, str | None, int]:
+    parts = urllib3.util.parse_url(url)
+    return parts.scheme, parts.host, parts.port or 443

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import re2
 from dulwich.ignore import IgnoreFilter, translate
 from dulwich.wildmatch import MalformedPattern
 from msgspec import Struct
+from urllib3.util import parse_url
 
 from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 
@@ -25,6 +27,8 @@ IGNORED = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),
     *(".venv/", "venv/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc"),
 )
+_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
+_AMBIGUOUS = re.compile(r"[\\?#\s\x00-\x1f\x7f]")  # in a URL: parsers differ about them
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 2**20  # of one pattern
@@ -34,7 +38,26 @@ _GENERATED = re.compile(
 )
 
 
+_EXPECTED_URL = "expected the URL of a source"
 NOTHING: Mapping[str, str] = {}
+
+
+def source_url(url: str, *schemes: str) -> str:
+    """A normalised URL, by which credentials are chosen and to which they are sent. Raises
+    ReadingRefused for a URL that servers and parsers may take for another one."""
+    if "@" in url:
+        raise ReadingRefused("the URL has credentials; they belong into the secret store")
+    decoded = unquote(url.replace("%20", "_"))
+    segments = decoded.partition("://")[2].removesuffix("/").split("/")
+    if _AMBIGUOUS.search(decoded) or not {"", ".", ".."}.isdisjoint(segments):
+        raise ReadingRefused(f"{_EXPECTED_URL} without '..', '//' and query")
+    try:
+        parts = parse_url(url)
+    except ValueError as error:
+        raise ReadingRefused(_EXPECTED_URL) from error
+    if parts.scheme not in schemes or not _HOST.fullmatch(parts.host or ""):
+        raise ReadingRefused(f"{_EXPECTED_URL} with {' or '.join(schemes)}")
+    return str(parts.url)
 
 
 class SourceFile(Struct, frozen=True, tag=True):
