@@ -213,7 +213,7 @@ def web() -> Iterator[Web]:
         at = int(query.get("continuation-token", ["0"])[0])
         contents = "".join(
             f"<Contents><Key>{key.replace(' ', '+')}</Key><ETag>&quot;{len(key)}&quot;</ETag>"
-            f"<Size>{len(KEYS[key])}</Size></Contents>"
+            f"<Size>{len(KEYS[key]) - 1}</Size></Contents>"
             for key in keys[at : at + 2]
         )
         more = at + 2 < len(keys)
@@ -284,6 +284,32 @@ async def test_a_bucket_of_too_many_files(web: Web) -> None:
     wanted = WantedFiles(limits=ReadingLimits(files=1))
     with pytest.raises(ReadingRefused, match="more than 1 files"):
         await found(bucket_files(bucket(web), PRIVATE, wanted))
+
+
+async def test_a_listing_without_end_is_refused(web: Web) -> None:
+    wanted = WantedFiles(limits=ReadingLimits(listings=1))
+    with pytest.raises(ReadingRefused, match="more than 1 pages"):
+        await found(bucket_files(bucket(web), PRIVATE, wanted))
+
+
+async def test_what_a_bucket_sends_is_counted(web: Web) -> None:
+    """Its listing states one byte less for each."""
+    wanted = WantedFiles(limits=ReadingLimits(source_bytes=5))
+    with pytest.raises(ReadingRefused, match="larger than 5 bytes"):
+        await found(bucket_files(bucket(web), PRIVATE, wanted))
+
+
+async def test_the_names_of_a_bucket_are_selected_outside_of_the_event_loop(web: Web) -> None:
+    threads = set()
+
+    class Wanted(WantedFiles, frozen=True):
+        def selects(self, path: str) -> bool:
+            threads.add(threading.get_ident())
+            return super().selects(path)
+
+    await found(bucket_files(bucket(web), PRIVATE, Wanted()))
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_file_at_a_url(web: Web) -> None:

@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pytest
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.reading.archives import archived
+from gateway.wings.knowledge.reading.archives import archived, safe_name
 from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.sources import (
     Found,
@@ -203,3 +203,11 @@ def test_a_directory_that_is_too_large(tree: Path, limits: ReadingLimits, reason
     with pytest.raises(ReadingRefused, match=reason):
         list(directory(tree, WantedFiles(limits=limits)))
     assert left_out(directory(tree, WantedFiles(limits=ReadingLimits(container_bytes=2)))) != {}
+
+
+def test_filters_and_paths_are_bounded() -> None:
+    with pytest.raises(ReadingRefused, match="at most 20 patterns"):
+        WantedFiles(("*.md",) * 21).selects("a.md")
+    assert WantedFiles(("*.md",) * 20).selects("a.md")
+    assert safe_name("a/" * 63 + "b", LIMITS)
+    assert not safe_name("a/" * 64 + "b", LIMITS)

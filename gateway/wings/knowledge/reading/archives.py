@@ -79,7 +79,7 @@ def safe_name(name: str, limits: ReadingLimits) -> str:
     drive = len(parts) > 0 and ":" in parts[0]
     absolute = name.startswith(("/", "\\"))
     hostile = any(part == ".." for part in parts) or any(ord(sign) < 32 for sign in name)
-    long = len(name.encode("utf-8", "replace")) > limits.name_bytes
+    long = len(name.encode("utf-8", "replace")) > limits.name_bytes or len(parts) > limits.depth
     if not parts or drive or absolute or hostile or long:
         return ""
     return "/".join(parts).encode("utf-8", "replace").decode()

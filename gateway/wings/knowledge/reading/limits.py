@@ -15,6 +15,7 @@ class ReadingLimits(Struct, frozen=True):
     file_bytes: int = 10 * 2**20  # of a text
     container_bytes: int = 100 * 2**20  # of a document that is parsed, and of an archive
     files: int = 50_000
+    listings: int = 1000  # pages of the listing of a bucket
     source_bytes: int = 2 * 2**30
     entries: int = 10_000  # of an archive or an office document
     ratio: int = 100  # of unpacked to packed bytes
@@ -24,6 +25,7 @@ class ReadingLimits(Struct, frozen=True):
     cut_s: float = 5.0  # for text and code
     memory_bytes: int = 2**30
     name_bytes: int = 1024  # of a path
+    depth: int = 64  # directories of a path
 
 
 DEFAULT_LIMITS = ReadingLimits()

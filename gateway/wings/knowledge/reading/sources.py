@@ -32,6 +32,7 @@ _AMBIGUOUS = re.compile(r"[\\?#\s\x00-\x1f\x7f]")  # in a URL: parsers differ ab
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 2**20  # of one pattern
+_PATTERNS = 20  # of a filter
 _GENERATED = re.compile(
     r"(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Cargo\.lock"
     r"|go\.sum|composer\.lock|Gemfile\.lock|[^/]+\.min\.(?:js|css)|[^/]+\.map)\Z"
@@ -112,6 +113,8 @@ def _decided(patterns: Sequence[tuple[bool, Any]], path: str) -> bool:
 def _compiled(patterns: tuple[str, ...]) -> tuple[tuple[bool, Any], ...]:
     """Patterns, and whether each selects or, with `!`, deselects. RE2 matches in linear time, since
     callers choose them. Raises ReadingRefused."""
+    if len(patterns) > _PATTERNS:
+        raise ReadingRefused(f"expected at most {_PATTERNS} patterns")
     return tuple((not one.startswith("!"), _pattern(one.removeprefix("!"))) for one in patterns)
 
 

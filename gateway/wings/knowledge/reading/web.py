@@ -84,48 +84,51 @@ async def bucket_files(
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
     left, count, after = wanted.limits.source_bytes, 0, ""
-    while True:
-        listed = _listed(await _fetched(signer.listing(after), fetching, _LISTING_BYTES))
-        for one in listed.objects:
-            path = safe_name(one.key, wanted.limits)
-            if not path:
-                yield LeftOut(one.key[:100], "its name is not safe")
-            elif not one.key.endswith("/") and wanted.selects(path):
-                count += 1
-                if count > wanted.limits.files:
-                    raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
-                left -= 0 if wanted.known.get(path) == one.id else one.size
-                if left < 0:
-                    raise ReadingRefused(
-                        f"the files are larger than {wanted.limits.source_bytes:,} bytes"
-                    )
-                yield await _object(one, path, signer, fetching=fetching, wanted=wanted)
+    for _ in range(wanted.limits.listings):
+        data = await _fetched(signer.listing(after), fetching, _LISTING_BYTES)
+        listed = await to_thread.run_sync(_listed, data, wanted)
+        for one in listed.found:
+            if isinstance(one, LeftOut):
+                yield one
+                continue
+            count += 1
+            if count > wanted.limits.files:
+                raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
+            file = await _object(one, signer, fetching=fetching, wanted=wanted)
+            left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
+            if left < 0:
+                limit = wanted.limits.source_bytes
+                raise ReadingRefused(f"the files are larger than {limit:,} bytes")
+            yield file
         after = listed.after
         if not after:
             return
+    raise ReadingRefused(f"the listing has more than {wanted.limits.listings:,} pages")
 
 
 class _Object(Struct, frozen=True):
     key: str
     id: str
-    size: int
+    path: str
 
 
 class _Listing(Struct, frozen=True):
-    objects: list[_Object]
+    """A page of a listing: what is wanted of it, and what has no safe name."""
+
+    found: list[_Object | LeftOut]
     after: str  # empty: these are the last
 
 
 async def _object(
-    one: _Object, path: str, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
+    one: _Object, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
 ) -> Found:
-    if wanted.known.get(path) == one.id:
-        return SourceFile(path, one.id, None)
+    if wanted.known.get(one.path) == one.id:
+        return SourceFile(one.path, one.id, None)
     try:
         data = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
     except ReadingRefused as error:
-        return LeftOut(path, str(error))
-    return SourceFile(path, one.id, data)
+        return LeftOut(one.path, str(error))
+    return SourceFile(one.path, one.id, data)
 
 
 class _Signer:
@@ -167,19 +170,20 @@ class _Signer:
             raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
 
-def _listed(data: bytes) -> _Listing:
-    """A listing of S3. Raises ReadingRefused."""
+def _listed(data: bytes, wanted: WantedFiles) -> _Listing:
+    """A page of a listing of S3. Raises ReadingRefused."""
     try:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-        objects = [
-            _Object(
-                unquote_plus(one.findtext("{*}Key") or ""),
-                f"s3:{(one.findtext('{*}ETag') or '').strip(chr(34))}",
-                int(one.findtext("{*}Size") or 0),
-            )
-            for one in root.iterfind("{*}Contents")
-        ]
     except (etree.LxmlError, ValueError) as error:
         raise ReadingRefused("the listing of the bucket is not one of S3") from error
+    found: list[_Object | LeftOut] = []
+    for one in root.iterfind("{*}Contents"):
+        key = unquote_plus(one.findtext("{*}Key") or "")
+        path = safe_name(key, wanted.limits)
+        if not path:
+            found.append(LeftOut(key[:100], "its name is not safe"))
+        elif not key.endswith("/") and wanted.selects(path):
+            tag = (one.findtext("{*}ETag") or "").strip('"')
+            found.append(_Object(key, f"s3:{tag}", path))
     more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
-    return _Listing(objects, (root.findtext("{*}NextContinuationToken") or "") if more else "")
+    return _Listing(found, (root.findtext("{*}NextContinuationToken") or "") if more else "")
