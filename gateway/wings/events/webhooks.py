@@ -20,6 +20,7 @@ from gateway.operations.operation import (
     Operation,
     OperationInput,
     OperationOutput,
+    ProblemDetails,
     conflict,
     invalid,
     not_found,
@@ -150,13 +151,8 @@ class WebhookReceivers:
             check_receiver(url)
         except ToolgateError as error:
             raise invalid(f"url: {error}.") from error
-        known = await self._rows(asked.tenant, name)
-        secret = UNSET if known else await self._make_secret(asked.tenant, name)
-        await self._execute(
-            "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
-            " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url",
-            [asked.tenant, name, url],
-        )
+        is_new = await self._put_row(asked.tenant, name, url)
+        secret = await self._first_secret(asked.tenant, name) if is_new else UNSET
         await self._execute(
             "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
         )
@@ -193,9 +189,7 @@ class WebhookReceivers:
     async def delete(self, asked: OperationInput) -> None:
         name = self._own_name(asked)
         await self._row(asked.tenant, name)
-        await self._execute(
-            "DELETE FROM webhook_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
-        )
+        await self._delete_row(asked.tenant, name)
         for old in (False, True):
             await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
 
@@ -227,6 +221,30 @@ class WebhookReceivers:
         except SecretRefused as error:
             raise unavailable(f"The secret cannot be stored: {error}.") from error
         return secret
+
+    async def _first_secret(self, host_id: str, name: str) -> str:
+        """The secret of a webhook whose row is new; without one the row is deleted."""
+        try:
+            return await self._make_secret(host_id, name)
+        except ProblemDetails:
+            await self._delete_row(host_id, name)
+            raise
+
+    async def _put_row(self, host_id: str, name: str, url: str) -> bool:
+        """Whether it is new: that is so for one of several at once."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
+                " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url RETURNING xmax = 0",
+                [host_id, name, url],
+            )
+            [(is_new,)] = await found.fetchall()
+            return bool(is_new)
+
+    async def _delete_row(self, host_id: str, name: str) -> None:
+        await self._execute(
+            "DELETE FROM webhook_t WHERE host_id = %s AND name = %s", [host_id, name]
+        )
 
     async def _row(self, host_id: str, name: str) -> _Row:
         rows = await self._rows(host_id, name)

@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from asyncio import gather
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -200,6 +201,10 @@ async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
         status, made = await put(client, "crm", "https://crm.example/hooks")
         assert (status, made["stored"]) == (200, True)
         assert "secret" not in (await put(client, "crm", "https://crm.example/x"))[1]
+        at_once = await gather(*(put(client, "at-once", "https://a.example/") for _ in range(8)))
+        assert len([one for _, one in at_once if "secret" in one]) == 1
+        async with client.http.delete(f"{client.url}{HOOKS}/at-once") as response:
+            assert response.status == 204
         async with await psycopg.AsyncConnection.connect(settings.database.url) as connection:
             # No address of a test is public.
             await connection.execute("UPDATE webhook_t SET url = %s", [url])
