@@ -8,6 +8,7 @@ HTTP a request is cancelled by closing its connection, over stdio by a notificat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import anyio
@@ -40,6 +41,7 @@ SSE = "text/event-stream"
 HEADERS = {"Content-Type": "application/json", "Accept": f"application/json, {SSE}"}
 VERSION, SESSION = "MCP-Protocol-Version", "Mcp-Session-Id"
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+OWN_ID = f"toolgate-{uuid4()}"  # of requests that no client made
 NO_LIMIT = 2**31  # of batches: the server has the limit that counts
 
 Sent = Message | list[Message]
@@ -48,6 +50,9 @@ Write = Callable[[bytes], Awaitable[None]]
 
 class SessionGone(Exception):
     """The server does not know the session, as after a restart."""
+
+
+AWAY = (aiohttp.ClientError, TimeoutError, TooLarge, SessionGone, Unreachable)
 
 
 class Bridge:
@@ -135,6 +140,8 @@ class Bridge:
             answer = _failure(id_, f"The server could not be reached ({type(error).__name__})")
         except TooLarge:
             answer = _failure(id_, f"The server sent a message of more than {MESSAGE_BYTES} bytes")
+        except SessionGone:
+            answer = _failure(id_, "The server does not know the session that it opened")
         except Unreachable as fault:
             answer = encode(error_reply(id_, fault))
         if answer and (id_ is not None or isinstance(message, Invalid | list)):
@@ -144,18 +151,34 @@ class Bridge:
         """The answer as one message; empty if a stream had it, or none is due."""
         session = {} if _is_stateless(message) else self._session
         try:
-            return await self._post(line, message, session)
+            return await self._post(line, message, session, self._write)
         except SessionGone:
             await self._renew(session)
-            return await self._post(line, message, self._session)
+            return await self._post(line, message, self._session, self._write)
 
-    async def _post(self, line: bytes, message: Sent, session: dict[str, str]) -> bytes:
+    async def _ask(self, line: bytes, message: Sent, session: dict[str, str]) -> bytes:
+        """The answer to a message of the bridge's own: the client sees nothing of it. Raises
+        SessionGone."""
+        told, id_ = list[bytes](), _id_of(message)
+
+        async def keep(event: bytes) -> None:
+            if _answers(event, id_):
+                told.append(event)
+
+        answer = await self._post(line, message, session, keep)
+        return told[0] if told else answer
+
+    async def _post(
+        self, line: bytes, message: Sent, session: dict[str, str], write: Write
+    ) -> bytes:
+        """The answer as one message, unless `write` gets it, as an event of a stream. Raises
+        SessionGone."""
         headers = {**HEADERS, **session, **self._routing_headers(message)}
         async with self._http.post(self._url, data=line, headers=headers) as response:
             if response.status == 404 and SESSION in session and session is self._session:
                 raise SessionGone
             if response.content_type == SSE:
-                await self._stream(response, message)
+                await self._stream(response, message, write)
                 return b""
             body = await _read(response)
             if body:
@@ -193,17 +216,17 @@ class Bridge:
         """Read the list of tools, for the headers that a refused call lacked."""
         params: dict[str, Any] = {"_meta": dict(refused.params).get("_meta")}  # type: ignore[arg-type]
         for _ in range(PAGES):
-            request = Request("2.0", "tools/list", params, 0)
-            cursor = _result(await self._post(encode(request), request, {})).get("nextCursor")
+            request = Request("2.0", "tools/list", params, OWN_ID)
+            cursor = _result(await self._ask(encode(request), request, {})).get("nextCursor")
             if cursor is None:
                 return
             params = {**params, "cursor": cursor}
 
-    async def _stream(self, response: aiohttp.ClientResponse, message: Sent) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, message: Sent, write: Write) -> None:
         """Write the messages of a stream. One that ends before the answer to `message` is resumed
         where its events have ids; raises Unreachable otherwise."""
         events, rounds = EventStream(MESSAGE_BYTES), 0
-        answered = await self._written(response, events, message)
+        answered = await self._written(response, events, message, write)
         while not answered and _id_of(message) is not None:
             if not events.last_id:
                 raise Unreachable("The server closed the stream before it answered")
@@ -212,11 +235,15 @@ class Bridge:
                 if rest.content_type != SSE:
                     raise Unreachable(f"The server does not resume the stream ({rest.status})")
                 last = events.last_id
-                answered = await self._written(rest, events, message)
+                answered = await self._written(rest, events, message, write)
                 rounds = 0 if events.last_id != last else rounds + 1
 
     async def _written(
-        self, response: aiohttp.ClientResponse, events: EventStream, message: Sent | None
+        self,
+        response: aiohttp.ClientResponse,
+        events: EventStream,
+        message: Sent | None,
+        write: Write,
     ) -> bool:
         """Write messages until the stream ends; whether the answer to `message` was among them."""
         id_ = None if message is None else _id_of(message)
@@ -227,7 +254,7 @@ class Bridge:
                     if message is not None and id_ is not None and _answers(event.data, id_):
                         answered = True
                         self._observe(message, event.data, response)
-                    await self._write(event.data)
+                    await write(event.data)
         events.end()
         return answered
 
@@ -245,23 +272,24 @@ class Bridge:
                     async with self._http.get(self._url, headers=self._resuming(events)) as stream:
                         if stream.content_type == SSE:
                             rounds = 0
-                            await self._written(stream, events, None)
+                            await self._written(stream, events, None, self._write)
                         elif stream.status == 404:
                             events = EventStream(MESSAGE_BYTES)
                             await self._renew(session)
                         elif stream.status < 500:  # 405: the server has none
                             return
-                except (aiohttp.ClientError, TimeoutError, TooLarge):
+                except AWAY:
                     events.end()
                 await anyio.sleep(events.pause_s(rounds))
                 rounds += 1
 
     async def _renew(self, lost: dict[str, str]) -> None:
-        """Open a session in place of `lost`, unless that was done meanwhile."""
+        """Open a session in place of `lost`, unless that was done meanwhile. Raises
+        SessionGone."""
         async with self._renewing:
             if self._session is lost:
-                await self._post(self._opening, _decoded(self._opening), {})
-                await self._post(INITIALIZED, _decoded(INITIALIZED), self._session)
+                await self._ask(self._opening, _decoded(self._opening), {})
+                await self._ask(INITIALIZED, _decoded(INITIALIZED), self._session)
 
     async def _end_session(self) -> None:
         if SESSION in self._session:
@@ -328,7 +356,7 @@ def _result(body: bytes) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def _answers(message: bytes, id_: RequestId) -> bool:
+def _answers(message: bytes, id_: RequestId | None) -> bool:
     value = _value(message)
     return isinstance(value, dict) and "method" not in value and value.get("id") == id_
 

@@ -140,10 +140,17 @@ class ServingProcess:
         if self._link is not None:
             self._link.ready(tools)
         elif self._client is not None:
-            await self._client()
-            self._server.handle_exit(signal.SIGTERM, None)
+            await self._attend(self._client)
         else:
             announce(self._gateway.settings, self._listener, tools)
+
+    async def _attend(self, client: Client) -> None:
+        """Serve the only client, and end the process after it."""
+        try:
+            await client()
+        except Exception:  # the end of a task: nothing else would tell
+            log.exception("client_failed")
+        self._server.handle_exit(signal.SIGTERM, None)
 
     def _hang_up(self) -> None:
         """SIGHUP: reload the settings; stop instead if the terminal was closed."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -85,6 +86,27 @@ async def test_the_official_client_is_served_over_stdio(
         TOOLGATE_EMBEDDING__PROVIDER="disabled",
     )
     await lists_and_calls(server, mode, revision)
+
+
+async def test_the_process_ends_when_its_client_cannot_be_answered(
+    tmp_path: Path, database_settings: DatabaseSettings
+) -> None:
+    env = {
+        **os.environ,
+        "TOOLGATE_DATABASE__URL": database_settings.url,
+        "TOOLGATE_EMBEDDING__PROVIDER": "disabled",
+    }
+    log = tmp_path / "log"
+    full = os.open("/dev/full", os.O_WRONLY)
+    with os.fdopen(full, "wb") as output, log.open("wb") as told, anyio.fail_after(DEADLINE_S):
+        command = [sys.executable, "-m", "gateway", "serve", "--stdio"]
+        async with await anyio.open_process(
+            command, stdout=output, stderr=told, cwd=tmp_path, env=env
+        ) as process:
+            assert process.stdin is not None
+            await process.stdin.send(json.dumps(HELLO).encode() + b"\n")
+            await process.wait()
+    assert "client_failed" in log.read_text()
 
 
 @dataclass
@@ -213,7 +235,8 @@ async def test_an_unreachable_server_is_reported_for_each_request() -> None:
         assert {answer["error"]["code"] for answer in answers} == {1502}
 
 
-async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants() -> None:
+@pytest.mark.parametrize("streams", [False, True])
+async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants(streams: bool) -> None:
     tool = {
         "name": "weather",
         "inputSchema": {
@@ -226,14 +249,18 @@ async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants() -> None
     async def endpoint(asked: Request) -> Response:
         body = await asked.json()
         if body["method"] == "tools/list":
-            result: Any = {"tools": [tool]}
+            on_second = "cursor" in body["params"]
+            result: Any = {"tools": [tool]} if on_second else {"tools": [], "nextCursor": "2"}
         elif asked.headers.get("mcp-param-city") is None:
             error = {"code": -32020, "message": "Mcp-Param-City is missing"}
             return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "error": error}, 400)
         else:
             seen.append(asked.headers["mcp-param-city"])
             result = {"content": []}
-        return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "result": result})
+        answer = {"jsonrpc": "2.0", "id": body["id"], "result": result}
+        if streams:
+            return Response(f"data: {json.dumps(answer)}\n\n", media_type="text/event-stream")
+        return JSONResponse(answer)
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST"])])
     async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
@@ -275,6 +302,60 @@ async def test_a_server_may_answer_by_streams_alone() -> None:
         ("notifications/initialized", "s-1", "2025-06-18"),
         ("ping", "s-1", "2025-06-18"),
     ]
+
+
+class Forgetful:
+    """A server that answers by streams alone, and forgets a session after `remembers` messages."""
+
+    def __init__(self, remembers: int) -> None:
+        self.remembers = remembers
+        self.heard: list[str] = []
+        self.listeners = 0
+
+    async def endpoint(self, asked: Request) -> Response:
+        if asked.method != "POST":
+            self.listeners += 1
+            return Response(status_code=404)
+        body = await asked.json()
+        self.heard.append(body["method"])
+        if body["method"] == "initialize":
+            self.left = self.remembers
+        elif self.left == 0:
+            return Response(status_code=404)
+        else:
+            self.left -= 1
+        if "id" not in body:
+            return Response(status_code=202)
+        answer = {"jsonrpc": "2.0", "id": body["id"], "result": {"protocolVersion": "2025-06-18"}}
+        event = f"data: {json.dumps(answer)}\n\n"
+        return Response(event, media_type="text/event-stream", headers={"Mcp-Session-Id": "s"})
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/mcp", self.endpoint, methods=["POST", "GET", "DELETE"])])
+
+
+async def test_the_client_sees_nothing_of_a_session_that_is_opened_anew() -> None:
+    server = Forgetful(remembers=2)
+    async with serving(server.app()) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(HELLO)
+        assert (await terminal.next())["id"] == "hello"
+        for number in range(5):
+            terminal.send(request(number, "ping"))
+            assert (await terminal.next())["id"] == number
+    assert server.heard.count("initialize") > 1
+
+
+async def test_a_server_that_forgets_each_session_at_once_ends_nothing() -> None:
+    server = Forgetful(remembers=0)
+    async with serving(server.app()) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(HELLO)
+        assert (await terminal.next())["id"] == "hello"
+        terminal.send(INITIALIZED)
+        await until(lambda: server.listeners > 1)
+        for number in range(2):
+            terminal.send(request(number, "ping"))
+            failed = await terminal.next()
+            assert (failed["id"], failed["error"]["code"]) == (number, 1502)
 
 
 @pytest.mark.parametrize(
