@@ -245,10 +245,12 @@ class Ingestion:
             if isinstance(one, GitHead):
                 run.origin["commit"] = one.commit
                 continue
+            path = f"{run.spec.below}/{one.path}" if run.spec.below else one.path
             if isinstance(one, LeftOut):
                 _note(run.report.left_out, one.path, one.reason)
+                if one.unread:
+                    seen.add(path)
                 continue
-            path = f"{run.spec.below}/{one.path}" if run.spec.below else one.path
             seen.add(path)
             if one.data is None:
                 run.report.unchanged += 1

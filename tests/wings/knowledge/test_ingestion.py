@@ -21,8 +21,17 @@ from gateway.wings.knowledge.credentials import (
 from gateway.wings.knowledge.reading.git import git_url
 from gateway.wings.knowledge.reading.limits import ReadingRefused
 from registry.access.secrets import Secrets
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeCaller, KnowledgeRig
+from tests.wings.knowledge.rig import (
+    KEYS,
+    OTHER,
+    KnowledgeCaller,
+    KnowledgeRig,
+    knowledge_settings,
+    rigged,
+)
+from tests.wings.knowledge.test_remote import served
 
 pytestmark = pytest.mark.anyio
 
@@ -132,6 +141,29 @@ async def test_sources_at_private_addresses_are_refused(rig: KnowledgeRig) -> No
             await ann("ingest", collection="files", type=type_, location=location)
         assert refused.value.status == 422, location
         assert "secret" not in refused.value.detail.replace(location, "")
+
+
+async def test_a_file_that_cannot_be_fetched_now_keeps_its_older_version(
+    database: Database,
+) -> None:
+    broken, keys = set[str](), ("a.txt", "b.txt")
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        key = environ["PATH_INFO"].removeprefix("/books").strip("/")
+        start_response("500 Sorry" if key in broken else "200 OK", [])
+        tag = "2" if broken else "1"
+        listed = "".join(f"<Contents><Key>{one}</Key><ETag>{tag}</ETag></Contents>" for one in keys)
+        return [f"The heron of {key}.".encode() if key else f"<X>{listed}</X>".encode()]
+
+    with served(app) as url:
+        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+            ann, source = rig.caller(), f"s3://books?endpoint={url}"
+            found = await ann("ingest", collection="files", type="s3", location=source)
+            assert found.added == 2
+            broken.add("b.txt")
+            found = await ann("ingest", collection="files", type="s3", location=source)
+            assert [one.path for one in found.left_out] == ["b.txt"]
+            assert await states(ann) == dict.fromkeys(("a.txt", "b.txt"), ("processed", 1, 1))
 
 
 async def test_large_and_structured_texts_are_cut_elsewhere(rig: KnowledgeRig) -> None:

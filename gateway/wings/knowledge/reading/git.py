@@ -176,9 +176,10 @@ def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: WantedF
         return SourceFile(path, id_, None)
     _, data = store.get_raw(sha)
     if len(data) > wanted.limits.container_bytes:
-        return LeftOut(path, f"it is larger than {wanted.limits.container_bytes:,} bytes")
+        reason = f"it is larger than {wanted.limits.container_bytes:,} bytes"
+        return LeftOut(path, reason, unread=True)
     if data.startswith(_LFS):
-        return LeftOut(path, "it is a pointer of Git LFS")
+        return LeftOut(path, "it is a pointer of Git LFS", unread=True)
     return SourceFile(path, id_, data)
 
 

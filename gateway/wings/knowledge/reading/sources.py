@@ -80,6 +80,7 @@ class LeftOut(Struct, frozen=True, tag=True):
 
     path: str
     reason: str
+    unread: bool = False  # it is wanted and there, so that its older version stays
 
 
 Found = SourceFile | LeftOut

@@ -127,7 +127,7 @@ async def _object(
     try:
         data = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
     except ReadingRefused as error:
-        return LeftOut(one.path, str(error))
+        return LeftOut(one.path, str(error), unread=True)
     return SourceFile(one.path, one.id, data)
 
 
