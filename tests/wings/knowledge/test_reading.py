@@ -1,5 +1,6 @@
 """Texts of files that are not trusted, read in processes with limits."""
 
+import resource
 from collections.abc import AsyncIterator, Callable
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -121,6 +122,12 @@ def test_pdfs_that_are_not_read(data: bytes, reason: str) -> None:
         document_text("a.pdf", data, replace(LIMITS, pages=3))
 
 
+def test_a_pdf_of_too_much_text_is_not_read() -> None:
+    limits = replace(LIMITS, file_bytes=20)
+    with pytest.raises(ReadingRefused, match="larger than 20 bytes"):
+        document_text("a.pdf", pdf("Herons nest", "in reeds and trees"), limits)
+
+
 def office(**members: str) -> bytes:
     file = BytesIO()
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
@@ -239,6 +246,14 @@ async def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
     with pytest.raises(ReadingRefused, match=r"cannot be read|memory|broken"):
         await workers.read("a.docx", bomb)
     assert (await workers.read("a.md", b"text")).text == "text"
+    await workers.close()
+
+
+async def test_a_process_that_reads_files_writes_none() -> None:
+    workers = ReadingWorkers(1, LIMITS)
+    await workers.read("a.md", b"text")
+    [idle] = workers._idle
+    assert resource.prlimit(idle._process.pid, resource.RLIMIT_FSIZE)[0] == 0
     await workers.close()
 
 

@@ -1,6 +1,7 @@
 """Files from git, URLs and S3: what is fetched, and what is refused."""
 
 import ssl
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -192,6 +193,44 @@ async def test_a_repository_is_read_in_a_process(git: GitServer) -> None:
         async with workers.files(task(git), 60.0) as answers:
             found = [one async for one in answers]
     assert [one.path for one in found if isinstance(one, SourceFile)][-1] == "src/a.py"
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where temporary files go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+async def test_a_repository_that_is_not_read_to_its_end_leaves_no_files(
+    git: GitServer, folder: Path
+) -> None:
+    with anyio.fail_after(90):
+        async with ReadingWorkers(1).files(task(git), 60.0) as answers:
+            await anext(answers)
+            [mine] = folder.iterdir()
+            assert mine.name.startswith("toolgate-reading-")
+    assert list(folder.iterdir()) == []
+
+
+async def test_so_many_repositories_are_read_at_once(git: GitServer) -> None:
+    workers, reading, most = ReadingWorkers(1), 0, 0
+
+    async def read() -> None:
+        nonlocal reading, most
+        async with workers.files(task(git), 60.0) as answers:
+            reading += 1
+            most = max(most, reading)
+            async for _ in answers:
+                pass
+            reading -= 1
+
+    with anyio.fail_after(90):
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(read)
+    assert most == 1
 
 
 KEYS = {"docs/a.md": b"# A", "docs/b c.md": b"# B", "docs/../evil": b"x", "other.md": b"x"}

@@ -101,7 +101,12 @@ def _pdf(data: bytes, limits: ReadingLimits) -> DocumentText:
     count = len(document)
     if count > limits.pages:
         raise ReadingRefused(f"it has {count:,} pages, expected at most {limits.pages:,}")
-    pages = [_page(document[at]) for at in range(count)]
+    pages, size = [], 0
+    for at in range(count):
+        pages.append(_page(document[at]))
+        size += len(pages[-1])
+        if size > limits.file_bytes:
+            raise ReadingRefused(f"its text is larger than {limits.file_bytes:,} bytes")
     if not any(map(str.strip, pages)):
         raise ReadingRefused("it has no text: its pages may be scanned images")
     starts, text = [], ""

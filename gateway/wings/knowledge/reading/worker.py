@@ -138,6 +138,8 @@ def main() -> None:
     _send(output, Finished())  # it is ready
     while frame := _frame(sys.stdin.buffer):
         request = decoder.decode(frame)
+        files = request.wanted.limits.source_bytes if isinstance(request, GitFetch) else 0
+        _limit(resource.RLIMIT_FSIZE, files)
         if isinstance(request, FileReading):  # ends also where nobody is left to end it
             _limit(resource.RLIMIT_CPU, int(time.process_time() + request.limits.parse_s) + 2)
         for answer in answers(request):

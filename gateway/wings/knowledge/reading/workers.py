@@ -1,7 +1,9 @@
 """Processes that read what is not trusted, with limits of time and memory."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from subprocess import DEVNULL
@@ -9,7 +11,13 @@ from typing import cast
 
 import anyio
 import msgspec
-from anyio import BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead
+from anyio import (
+    BrokenResourceError,
+    ClosedResourceError,
+    EndOfStream,
+    IncompleteRead,
+    to_thread,
+)
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace
@@ -51,13 +59,19 @@ class _Worker:
         self.uses = 0
 
     @classmethod
-    async def start(cls, memory_bytes: int) -> "_Worker":
+    async def start(cls, memory_bytes: int, folder: str = "") -> "_Worker":
+        """A process; `folder` is where it puts files. Raises ReadingRefused."""
         known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         process = await anyio.open_process(
             [*_COMMAND, str(memory_bytes)],
             stderr=DEVNULL,
             cwd="/",
-            env={"OPENBLAS_NUM_THREADS": "1", "LANG": "C.UTF-8", **known},
+            env={
+                "OPENBLAS_NUM_THREADS": "1",
+                "LANG": "C.UTF-8",
+                **known,
+                **({"TMPDIR": folder} if folder else {}),
+            },
             start_new_session=True,
         )
         worker = cls(process)
@@ -108,6 +122,7 @@ class ReadingWorkers:
 
     def __init__(self, processes: int, limits: ReadingLimits = DEFAULT_LIMITS) -> None:
         self._slots = anyio.CapacityLimiter(processes)
+        self._containers = anyio.CapacityLimiter(processes)  # their files take slots meanwhile
         self._idle: list[_Worker] = []
         self._limits = limits
 
@@ -170,13 +185,25 @@ class ReadingWorkers:
         self, task: ArchiveReading | GitFetch, limit_s: float
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """The files of an archive or a repository, each within `limit_s` of the one before, in a
-        process of their own. Iteration raises ReadingRefused."""
+        process and a folder of their own. Iteration raises ReadingRefused."""
         memory = self._limits.memory_bytes + 4 * self._limits.container_bytes
-        worker = await _Worker.start(memory)
-        try:
-            yield _answers(worker, task, limit_s)
-        finally:
-            await worker.end()
+        async with self._containers, _folder() as folder:
+            worker = await _Worker.start(memory, folder)
+            try:
+                yield _answers(worker, task, limit_s)
+            finally:
+                await worker.end()
+
+
+@asynccontextmanager
+async def _folder() -> AsyncIterator[str]:
+    """A folder for one process, which is killed and so removes nothing itself."""
+    path = await to_thread.run_sync(tempfile.mkdtemp, None, "toolgate-reading-")
+    try:
+        yield path
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(shutil.rmtree, path, True)
 
 
 _DEATH = "crashed, or needed more memory than it may"
