@@ -230,7 +230,11 @@ class Ingestion:
     async def _bucket(self, run: "_Run") -> Bucket:
         """Raises ReadingRefused."""
         bucket = bucket_of(run.spec.location)
-        entry = await self._credentials.of(run.reader.tenant, place_of_bucket(bucket))
+        place, tenant = place_of_bucket(bucket), run.reader.tenant
+        entry = await self._credentials.of(tenant, place)
+        if bucket.prefix and entry != await self._credentials.of(tenant, place.rpartition("/")[0]):
+            # It is the credential of this folder, not of names that begin like it.
+            bucket = msgspec.structs.replace(bucket, prefix=f"{bucket.prefix.rstrip('/')}/")
         return msgspec.structs.replace(
             bucket,
             key_id=entry.username or "",

@@ -6,7 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import pytest
 
@@ -164,6 +164,27 @@ async def test_a_file_that_cannot_be_fetched_now_keeps_its_older_version(
             found = await ann("ingest", collection="files", type="s3", location=source)
             assert [one.path for one in found.left_out] == ["b.txt"]
             assert await states(ann) == dict.fromkeys(("a.txt", "b.txt"), ("processed", 1, 1))
+
+
+async def test_the_credential_of_a_folder_lists_no_names_that_begin_like_it(
+    database: Database,
+) -> None:
+    prefixes = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        prefixes.append(parse_qs(environ["QUERY_STRING"])["prefix"][0])
+        start_response("200 OK", [])
+        return [b"<X/>"]
+
+    with served(app) as url:
+        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+            stored = Secrets(rig.database.pool, HOST, KEYS)
+            place = place_of_bucket(bucket_of(f"s3://books/team?endpoint={url}"))
+            await stored.put("knowledge", place, SchemeSettings(username="a", password="b"))
+            for prefix in ("team", "team/", "team/a", "other"):
+                source = f"s3://books/{prefix}?endpoint={url}"
+                await rig.caller()("ingest", collection="files", type="s3", location=source)
+    assert prefixes == ["team/", "team/", "team/a", "other"]
 
 
 async def test_large_and_structured_texts_are_cut_elsewhere(rig: KnowledgeRig) -> None:
