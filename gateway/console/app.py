@@ -19,7 +19,7 @@ from gateway.console.desk import ConsoleParts, Desk
 from gateway.console.login import NOBODY, Doors, set_session
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, new_id
+from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, is_id, new_id
 from gateway.console.texts import Texts, language_of
 from gateway.console.visit import THEMES, Visit, read_form
 from gateway.context import Identity
@@ -110,7 +110,8 @@ class Console:
         header = request.headers
         cookies = cookies_of(header.get("cookie", ""))
         names = CookieNames.of(self._is_secure(request))
-        session_id = cookies.get(names.session, "")
+        sent = cookies.get(names.session, "")
+        session_id = sent if is_id(sent) else ""
         identity, caller = await self._doors.identities(session_id)
         client = request.client.host if request.client else ""
         self._count(identity, client)
@@ -152,10 +153,10 @@ class Console:
         return self._with_cookie(visit, visit.to("login", next=path.removeprefix(self._root)))
 
     def _with_cookie(self, visit: Visit, response: Response) -> Response:
-        """Gives a cookie to who has none, so that forms have a token."""
+        """Gives a cookie to who has none that is good, so that forms have a token."""
         sent = cookies_of(visit.request.headers.get("cookie", ""))
         own = any(visit.cookies.session in one for one in response.headers.getlist("set-cookie"))
-        if visit.cookies.session not in sent and not own:
+        if sent.get(visit.cookies.session) != visit.session_id and not own:
             set_session(visit, response, visit.session_id)
         return response
 

@@ -147,6 +147,9 @@ class Desk:
             return _read(problem_response(not_found("operation", id_), request_id))
         query = {name: one for name, one in query.items() if one not in (None, "")}
         if id_ not in self._parts.api.operations.by_id:
+            if not isinstance(body, Mapping | None):
+                problem = ProblemDetails(422, "invalid-body", "Expected an object.")
+                return _read(problem_response(problem, request_id))
             return await self._of_wing(operation, {**names, **query, **(body or {})})
         data = b"" if body is None else encode(body)
         try:
@@ -224,6 +227,8 @@ class Desk:
     def _allowed(self, operation: Operation) -> bool:
         own = operation.id in self._parts.api.operations.by_id
         principal = (self._identity if own else self._caller).principal
+        if self._caller.refusal is not None:
+            return False
         if not own and not self._caller.verified:
             return True  # as of every caller there, no scope is asked for
         return allows(principal, operation.scope)

@@ -97,7 +97,10 @@ class Doors:
         """Send the browser to the authorization server."""
         if self._oauth is None:
             return visit.problem(404)
-        url, pending = await self._oauth.begun(visit.query.get("next", ""))
+        try:
+            url, pending = await self._oauth.begun(visit.query.get("next", ""))
+        except LoginFailed as error:
+            return visit.problem(401, str(error))
         response = RedirectResponse(url, 303)
         _set_pending(visit, response, pending.sealed())
         return response
@@ -120,7 +123,7 @@ class Doors:
         return response
 
     async def _begin(self, visit: Visit, identity: Identity, below: str) -> Response:
-        """A new session, with a new id."""
+        """A new session, with a new id; the one before it ends."""
         pool, principal = self._pool(), identity.principal
         until = None
         if principal.mark.startswith(KEY_MARK):
@@ -129,6 +132,7 @@ class Doors:
         elif isinstance(ends := principal.claims.get("exp"), int | float):
             until = datetime.fromtimestamp(ends, UTC)  # the session ends with the token
         context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
+        await self._sessions(pool).end(visit.session_id)
         session_id = await self._sessions(pool).begin(caller_of(context), until)
         response = visit.to(*_below(below))
         set_session(visit, response, session_id)

@@ -6,6 +6,7 @@ request (`current_caller`).
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from registry.database.postgres import Pool, borrowed
 
 CONSOLE = Component("console", files("gateway.console").joinpath("sql"))
 ID_BYTES = 32
+ID = re.compile(r"[\w-]{43}", re.ASCII)  # as new_id makes them
 TOUCH_S = 30.0  # shortest interval between writes of `used_ts`
 
 
@@ -39,13 +41,18 @@ def new_id() -> str:
     return secrets.token_urlsafe(ID_BYTES)
 
 
+def is_id(text: str) -> bool:
+    """Whether a text may be the id of a session, and is worth a look into the database."""
+    return ID.fullmatch(text) is not None
+
+
 def csrf_token(session_id: str) -> str:
     """The token of forms: only a page of the session's own knows it."""
     return hmac.new(session_id.encode(), b"toolgate csrf", hashlib.sha256).hexdigest()
 
 
 def is_csrf_token(session_id: str, token: str) -> bool:
-    return bool(session_id) and hmac.compare_digest(csrf_token(session_id), token)
+    return bool(session_id) and hmac.compare_digest(csrf_token(session_id).encode(), token.encode())
 
 
 def _digest(session_id: str) -> bytes:

@@ -13,10 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.console.desk import Desk
+from gateway.console.login import NOBODY
+from gateway.console.sessions import is_id, new_id
 from registry.access.keys import ApiKeys
 from tests import polling
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
+from tests.wings.rig import wings, with_toy
 
 pytestmark = pytest.mark.anyio
 
@@ -190,6 +194,7 @@ async def forms_from_elsewhere_are_refused(browser: Browser) -> None:
     for token, headers in (
         ("", {}),
         ("0" * 64, {}),
+        ("\u00e9", {}),
         (None, {"Sec-Fetch-Site": "cross-site"}),
         (None, {"Sec-Fetch-Site": "same-site"}),
     ):
@@ -279,13 +284,47 @@ async def test_a_session_ends_with_the_logout(settings: Settings) -> None:
         await polling.until(is_in)
         before = {one.key: one.value for one in browser._http.cookie_jar}
         await a_key_is_made_once(browser)
+        assert (await browser.post("login", {"key": secret}))[0] == 200
+        await is_stale(client, before)  # a new login ends the session before it
+        before = {one.key: one.value for one in browser._http.cookie_jar}
         await browser.get("keys")
         assert (await browser.post("logout", {}))[0] == 200
-        async with (
-            aiohttp.ClientSession(cookies=before) as stale,
-            stale.get(f"{client.url}/console/keys") as answer,
-        ):
-            assert 'name="key"' in await answer.text()
+        await is_stale(client, before)
+
+
+async def is_stale(client: Client, cookies: dict[str, str]) -> None:
+    async with (
+        aiohttp.ClientSession(cookies=cookies) as stale,
+        stale.get(f"{client.url}/console/keys") as answer,
+    ):
+        assert 'name="key"' in await answer.text()
+
+
+async def test_a_cookie_that_is_no_id_is_replaced(settings: Settings) -> None:
+    """So that not every cookie is a query, and forms still have a token."""
+    assert is_id(new_id())
+    async with console(settings) as (client, _):
+        for value, replaced in ((new_id(), False), ("x" * 42, True), ("\u00e9" * 43, True)):
+            cookie = {"Cookie": f"toolgate={value}"}
+            async with client.http.get(f"{client.url}/console/tools", headers=cookie) as answer:
+                assert ("set-cookie" in answer.headers) is replaced, value
+
+
+async def test_an_operation_of_a_wing_takes_an_object_from_who_is_let_in(
+    settings: Settings,
+) -> None:
+    with wings():
+        async with console(with_toy(settings, enabled=True)) as (client, _):
+            made = client.gateway.console
+            assert made is not None
+            identity, caller = await made._doors.identities("")
+            assert identity is not None
+            assert caller is not None
+            desk = Desk(made._parts, identity, caller=caller, client="")
+            assert desk.may("toy_add")
+            assert (await desk.run("toy_add", body=[1])).status == 422
+            nobody = Desk(made._parts, NOBODY, caller=NOBODY, client="")
+            assert not nobody.may("toy_add")
 
 
 async def a_key_is_made_once(browser: Browser) -> None:

@@ -68,3 +68,9 @@ async def test_a_visitor_logs_in_with_code_and_pkce(
         async with http.get(console) as answer:
             assert "ada" in await answer.text()
         assert await status(back) == 401  # the code is good once
+
+        served = made.client.gateway.console
+        assert served is not None
+        assert served._doors._oauth is not None
+        served._doors._oauth._server._cached = b'{"issuer": "incomplete"}'
+        assert await status(f"{console}/login/begin") == 401
