@@ -145,8 +145,9 @@ class Loop:
         """Store steps; with `counted` also what the meter owes, and that. Raises as `Runs.add`."""
         used = NOTHING if counted is None else self.meter.owed().plus(counted)
         spent = await self.runs.add(
-            self.run, self.turn.count, steps, used, iteration=iteration, check=check
-        )
+            self.run, self.turn.count, steps, used, iteration=iteration,
+            day=self.meter.reserved_on, check=check,
+        )  # fmt: skip
         if counted is not None:
             self.meter.settled(spent)
         for step in steps:

@@ -6,6 +6,7 @@ leaves the worst case.
 """
 
 import time
+from datetime import date
 
 from config.agent import AgentBudget, AgentSettings
 from gateway.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
@@ -60,6 +61,11 @@ class RunMeter:
         request = self._request or Budget()
         used = Used(request.used.total, request.spent, self._measured - self._since)
         return used.minus(self._reserved)
+
+    @property
+    def reserved_on(self) -> date | None:
+        """The day that the reservation was counted on, which may be over; None: there is none."""
+        return self._spent.counted_on if self._reserved != NOTHING else None
 
     @property
     def owes(self) -> bool:

@@ -1,8 +1,8 @@
 """Conversations, runs and steps in the database. All methods raise `psycopg.OperationalError`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
-from datetime import datetime
+from dataclasses import asdict, astuple, dataclass, field
+from datetime import date, datetime
 from operator import add, sub
 from typing import Any, Literal, LiteralString, TypeVar
 
@@ -42,10 +42,11 @@ NOTHING = Used()
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has used, and its owner on this day."""
+    """What a run has used, and its owner on a day."""
 
     run: Used = NOTHING
     day: Used = NOTHING
+    counted_on: date | None = field(default=None, compare=False)  # that day
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +153,14 @@ _ADD = (
     " AS step (number, kind, data)),"
     " day AS (INSERT INTO agent_usage_t AS own"
     " (host_id, owner, day, tokens, money, seconds, calls)"
-    f" SELECT %(host)s, owner, {_TODAY}, %(tokens)s, %(money)s, %(seconds)s, %(calls)s"
-    " FROM held WHERE %(counts)s ON CONFLICT (host_id, owner, day) DO UPDATE SET"
+    f" SELECT %(host)s, owner, coalesce(%(day)s::date, {_TODAY}), %(tokens)s, %(money)s,"
+    " %(seconds)s, %(calls)s FROM held WHERE %(counts)s"
+    " ON CONFLICT (host_id, owner, day) DO UPDATE SET"
     " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
     " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
-    " RETURNING tokens, money, seconds, calls)"
+    " RETURNING tokens, money, seconds, calls, day)"
     " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
-    " day.seconds, day.calls FROM held LEFT JOIN day ON true"
+    " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
 )
 _DUE = (
     "(state = 'queued' OR (state = 'running'"
@@ -403,14 +405,16 @@ class Runs(_Tables):
         used: Used = NOTHING,
         *,
         iteration: int = 0,
+        day: date | None = None,
         check: Callable[[Spent], None] | None = None,
     ) -> Spent:
-        """Append steps from `number` on, and count what was used. Raises LeaseLost, and what
-        `check` raises of the sums; then nothing is stored."""
+        """Append steps from `number` on, and count what was used, on `day` or today. Raises
+        LeaseLost, and what `check` raises of the sums; then nothing is stored."""
         values = {
             **asdict(used),
             "counts": used != NOTHING,
             "iteration": iteration,
+            "day": day,
             "host": run.tenant,
             "run": run.id,
             "attempt": run.attempt,
@@ -422,7 +426,7 @@ class Runs(_Tables):
             row = await (await connection.execute(_ADD, values)).fetchone()
             if row is None:
                 raise LeaseLost(run.id)
-            spent = Spent(Used(*row[:4]), Used(*(value or 0 for value in row[4:])))
+            spent = Spent(Used(*row[:4]), Used(*(value or 0 for value in row[4:8])), row[8])
             if check is not None:
                 check(spent)
         return spent

@@ -1,6 +1,7 @@
 """Storage of conversations in the database and in memory (A12): one contract."""
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import date
 from uuid import uuid4
 
 import anyio
@@ -10,9 +11,11 @@ from msgspec import Raw
 from config.settings import DatabaseSettings
 from gateway.models.abc import ModelCall, ModelExchange, ModelReply
 from gateway.models.usage import BudgetExhausted, TokenUsage
+from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import Asked, FoundContext, Replied, Result
 from gateway.wings.agent.store import (
+    NOTHING,
     Busy,
     Conversation,
     Conversations,
@@ -28,6 +31,7 @@ from gateway.wings.agent.wing import TABLES
 from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database, Pool, borrowed
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import wordless
 from tests.polling import until
 from tests.servers.provider import chat_whole
 from tests.wings.agent.rig import Rig
@@ -135,6 +139,24 @@ async def test_steps_are_folded_and_counted(store: Store) -> None:
     await store.runs.keep(run, kept)
     [(number, found)] = await store.runs.transcript(run, 0, 10)
     assert (found, await store.runs.transcript(run, number, 10)) == (kept, [])
+
+
+async def test_a_request_counts_on_the_day_of_its_reservation(store: Store, storage: Pool) -> None:
+    run = await store.run((await store.conversation()).id)
+    meter = RunMeter(wordless().agent, run, NOTHING, NOTHING)
+    before = date(2026, 1, 1)  # midnight passes behind it
+    meter.settled(await store.runs.add(run, 0, [Asked(1)], Used(100), day=before))
+    assert meter.reserved_on is None
+    meter.request(Used(100))
+    assert meter.reserved_on == before
+    meter.settled(await store.runs.add(run, 1, [], meter.owed(), day=meter.reserved_on))
+    assert meter.reserved_on is None
+    async with borrowed(storage) as connection:
+        found = await connection.execute(
+            "SELECT day, tokens FROM agent_usage_t WHERE host_id = %s AND owner = %s",
+            [HOST, store.owner],
+        )
+        assert await found.fetchall() == [(before, 0)]
 
 
 async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
