@@ -94,7 +94,7 @@ class Loop:
     async def advance(self) -> Ending:
         """Go on until the run ends or waits. Raises LeaseLost and psycopg.OperationalError."""
         try:
-            async with asyncio.timeout(self.meter.left_s):
+            with anyio.fail_after(self.meter.left_s):
                 while True:
                     if (ending := await self._next()) is not None:
                         return ending
@@ -144,10 +144,11 @@ class Loop:
     ) -> None:  # fmt: skip
         """Store steps; with `counted` also what the meter owes, and that. Raises as `Runs.add`."""
         used = NOTHING if counted is None else self.meter.owed().plus(counted)
-        spent = await self.runs.add(
-            self.run, self.turn.count, steps, used, iteration=iteration,
-            day=self.meter.reserved_on, check=check,
-        )  # fmt: skip
+        with anyio.CancelScope(shield=True):  # what is stored is settled, or it would count twice
+            spent = await self.runs.add(
+                self.run, self.turn.count, steps, used, iteration=iteration,
+                day=self.meter.reserved_on, check=check,
+            )  # fmt: skip
         if counted is not None:
             self.meter.settled(spent)
         for step in steps:

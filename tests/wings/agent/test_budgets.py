@@ -1,13 +1,14 @@
 """Budgets (A19): tokens, money, time and calls of a run, of a conversation, and of a day."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace as with_
 from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from config.agent import AgentBudget, AgentBudgets
 from gateway.context import Context, Identity, Principal
 from gateway.operations.callers import caller_of
 from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.steps import Replied, Step
 from gateway.wings.agent.store import Conversation, NewRun, Run
 from registry.database.postgres import borrowed
 from schemas.mcp.revisions import V2025_11_25
@@ -194,6 +196,31 @@ async def test_cancelled_requests_count(rig: Rig) -> None:
         tokens, _, _, _ = await one.day()
     assert found.tokens == tokens > 300
     assert tokens < 2_000  # what was sent; not the longest answer, which was reserved
+
+
+async def test_a_request_that_is_cancelled_while_it_is_counted_counts_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.script(chat_whole("Yes."))
+    async with person(rig) as one:
+        add = one.runner.runs.add
+
+        async def cancelled(
+            run: Run, number: int, steps: Sequence[Step], *rest: Any, **by: Any
+        ) -> Any:
+            spent = await add(run, number, steps, *rest, **by)
+            if any(isinstance(step, Replied) for step in steps):
+                held = one.runner._held[run.id]
+                held.cancelled = True
+                held.scope.cancel()
+                await anyio.lowlevel.checkpoint()
+            return spent
+
+        monkeypatch.setattr(one.runner.runs, "add", cancelled)
+        run = await one.ask()
+        assert run.state == "cancelled"
+        tokens, _, _, _ = await one.day()
+    assert run.tokens == tokens == 18
 
 
 async def test_requests_at_once_share_what_is_left(rig: Rig) -> None:
