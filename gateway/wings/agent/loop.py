@@ -176,7 +176,7 @@ class Loop:
     async def _read(self, name: str) -> str:
         given = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
         try:
-            return await self.tools.told(self.context, name, given)
+            return await self.tools.told(self._calling(f"read:{name}", 0), name, given)
         except SearchFailed as error:
             self.events.put("StatusUpdate", status="read_failed", phase=f"{name}: {error}"[:200])
             return ""
@@ -190,7 +190,8 @@ class Loop:
         given = {"turns": turns, "session": self.run.conversation}
         for name in self.settings.keeps if answer.strip() else ():
             try:
-                await self.tools.told(self.context, name, given)
+                context = self._calling(f"keep:{name}", len(self.turn.rounds))
+                await self.tools.told(context, name, given)
             except SearchFailed as error:
                 log.warning("agent_not_kept", extra={"tool": name, "reason": str(error)[:200]})
 
@@ -353,7 +354,7 @@ class Loop:
     async def _made(self, planned: PlannedCall) -> None:
         """Make one call that may have an effect."""
         call = planned.call
-        intent = Intent(call.id, call.name, self._key(call), planned.repeatable)
+        intent = Intent(call.id, call.name, self._key(self._place(call)), planned.repeatable)
         if call.id not in self.turn.rounds[-1].intents:
             await self._store(intent)
         self._show_start(planned)
@@ -362,16 +363,22 @@ class Loop:
         self._show_result(call)
 
     async def _outcome(self, planned: PlannedCall) -> Result | Held:
-        headers = replace(self.context.headers, idempotency_key=self._key(planned.call))
-        tainted = any(one.tainted(len(one.rounds)) for one in self.turns[:-1])
-        tainted = tainted or self.turn.tainted(len(self.turn.rounds) - 1)
-        context = replace(self.context, headers=headers, note=None, run=RunMark(tainted))
+        context = self._calling(self._place(planned.call), len(self.turn.rounds) - 1)
         return await self.tools.make(context, planned, self.approvals)
 
-    def _key(self, call: ModelCall) -> str:
+    def _calling(self, place: str, rounds: int) -> Context:
+        """The context of the call at a place of the run, behind `rounds` rounds of its turn."""
+        headers = replace(self.context.headers, idempotency_key=self._key(place))
+        tainted = any(one.tainted(len(one.rounds)) for one in self.turns[:-1])
+        tainted = tainted or self.turn.tainted(rounds)
+        return replace(self.context, headers=headers, note=None, run=RunMark(tainted))
+
+    def _place(self, call: ModelCall) -> str:
+        return f"{len(self.turn.rounds)}:{call.id}"
+
+    def _key(self, place: str) -> str:
         """The idempotency key of a call: the same at each attempt, and of no other call."""
-        place = f"{len(self.turn.rounds)}:{call.id}".encode()
-        return hmac.new(self.run.id.encode(), place, hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self.run.id.encode(), place.encode(), hashlib.sha256).hexdigest()[:32]
 
     async def _refuse(self, call: ModelCall, text: str) -> None:
         await self._store(self._hinted(self.tools.refused(call, text)))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings
 from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, RunMark
 from gateway.operations.callers import caller_of, later_context, read_caller
+from gateway.wings.agent.tools import Toolbox
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Recorder, running
@@ -65,6 +66,29 @@ async def test_memory_is_read_before_a_run_and_written_after_it(rig: Rig) -> Non
     bob = caller("bob")
     await called(rig, bob, "agent_ask", message="Which cats does Ann like?")
     assert "likes grey cats" not in str(rig.sent(1))
+
+
+async def test_what_reads_and_keeps_is_marked_like_the_calls_of_the_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts: dict[str, Context] = {}
+    told = Toolbox.told
+
+    async def recorded(tools: Toolbox, context: Context, name: str, *rest: Any) -> str:
+        contexts[name] = context
+        return await told(tools, context, name, *rest)
+
+    monkeypatch.setattr(Toolbox, "told", recorded)
+    dan = caller("dan")
+    dan = replace(dan, headers=replace(dan.headers, idempotency_key="dans-own"))
+    rig.script(chat_whole("", [GET]), chat_whole("Done."))
+    await called(rig, dan, "agent_ask", message="Look.")
+    marks = {name: one.run for name, one in contexts.items()}
+    assert marks["memory_context"] == RunMark(tainted=False)
+    assert marks["memory_observe"] == RunMark(tainted=True)
+    keys = {one.headers.idempotency_key for one in contexts.values()}
+    assert len(keys) == len(contexts)
+    assert "dans-own" not in keys
 
 
 async def test_after_a_result_from_outside_changes_need_an_approval(rig: Rig) -> None:
