@@ -162,6 +162,8 @@ _ADD = (
     " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
     " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
 )
+# Who counts the open runs of an owner sees those that are begun at the same time.
+_OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 _DUE = (
     "(state = 'queued' OR (state = 'running'"
     " AND (lease_until IS NULL OR lease_until < clock_timestamp())))"
@@ -280,40 +282,43 @@ class Runs(_Tables):
         """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
         any may take it up. Raises Busy."""
         try:
-            return await self._first(
-                Run,
-                "WITH told AS (UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"  # noqa: S608 - constants
-                " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
-                " WHERE host_id = %(host)s AND conversation_id = %(conversation)s)"
-                " INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"
-                " content, strategy, streams, history, state, attempt, node,"
-                " lease_until)"
-                " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
-                " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
-                " %(history)s::jsonb,"
-                " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
-                " CASE WHEN %(held)s THEN %(node)s END,"
-                " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
-                " FROM agent_run_t"
-                " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
-                " HAVING (SELECT count(*) FROM agent_run_t WHERE host_id = %(host)s"
-                f" AND owner = %(owner)s AND {_OPEN}) < %(limit)s RETURNING {_RUN}",
-                {
-                    "title": " ".join(new.content.split()),
-                    "limit": limit,
-                    "host": host_id,
-                    "conversation": conversation,
-                    "owner": new.owner,
-                    "caller": new.caller.decode(),
-                    "content": new.content,
-                    "strategy": new.strategy,
-                    "streams": new.streams,
-                    "history": new.history.decode(),
-                    "node": self._node,
-                    "lease": self._lease_s,
-                    "held": held,
-                },
-            )
+            async with borrowed(self._pool) as connection:
+                await connection.execute(_OWNER_LOCK, [host_id, new.owner])
+                cursor = connection.cursor(row_factory=class_row(Run))
+                await cursor.execute(
+                    "WITH told AS (UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"  # noqa: S608 - constants
+                    " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
+                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s)"
+                    " INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"
+                    " content, strategy, streams, history, state, attempt, node,"
+                    " lease_until)"
+                    " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
+                    " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
+                    " %(history)s::jsonb,"
+                    " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
+                    " CASE WHEN %(held)s THEN %(node)s END,"
+                    " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
+                    " FROM agent_run_t"
+                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
+                    " HAVING (SELECT count(*) FROM agent_run_t WHERE host_id = %(host)s"
+                    f" AND owner = %(owner)s AND {_OPEN}) < %(limit)s RETURNING {_RUN}",
+                    {
+                        "title": " ".join(new.content.split()),
+                        "limit": limit,
+                        "host": host_id,
+                        "conversation": conversation,
+                        "owner": new.owner,
+                        "caller": new.caller.decode(),
+                        "content": new.content,
+                        "strategy": new.strategy,
+                        "streams": new.streams,
+                        "history": new.history.decode(),
+                        "node": self._node,
+                        "lease": self._lease_s,
+                        "held": held,
+                    },
+                )
+                return await cursor.fetchone()
         except psycopg.errors.UniqueViolation as error:
             raise Busy(await self._active(host_id, conversation)) from error
 

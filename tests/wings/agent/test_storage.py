@@ -116,6 +116,20 @@ async def test_a_conversation_has_one_run_at_a_time_and_an_owner_so_many(store: 
     assert titled.title == "Hi"
 
 
+async def test_runs_that_are_begun_at_once_share_the_limit(store: Store) -> None:
+    made: list[Run | None] = []
+
+    async def begin(conversation: Conversation) -> None:
+        new = NewRun(store.owner, b"{}", "Hi", "s", streams=False)
+        made.append(await store.runs.create(HOST, conversation.id, new, 2, held=True))
+
+    conversations = [await store.conversation() for _ in range(8)]
+    async with anyio.create_task_group() as tasks:
+        for conversation in conversations:
+            tasks.start_soon(begin, conversation)
+    assert sum(run is not None for run in made) == 2
+
+
 async def test_steps_are_folded_and_counted(store: Store) -> None:
     run = await store.run((await store.conversation()).id)
     await store.runs.add(run, 0, [FoundContext("found", ("getPet",)), Asked(1)], Used(100, 0.5))
