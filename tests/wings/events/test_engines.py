@@ -147,6 +147,7 @@ async def test_a_command_that_breaks_its_reader_is_passed_over(
         if body == b"bad":
             raise RecursionError
         done.set()
+        await anyio.sleep_forever()  # not cut off while it commits
         return True
 
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
@@ -157,7 +158,7 @@ async def test_a_command_that_breaks_its_reader_is_passed_over(
         with anyio.fail_after(DEADLINE_S):
             await done.wait()
         group.cancel_scope.cancel()
-    assert taken == [b"bad", b"good"]
+    assert set(taken) == {b"bad", b"good"}  # a broker that goes away may give one twice
 
 
 async def test_without_kafka_invocations_run_and_their_ends_wait(
