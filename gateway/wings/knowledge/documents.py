@@ -5,9 +5,10 @@ A version becomes visible in one transaction: chunks that it shares with the ver
 their ids, words and vectors; others are written, or deleted. Writers of a document lock its row.
 """
 
+import codecs
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -23,7 +24,8 @@ from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool, borrowed
 
 APPENDED = "\n\n"  # between the texts of one document
-Cut = Callable[[str, str, str], Sequence[Chunk]]  # of a text, its media type and its path
+TRIES = 100  # of an addition to a document to which others are adding
+Cut = Callable[[str, str, str], Awaitable[Sequence[Chunk]]]  # of a text, media type and path
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +86,62 @@ class DocumentStore:
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
     ) -> KeptDocument:
         """Store a text as a version of the document of its path. The collection is created if there
-        is none of its name. Raises ProblemDetails."""
-        async with borrowed(self._pool) as connection:
-            values = await self._collections.ensure_in(connection, reader, collection, "write")
-            if new.trivial and values["skip_trivial"]:
-                return KeptDocument("", "", changed=False, version=0, chunks=0)
-            values |= {**_document_values(new), "document": str(uuid.uuid4())}
-            if new.is_file:
-                values["on_same_source"] = "version"
-            rows_ = await (await connection.execute(_LOCK, values)).fetchall()
-            ((document_id, live, old, chunks),) = rows_
-            values |= {"document": document_id, "live": live, "old": old}
-            known = await (await connection.execute(_KNOWN, values)).fetchall()
-            if known:
-                await connection.execute(_SAME, values)
-                return KeptDocument(document_id, known[0][0], False, live, chunks)
-            content = await self._content(connection, values, new)
-            return await self._write(connection, values, new, content)
+        is none of its name. Texts that are appended are cut while the document is not locked.
+        Raises ProblemDetails."""
+        cut: _CutText | None = None
+        for _ in range(TRIES):
+            async with borrowed(self._pool) as connection:
+                values = await self._collections.ensure_in(connection, reader, collection, "write")
+                if new.trivial and values["skip_trivial"]:
+                    return KeptDocument("", "", changed=False, version=0, chunks=0)
+                found = await self._add(connection, values, new, cut)
+            if isinstance(found, KeptDocument):
+                return found
+            chunks = await self._cut(found.decode(), new.media_type, new.path)
+            cut = _CutText(found, chunks)
+        raise conflict(f"Others are adding to the document {new.path[:255]!r}; try again.")
+
+    async def _add(
+        self,
+        connection: AsyncConnection,
+        values: dict[str, Any],
+        new: NewDocument,
+        cut: "_CutText | None",
+    ) -> KeptDocument | bytes:
+        """The document, or its text if that is another one than was cut. Raises
+        ProblemDetails."""
+        values |= {**_document_values(new), "document": str(uuid.uuid4())}
+        if new.is_file:
+            values["on_same_source"] = "version"
+        rows_ = await (await connection.execute(_LOCK, values)).fetchall()
+        ((document_id, live, old, count),) = rows_
+        values |= {"document": document_id, "live": live, "old": old}
+        known = await (await connection.execute(_KNOWN, values)).fetchall()
+        if known:
+            await connection.execute(_SAME, values)
+            return KeptDocument(document_id, known[0][0], False, live, count)
+        content, appended = await self._content(connection, values, new)
+        if cut is not None and cut.content == content:
+            return await self._write(connection, values, content, cut.chunks)
+        if appended:
+            return content
+        chunks = new.chunks
+        if chunks is None:
+            chunks = await self._cut(new.text, new.media_type, new.path)
+        return await self._write(connection, values, content, chunks)
 
     async def _content(
         self, connection: AsyncConnection, values: dict[str, Any], new: NewDocument
-    ) -> bytes:
-        """The whole text of the version. Raises ProblemDetails."""
+    ) -> tuple[bytes, bool]:
+        """The whole text of the version, and whether it was appended. Raises ProblemDetails."""
         content = new.text.encode()
         if values["live"] and values["on_same_source"] == "reject":
             raise conflict(f"There is another text of the name {new.path[:255]!r}.")
-        values["bytes_before"] = 0
-        if values["live"] and values["on_same_source"] == "append":
+        appended = bool(values["live"]) and values["on_same_source"] == "append"
+        if appended:
             found = await connection.execute(_CONTENT, values)
             ((before,),) = await found.fetchall()
-            values["bytes_before"] = len(before)
-            content = bytes(before) + APPENDED.encode() + content
+            content = bytes(before).removeprefix(codecs.BOM_UTF8) + APPENDED.encode() + content
         if len(content) > self._limit_bytes:
             raise ProblemDetails(
                 413,
@@ -122,19 +149,16 @@ class DocumentStore:
                 f"The document has {len(content)} bytes, expected at most {self._limit_bytes}"
                 " (knowledge.document_bytes).",
             )
-        return content
+        return content, appended
 
     async def _write(
         self,
         connection: AsyncConnection,
         values: dict[str, Any],
-        new: NewDocument,
         content: bytes,
+        found: Sequence[Chunk],
     ) -> KeptDocument:
         sha256 = hashlib.sha256(content).digest()
-        found = new.chunks
-        if found is None or values["bytes_before"]:
-            found = self._cut(content.decode(), new.media_type, new.path)
         chunks = rows(values["document"], content, found)
         values |= {
             "sha256": sha256,
@@ -154,6 +178,11 @@ class DocumentStore:
         return KeptDocument(
             values["document"], values["track"], True, values["version"], len(chunks)
         )
+
+    async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> None:
+        """The collection is there, and the caller may write to it. Raises ProblemDetails."""
+        async with borrowed(self._pool) as connection:
+            await self._collections.ensure_in(connection, reader, collection, "write")
 
     async def begin(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
@@ -251,6 +280,14 @@ class BegunVersion:
     tenant: str
     document: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CutText:
+    """The whole text of a version, and its chunks."""
+
+    content: bytes
+    chunks: Sequence[Chunk]
 
 
 def _track_id() -> str:

@@ -1,17 +1,19 @@
 """The parts of the knowledge, wired."""
 
+import posixpath
 from collections.abc import Callable, Sequence
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.operation import Operation
+from gateway.operations.operation import Operation, invalid
 from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
-from gateway.wings.knowledge.chunking.cut import cut
+from gateway.wings.knowledge.chunking.cut import CHUNKERS, cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.entities import Entities
-from gateway.wings.knowledge.ingestion import Ingestion, reading_limits
+from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.operations import KnowledgeOperations
+from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import Searcher
 from registry.access.secrets import Keys
@@ -20,6 +22,7 @@ from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoding
 
 SENTENCES = 8  # of a query
+EXTENSIONS = {"text/markdown": ".md", "text/x-rst": ".rst"}
 
 
 class KnowledgeParts:
@@ -52,5 +55,23 @@ class KnowledgeParts:
     def operations(self) -> tuple[Operation, ...]:
         return self._operations.operations
 
-    def cut(self, text: str, media_type: str, path: str) -> Sequence[Chunk]:
-        return cut(text, media_type=media_type, path=path, chunking=self._chunking)
+    async def cut(self, text: str, media_type: str, path: str) -> Sequence[Chunk]:
+        """The chunks of a text, which is cut here if that takes milliseconds. Raises
+        ProblemDetails."""
+        data = text.encode()
+        if media_type in INLINE and len(data) <= INLINE_BYTES:
+            return cut(text, media_type=media_type, path=path, chunking=self._chunking)
+        try:
+            found = await self.workers.read(_named(path, media_type), data, self._chunking)
+        except ReadingRefused as error:
+            raise invalid(f"text: {error}.") from error
+        if not text.startswith(found.text):
+            raise invalid(f"text: expected one that can be read as {media_type}.")
+        return found.chunks
+
+
+def _named(path: str, media_type: str) -> str:
+    """A path that says what kind of text it is, of a document that was perhaps none."""
+    if media_type in CHUNKERS and media_type not in INLINE:
+        return path
+    return posixpath.splitext(path)[0] + EXTENSIONS.get(media_type, ".txt")

@@ -1,10 +1,17 @@
 """Documents: their versions, what they share, and how they are deleted."""
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.chunking.chunks import Chunk
+from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.documents import DocumentStore, NewDocument
 from gateway.wings.knowledge.intake import exchange, is_trivial
+from gateway.wings.knowledge.readers import KnowledgeReader
+from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +102,36 @@ async def test_k11_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeR
     assert [one.changed for one in added] == [True, True, False]
     [text] = await ann.found("beta")
     assert "alpha indeed" in text
+
+
+async def test_what_is_appended_is_cut_while_the_document_is_not_locked(rig: KnowledgeRig) -> None:
+    ann, cuts = rig.caller(), []
+
+    async def cut(text: str, media_type: str, path: str) -> Sequence[Chunk]:
+        cuts.append(text)
+        if len(cuts) == 1:
+            await ann.add("Gamma.", path="c")
+        return await rig.parts.cut(text, media_type, path)
+
+    await ann.add("Alpha.", path="c", kind="conversation")
+    documents = DocumentStore(rig.database.pool, rig.parts.collections, cut, 10**6)
+    reader = KnowledgeReader(HOST, "ann", ())
+    with anyio.fail_after(60):
+        await documents.add(reader, NewCollection("notes"), NewDocument("c", "Beta."))
+    assert cuts == ["Alpha.\n\nBeta.", "Alpha.\n\nGamma.\n\nBeta."]
+    assert await ann.found("beta") == cuts[1:]
+
+
+async def test_a_text_that_grows_large_is_cut_elsewhere(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    for bird in ("Heron", "Stork"):
+        text = "\n\n".join(f"# Part {n}\n\nIt is about water." for n in range(1500))
+        text = f"\ufeff{text}\n\n# {bird}\n\nIt has wings."
+        added = await ann.add(text, path="c.md", kind="conversation")
+    assert added.version == 2
+    for bird in ("Heron", "Stork"):
+        [best] = (await ann("query", query=bird, limit=1)).evidence
+        assert f"# {bird}\n\nIt has wings." in best.text
 
 
 async def test_k11_a_collection_may_refuse_other_texts(rig: KnowledgeRig) -> None:
