@@ -172,6 +172,7 @@ class Ingestion:
             if run.report.failed:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
+        await self._documents.ensure(reader, target)
         known = await self._known(run)
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
@@ -186,6 +187,7 @@ class Ingestion:
     ) -> IngestReport:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
+        await self._documents.ensure(reader, target)
         run = _Run(reader, target, spec, job)
         wanted = WantedFiles(spec.filter, await self._known(run), self.limits)
         try:
