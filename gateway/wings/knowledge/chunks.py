@@ -11,6 +11,7 @@ from gateway.wings.knowledge.chunking.mentions import normal
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})
+NORM_BYTES = 1000  # of a name as it is compared; longer ones fit into no index
 _QUALIFIER = re.compile(r"(?<=\S)\s+\([^()]*\)\Z")  # "Jaguar (car)" is about a Jaguar, too
 
 
@@ -52,7 +53,8 @@ def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> l
         ]
         named += [(one.name, one.type, one.role, one.start, one.end) for one in chunk.mentions]
         for name, type_, role, start, end in named:
-            if norm := normal(name):
+            norm = normal(name)
+            if 0 < len(norm.encode()) <= NORM_BYTES:
                 found.append(
                     {
                         "id": row["id"],

@@ -113,6 +113,7 @@ class CollectionStore:
         self, connection: AsyncConnection, reader: KnowledgeReader, values: Mapping[str, Any]
     ) -> None:
         reader.require_owner()
+        await connection.execute(_OWNER_LOCK, values)
         counted = await connection.execute(
             "SELECT count(*) FROM knowledge_collection_t WHERE (host_id, owner)"
             " = (%(host)s, %(owner)s)",
@@ -170,6 +171,10 @@ _FIND = f"""
     FROM knowledge_collection_t AS collection
     WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
 """.encode()
+# Collections of an owner are created one after the other, so that none is beyond the limit.
+_OWNER_LOCK = b"""
+    SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(owner)s, 21))
+"""
 _OPEN = f"""
     SELECT collection_id::text, on_same_source, skip_trivial, {ALLOWED}
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)

@@ -320,7 +320,8 @@ class LightRag:
     async def labels(self, request: Request) -> Response:
         asked = request.query_params
         limit = asked.get("limit", "1000")
-        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= TOP:
+        is_number = limit.isascii() and limit.isdigit() and len(limit) <= 9
+        if not is_number or not 1 <= int(limit) <= TOP:
             raise _invalid("limit", f"Expected a number from 1 to {TOP}.")
         arguments = {
             "collection": self._collection(request),

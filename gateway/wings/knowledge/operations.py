@@ -361,7 +361,8 @@ class KnowledgeOperations:
         reader, name = self.reader(asked), asked.names["collection"]
         await self._collections.get(reader, name, "admin")
         while found := await self._documents.states(reader, collections=[name], limit=DELETED):
-            await self._documents.delete(reader, name, [one.id for one in found])
+            if not await self._documents.delete(reader, name, [one.id for one in found]):
+                break  # the caller may not any more, or others are deleting them
         await self._collections.delete(reader, name)
 
 

@@ -35,6 +35,7 @@ DocumentPath = Annotated[
         description="a label of the document, as a path; never a file that is read",
     ),
 ]
+PATH_BYTES = 1024  # more fit into no index
 Grantee = Annotated[
     str,
     Meta(
@@ -222,6 +223,9 @@ class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] = {}
     kind: Annotated[CollectionKind, Meta(description="of a collection that is created")] = "mixed"
 
+    def __post_init__(self) -> None:
+        _check_path(self.path or "")
+
 
 class DocumentAdded(Struct, frozen=True, omit_defaults=True):
     """`changed`: false if the same text was there already. `skipped`: an exchange that says
@@ -245,6 +249,9 @@ class AddFile(Struct, frozen=True, forbid_unknown_fields=True):
     upload: Annotated[str, Meta(max_length=64, description="of an upload in progress")] | None = (
         None
     )
+
+    def __post_init__(self) -> None:
+        _check_path(self.path)
 
 
 class IngestSource(Struct, frozen=True, forbid_unknown_fields=True):
@@ -414,6 +421,12 @@ class DeleteDocuments(Struct, frozen=True, forbid_unknown_fields=True):
 
 class DocumentsDeleted(Struct, frozen=True):
     documents: int
+
+
+def _check_path(path: str) -> None:
+    """Raises ValueError."""
+    if len(path.encode(errors="replace")) > PATH_BYTES:
+        raise ValueError(f"path: expected at most {PATH_BYTES} bytes in UTF-8")
 
 
 def evidence(one: ScoredChunk, reference: int, *, explain: bool) -> Evidence:

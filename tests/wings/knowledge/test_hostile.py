@@ -12,6 +12,7 @@ from tests.wings.knowledge.test_lightrag import knowing
 
 pytestmark = pytest.mark.anyio
 
+LONG = "".join(chr(0x4E00 + number * 17) for number in range(1024))  # as bytes three times that
 DEEP: Any = "x"
 for _ in range(400):
     DEEP = {"a": DEEP}
@@ -63,6 +64,8 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
         ("documents", {"collection": "notes", "text": "A" * 10_000 + " heron", "path": "capital"}),
         ("documents", {"collection": "notes", "text": "[" * 30_000, "path": "deep.json"}),
         ("documents", {"collection": "notes", "text": "(" * 30_000, "path": "deep.py"}),
+        ("documents", {"collection": "notes", "text": "x", "path": LONG}),
+        ("files", {"collection": "notes", "path": LONG, "data": "eA=="}),
         ("documents/delete", {"collection": "notes", "documents": ["no-id"]}),
         ("files", {"collection": "notes", "path": "x", "data": "no base64!"}),
         ("sources", {"collection": "notes", "type": "git", "location": "ext::sh -c id"}),

@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
+import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal, QueryOptions
 from gateway.operations.operation import OperationInput, ProblemDetails
+from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.readers import READ, WRITE, knowledge_reader
+from registry.database.postgres import Database
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
 
@@ -30,6 +33,7 @@ DOCUMENTS = 3
 SUBJECTS, AGENTS = ("ann", "bo", "cy", None), ("clerk", "scout", None)
 MODES = ("naive", "local", "global", "hybrid", "mix")
 NAMES = ("Grey Heron", "Lake Constance", "Otto Reed", "Iron Bridge")  # join chunks of all
+NO_ARCHIVE = "UEsDBA=="  # the first bytes of one
 GRANTEES = ("*", "user:bo", "user:cy", "agent:clerk", "agent:scout", "scope:zoo", f"scope:{READ}")
 
 
@@ -175,6 +179,55 @@ async def test_k19_writing_and_deleting_take_their_access(rig: KnowledgeRig) -> 
             await call
         assert refused.value.status == 404  # it is not told that there is one
     assert await ann.found("heron")
+
+
+async def test_nothing_is_fetched_for_who_may_not_write(rig: KnowledgeRig) -> None:
+    await rig.caller("ann").add("The heron nests in reeds.")
+    location = "http://127.0.0.1:1/x"  # which is refused when it is fetched
+    for subject in ("bo", None):
+        for call in (
+            rig.caller(subject)("ingest", collection="notes", type="url", location=location),
+            rig.caller(subject)("add_file", collection="notes", path="a.zip", data=NO_ARCHIVE),
+        ):
+            with pytest.raises(ProblemDetails) as refused:
+                await call
+            assert refused.value.status == 403
+
+
+async def test_k14_deleting_ends_with_the_access(
+    rig: KnowledgeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, documents = rig.caller("ann"), rig.parts.documents
+    await ann.add("The heron nests in reeds.")
+    await ann("put_collection", collection="notes", grants={"user:bo": "admin"})
+
+    async def delete(*given: Any) -> int:
+        await ann("put_collection", collection="notes", grants={"user:bo": "read"})
+        return await DocumentStore.delete(documents, *given)
+
+    monkeypatch.setattr(documents, "delete", delete)
+    with anyio.fail_after(30), pytest.raises(ProblemDetails) as refused:
+        await rig.caller("bo")("delete_collection", collection="notes")
+    assert refused.value.status == 403
+    assert await ann.found("heron")
+
+
+async def test_concurrent_requests_do_not_pass_the_limit_of_collections(
+    database: Database,
+) -> None:
+    async with rigged(database, knowledge_settings(collections=1)) as rig:
+        refused: list[int] = []
+
+        async def create(name: str) -> None:
+            try:
+                await rig.caller()("put_collection", collection=name)
+            except ProblemDetails as problem:
+                refused.append(problem.status)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(8):
+                tasks.start_soon(create, f"notes{number}")
+        assert refused == [429] * 7
 
 
 async def test_grants_are_told_to_administrators_alone(rig: KnowledgeRig) -> None:

@@ -225,6 +225,14 @@ async def test_bad_requests_are_told_as_fastapi_tells_them(
         assert answer["detail"][0]["loc"][1] == (field if body != [] else "body"), answer
 
 
+@pytest.mark.parametrize("limit", ["0", "1001", "x", "\u0663", "000000001" + "0" * 5000])
+async def test_limits_that_are_none(client: Client, limit: str) -> None:
+    url = f"{client.url}{BASE}/graph/label/search"
+    async with client.http.get(url, params={"q": "a", "limit": limit}) as response:
+        assert response.status == 422
+        assert "limit" in await response.text()
+
+
 async def test_k05_keys_come_in_either_header(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:

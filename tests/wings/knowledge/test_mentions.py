@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.wings.knowledge.chunking.chunks import Chunk
 from gateway.wings.knowledge.chunking.cut import cut
 from gateway.wings.knowledge.chunking.mentions import (
     MENTIONS,
@@ -12,6 +13,7 @@ from gateway.wings.knowledge.chunking.mentions import (
     mentions,
     normal,
 )
+from gateway.wings.knowledge.chunks import mentions_of
 
 
 def found(text: str) -> list[tuple[str, str]]:
@@ -62,6 +64,12 @@ def test_hostile_texts_have_a_bounded_number_of_short_names(text: str) -> None:
         assert len(chunk.mentions) <= MENTIONS
         assert all(len(one.name) <= NAME for one in chunk.mentions)
     assert len(list(aliases(text))) <= len(text)
+
+
+def test_names_that_fit_into_no_index_are_not_recorded() -> None:
+    ligatures = "\ufdfa" * 200  # eighteen times as long in the normal form
+    chunk = Chunk(0, 600, subjects=(ligatures, "Heron"))
+    assert [one["norm"] for one in mentions_of([{"id": "1"}], [chunk])] == ["heron"]
 
 
 def test_names_are_compared_in_a_normal_form() -> None:
