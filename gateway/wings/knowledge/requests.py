@@ -270,7 +270,7 @@ class IngestSource(Struct, frozen=True, forbid_unknown_fields=True):
     ref: Annotated[str, Meta(max_length=255, description="git: a branch or a tag")] = ""
     filter: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
-        Meta(max_length=100, description="patterns as in .gitignore of what is wanted"),
+        Meta(max_length=20, description="patterns as in .gitignore of what is wanted"),
     ] = ()
     below: Annotated[str, Meta(max_length=255, description="a folder for its paths")] = ""
 
