@@ -1,10 +1,12 @@
 """Listings of buckets are XML of a server that nobody vouches for."""
 
 from gateway.wings.knowledge.reading import web
+from gateway.wings.knowledge.reading.sources import LeftOut, WantedFiles
 
 
 def test_a_listing_expands_no_entities() -> None:
     listing = b"""<!DOCTYPE l [<!ENTITY e "boom"><!ENTITY f SYSTEM "file:///etc/hostname">]>
         <l><Contents><Key>a&e;&f;</Key><ETag>1</ETag><Size>1</Size></Contents></l>"""
-    [found] = web._listed(listing).objects
+    [found] = web._listed(listing, WantedFiles()).found
+    assert not isinstance(found, LeftOut)
     assert found.key == "a"
