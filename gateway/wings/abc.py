@@ -53,6 +53,9 @@ CallEnded = Callable[[ToolCall, bool], None]
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
+LOCAL = "local"  # the subject of all callers while auth.mode is "none"
+ANONYMOUS = "anonymous"  # the id of their principal
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WingParts:
@@ -211,3 +214,15 @@ class Wing:
 def background(principal: Principal) -> Context:
     """The context of calls that a task makes for a principal, which has no more than its scopes."""
     return Context(Identity(principal, verified=True), V2025_11_25, new_request_id())
+
+
+def is_open(identity: Identity) -> bool:
+    """Whether callers need not authenticate, so that this one is the local user."""
+    return not identity.verified and identity.refusal is None and identity.principal.id == ANONYMOUS
+
+
+def subject_of(identity: Identity) -> str | None:
+    """The subject that the caller acts as; None: anonymous, and owner of nothing."""
+    if identity.verified:
+        return identity.principal.id
+    return LOCAL if is_open(identity) else None

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.operations.operation import OperationInput, ProblemDetails, invalid
+from gateway.wings.abc import subject_of
 
-LOCAL = "local"  # the owner of what callers make while auth.mode is "none"
-ANONYMOUS = "anonymous"  # the id of their principal
 READ, WRITE = "knowledge:read", "knowledge:write"
 ALL = "*"
 Access = Literal["read", "write", "admin"]
@@ -60,13 +59,12 @@ def knowledge_reader(asked: OperationInput, claim: str) -> KnowledgeReader:
     if context is None:
         raise invalid("Expected a caller.")
     identity = context.identity
-    is_open = not identity.verified and identity.refusal is None and principal.id == ANONYMOUS
-    subject = principal.id if identity.verified else LOCAL if is_open else None
+    subject = subject_of(identity)
     agent = principal.claims.get(claim) if identity.verified else context.options.agent
     scopes = identity.scopes if identity.verified else frozenset[str]()
     grantees = [ALL, *(f"scope:{one}" for one in sorted(scopes))]
     if subject is not None:
         grantees.append(f"user:{subject}")
-    if isinstance(agent, str) and agent.strip() and (identity.verified or is_open):
+    if isinstance(agent, str) and agent.strip() and subject is not None:
         grantees.append(f"agent:{agent}")
     return KnowledgeReader(principal.tenant, subject, tuple(grantees))

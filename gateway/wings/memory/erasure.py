@@ -13,8 +13,9 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 
 from gateway.operations.operation import conflict
+from gateway.wings.abc import ANONYMOUS, LOCAL
 from gateway.wings.memory.conditions import BELIEVED, Condition
-from gateway.wings.memory.readers import ANONYMOUS, LOCAL, Reader
+from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import Scope
 from gateway.wings.memory.store import COUNT_GONE, OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from registry.database.postgres import Pool, borrowed

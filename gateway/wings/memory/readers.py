@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, invalid
+from gateway.wings.abc import is_open, subject_of
 from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
 
 log = logging.getLogger("toolgate.memory")
 
-LOCAL = "local"  # the subject of all callers while auth.mode is "none"
-ANONYMOUS = "anonymous"  # the id of their principal
 READ, WRITE = "memory:read", "memory:write"
 WRITE_ORG, ERASE, ON_BEHALF = "memory:org:write", "memory:erase", "memory:on_behalf"
 SESSION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,128}")
@@ -70,15 +69,14 @@ def reader_of(
     that the caller gave to a session of its own; `user`: another user on whose behalf it acts.
     Raises ProblemDetails."""
     identity, principal = context.identity, context.principal
-    is_open = not identity.verified and identity.refusal is None and principal.id == ANONYMOUS
-    subject = principal.id if identity.verified else LOCAL if is_open else None
+    subject = subject_of(identity)
     scopes = identity.scopes if identity.verified else frozenset[str]()
     reader = Reader(
         principal.tenant,
         subject,
         _agent(context, claim),
         sessions=_sessions(context, subject, session),
-        scopes=None if is_open else scopes,
+        scopes=None if is_open(identity) else scopes,
     )
     if user is None or user == subject:
         return reader
