@@ -12,10 +12,11 @@ from subprocess import DEVNULL, PIPE, STDOUT
 
 import anyio
 import psycopg
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded, program_environment
+from registry.database.postgres import embedded_server
 
 _TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -64,14 +65,10 @@ def _finish(part: Path, file: Path) -> int:
 
 @asynccontextmanager
 async def _used(settings: Settings) -> AsyncIterator[Embedded]:
-    if settings.url != "embedded":
-        raise DatabaseError(_OUTSIDE)
-    embedded = await to_thread.run_sync(Embedded.start, settings)
-    try:
+    async with embedded_server(settings) as embedded:
+        if embedded is None:
+            raise DatabaseError(_OUTSIDE)
         yield embedded
-    finally:
-        with CancelScope(shield=True):
-            await to_thread.run_sync(embedded.stop)
 
 
 async def _run(embedded: Embedded, program: str, arguments: Sequence[str]) -> None:

@@ -163,7 +163,7 @@ class Database:
 
         Raises `DatabaseError` for permanent errors.
         """
-        async with _server(settings) as embedded:
+        async with embedded_server(settings) as embedded:
             database = cls(settings, embedded)
             await database._prepare(wait, components if migrate else ())
             await database.pool.open()
@@ -383,7 +383,8 @@ def _conninfo(settings: Settings, name: str, given: str) -> str:
 
 
 @asynccontextmanager
-async def _server(settings: Settings) -> AsyncIterator[Embedded | None]:
+async def embedded_server(settings: Settings) -> AsyncIterator[Embedded | None]:
+    """The embedded server, until exit; None: the settings name another one."""
     if settings.url != EMBEDDED:
         yield None
         return
