@@ -91,6 +91,13 @@ class Encoding:
     def _is_paused(self, model: str) -> bool:
         return self._clock() < self._paused_until.get(model, 0.0)
 
+    async def of(self, purpose: str, text: str) -> Encoded:
+        """The text by the model of a purpose, or why there is none."""
+        ready = self.ready(purpose)
+        if ready.embedder is None:
+            return Encoded(why=ready.why)
+        return await self.encode(ready.embedder, text)
+
     async def encode(self, embedder: Embedder, text: str) -> Encoded:
         """Encode all texts in one call of the model.
 

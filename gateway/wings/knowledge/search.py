@@ -96,7 +96,7 @@ class Searcher:
         if not text:
             return ChunksFound()
         share = self._settings.semantic_share if query.share is None else query.share
-        encoded = await self._encoded(text) if share else Encoded()
+        encoded = await self._encoding.of(KIND.purpose, text) if share else Encoded()
         async with transaction(self._pool, Transaction) as opened:
             candidates, docs = await self._candidates(opened, query, text, encoded)
             vectors = encoded.vectors is not None
@@ -115,12 +115,6 @@ class Searcher:
         known = {one.id: one for one in candidates}
         chunks = [_scored(shown[id_], score, known.get(id_)) for id_, score in best if id_ in shown]
         return ChunksFound(chunks, encoded.why and f"searched by words only: {encoded.why}")
-
-    async def _encoded(self, text: str) -> Encoded:
-        ready = self._encoding.ready(KIND.purpose)
-        if ready.embedder is None:
-            return Encoded(why=ready.why)
-        return await self._encoding.encode(ready.embedder, text)
 
     async def _candidates(
         self, opened: Transaction, query: ChunkQuery, text: str, encoded: Encoded

@@ -154,10 +154,7 @@ class Recaller:
             return Encoded()
         if not is_known(text, self._known):
             return Encoded(why=UNKNOWN_SCRIPT)
-        ready = self._encoding.ready(KIND.purpose)
-        if ready.embedder is None:
-            return Encoded(why=ready.why)
-        return await self._encoding.encode(ready.embedder, text)
+        return await self._encoding.of(KIND.purpose, text)
 
     async def _candidates(
         self, opened: Transaction, recall: Recall, text: str, encoded: Encoded
