@@ -101,9 +101,7 @@ def recycled(cluster: Cluster) -> Iterator[Recycling]:
 @pytest.fixture
 def database_settings(cluster: Cluster, recycled: Recycling) -> Iterator[Settings]:
     """Leads to a migrated database of the test's own."""
-    database = recycled.take()
-    yield msgspec.structs.replace(cluster.settings, url=database.url)
-    recycled.give_back(database)
+    yield from taken(cluster, recycled)
 
 
 @pytest.fixture
@@ -115,6 +113,13 @@ async def database(database_settings: Settings) -> AsyncIterator[Database]:
 @pytest.fixture
 def store(database: Database) -> ToolStore:
     return ToolStore(database.pool)
+
+
+def taken(cluster: Cluster, recycling: Recycling) -> Iterator[Settings]:
+    """Leads to a database that tests use one after the other."""
+    database = recycling.take()
+    yield msgspec.structs.replace(cluster.settings, url=database.url)
+    recycling.give_back(database)
 
 
 def own_database(cluster: Cluster, template: str) -> Iterator[Settings]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.knowledge import KnowledgeSettings
 from config.load import load
-from gateway.context import Context, Identity, Principal
+from gateway.context import Context, Identity
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.requests import converted
 from gateway.wings.knowledge.parts import KnowledgeParts
@@ -17,9 +17,9 @@ from gateway.wings.knowledge.readers import READ, WRITE
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
-from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
+from tests.wings.identities import identity_of
 
 SCOPES = frozenset({READ, WRITE})
 KEYS = Keys(b"k" * 32)
@@ -79,13 +79,7 @@ class KnowledgeRig:
         scopes: Sequence[str] = (),
     ) -> KnowledgeCaller:
         """A verified caller; `subject` None: an anonymous one."""
-        claims = {"agent": agent} if agent else {}
-        principal = Principal(
-            subject or "anonymous", tenant, SCOPES | frozenset(scopes), claims=claims
-        )
-        identity = Identity(principal, verified=True)
-        if subject is None:
-            identity = Identity(principal, refusal=Forbidden("no token"))
+        identity = identity_of(subject, SCOPES | frozenset(scopes), tenant=tenant, agent=agent)
         return KnowledgeCaller({one.id: one for one in self.parts.operations}, identity)
 
     async def run(self, statement: str, **values: Any) -> None:

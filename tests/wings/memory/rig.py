@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.wings import MemorySettings
-from gateway.context import Context, Identity, Principal
+from gateway.context import Context, Identity
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.requests import converted
@@ -18,12 +18,11 @@ from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
-from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
+from tests.wings.identities import identity_of
 
 SCOPES = frozenset({READ, WRITE})
-REFUSAL = Forbidden("no token")
 
 
 def memory_settings(**changes: Any) -> MemorySettings:
@@ -83,13 +82,7 @@ class Rig:
         scopes: Sequence[str] = (),
     ) -> Caller:
         """A verified caller; `subject` None: an anonymous one."""
-        claims = {"agent": agent} if agent else {}
-        principal = Principal(
-            subject or "anonymous", tenant, SCOPES | frozenset(scopes), claims=claims
-        )
-        identity = Identity(principal, verified=True)
-        if subject is None:
-            identity = Identity(principal, refusal=REFUSAL)
+        identity = identity_of(subject, SCOPES | frozenset(scopes), tenant=tenant, agent=agent)
         return Caller({one.id: one for one in operations_of(self.parts)}, identity)
 
     async def run(self, statement: str, **values: Any) -> None:
