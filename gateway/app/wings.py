@@ -51,6 +51,7 @@ from gateway.wings.abc import (
 )
 from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
+from gateway.wings.library import Library
 from gateway.wings.life import WingLife
 from gateway.wings.serving import (
     ObservedCalls,
@@ -413,6 +414,7 @@ class ServedWing(WingLife):
             result=call_result,
             keys=Keys.of(ground.settings.secrets),
             log=ground.log,
+            library=partial(library_of, ground.offers),
         )
 
     @asynccontextmanager
@@ -546,6 +548,11 @@ class WorkerParts:
     embedders: Mapping[str, Embedder]
     search: Search
     models: ConfiguredModels
+
+
+def library_of(offers: Mapping[str, Offer]) -> Library | None:
+    """The documents that an open wing keeps; None: no such wing is open."""
+    return next((one.library for one in offers.values() if one.library is not None), None)
 
 
 def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:

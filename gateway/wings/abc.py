@@ -18,6 +18,7 @@ from gateway.context import Context, Identify, Identity, Principal, new_request_
 from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
+from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
@@ -77,6 +78,7 @@ class WingParts:
     result: Callable[[ToolResult, Context], Any]  # of tools/call, as its caller's revision has it
     keys: Keys = field(default_factory=Keys)  # that encrypt secrets (`secrets.key`)
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
+    library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
 
     @property
     def pool(self) -> Pool:
@@ -142,6 +144,7 @@ class Offer:
     """Checks another section of settings, after `config.reload`, and gives what applies it. Raises
     ToolgateError. None: settings need a restart."""
     call_ended: CallEnded | None = None  # where the wing observes calls
+    library: Library | None = None  # where the wing keeps documents
 
 
 @dataclass(frozen=True, slots=True)

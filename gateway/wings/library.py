@@ -1,0 +1,121 @@
+"""The documents that one wing keeps, as another wing reads them for a caller."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gateway.context import Context
+
+Lines = tuple[int, int]  # the first and the last, from 1
+Role = Literal["define", "call", "import", "inherit", "link", "mention"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Lines of the live version of a document, as its text has them."""
+
+    collection: str
+    path: str
+    version: int
+    lines: Lines
+    text: str
+    chunk: str = ""  # id of the chunk; "": lines that a caller chose
+    kind: str = "text"
+    header: str = ""  # headings or scopes that it stands in
+    symbol: str = ""  # that it defines
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageQuery:
+    text: str
+    collections: Sequence[str] | None = None  # None: all that the caller may read
+    path: str = ""  # glob; "": all
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryFile:
+    collection: str
+    path: str
+    version: int
+    bytes: int
+    media_type: str
+    language: str
+    sha256: str  # of its text, in hexadecimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolQuery:
+    """Definitions by name, or by what they are ("methods of what inherits X below src/")."""
+
+    collections: Sequence[str] | None = None
+    name: str = ""  # exact, or the last part of a dotted name; "": any
+    kind: str = ""
+    path: str = ""  # glob
+    inherits: str = ""  # only definitions inside classes that inherit this one
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolPlace:
+    """Where a symbol is defined, or named by other code."""
+
+    symbol: str
+    role: Role
+    collection: str
+    path: str
+    version: int
+    lines: Lines
+    quote: str  # its first line, which has the signature
+    kind: str = ""
+    confidence: float = 1.0  # below 1: several definitions have the name
+
+
+class Library(Protocol):
+    """Every method is judged by what the caller of the context may read: what it may not is not
+    there. All raise ProblemDetails."""
+
+    async def collections(self, context: Context) -> Sequence[str]: ...
+
+    async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]: ...
+
+    async def files(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        *,
+        path: str = "",
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LibraryFile]:
+        """By collection and path. `after`: collection and path of the last one, joined by `/`."""
+        ...
+
+    async def read(
+        self, context: Context, collection: str, path: str, lines: Lines | None = None
+    ) -> Passage: ...
+
+    async def grep(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        pattern: str,
+        *,
+        path: str = "",
+        limit: int = 100,
+    ) -> Sequence[Passage]:
+        """Lines that an RE2 expression matches."""
+        ...
+
+    async def symbols(self, context: Context, query: SymbolQuery) -> Sequence[SymbolPlace]: ...
+
+    async def references(
+        self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
+    ) -> Sequence[SymbolPlace]: ...
+
+    async def neighbors(
+        self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
+    ) -> Sequence[tuple[str, float]]:
+        """Names that passages mention beside this one, with the strength of their bond."""
+        ...
