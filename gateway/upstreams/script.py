@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from config.settings import Scripts
 from gateway.context import Context
+from gateway.sandbox.runner import Sandbox, ScriptFailed
 from gateway.upstreams.http.results import failed
 from gateway.upstreams.python import tool_result
-from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import ScriptBinding
 from schemas.jsonrpc import decode_json
 from schemas.source import Source

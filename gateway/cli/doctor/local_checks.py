@@ -21,7 +21,7 @@ from gateway import hybrid
 from gateway.functions import load_function
 from gateway.guards.issuers import ANY_AUDIENCE, Issuer, issuers_of, takes_any_audience
 from gateway.guards.keys import RemoteKeys
-from gateway.upstreams.sandbox.runner import Sandbox
+from gateway.sandbox.runner import Sandbox
 from registry.importers.hybrid import described, select
 from schemas.binding import Language
 from schemas.errors import ToolgateError

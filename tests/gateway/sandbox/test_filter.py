@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from gateway.upstreams.sandbox.filter import MACHINES, Machine, program
+from gateway.sandbox.filter import MACHINES, Machine, program
 
 ALLOWED, KILLED, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 SIGCHLD, THREAD = 17, 0x10000 | 0x100

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.upstreams.sandbox import jail, runner
-from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
+from gateway.sandbox import jail, runner
+from gateway.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import Language
 
 pytestmark = [
@@ -502,7 +502,7 @@ assert libc.capset(head, ctypes.create_string_buffer(struct.pack("=6I", *left), 
 assert libc.unshare(0x20000) == -1  # CLONE_NEWNS
 from msgspec.structs import replace
 from config.load import load
-from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
+from gateway.sandbox.runner import Sandbox, ScriptFailed
 sandbox = Sandbox(lambda: replace(load(None, {}).scripts, enabled=True, time_s=60))
 source = '''
 import os
@@ -534,7 +534,7 @@ GATEWAY = f"""
 import asyncio
 from msgspec.structs import replace
 from config.load import load
-from gateway.upstreams.sandbox.runner import Sandbox
+from gateway.sandbox.runner import Sandbox
 sandbox = Sandbox(lambda: replace(load(None, {{}}).scripts, enabled=True, time_s=600))
 asyncio.run(sandbox.run("python", {IGNORES!r}, {{}}))
 """
@@ -562,7 +562,7 @@ def alive(process: psutil.Process) -> bool:
 
 async def test_the_gateway_starts_where_the_launcher_cannot_be_loaded() -> None:
     """That is anywhere but on Linux; so its exit code stands in both."""
-    loads = "import sys, gateway.app; sys.exit('gateway.upstreams.sandbox.jail' in sys.modules)"
+    loads = "import sys, gateway.app; sys.exit('gateway.sandbox.jail' in sys.modules)"
     done = await anyio.run_process([sys.executable, "-c", loads], check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert runner.REFUSED == jail.REFUSED

@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from config.settings import Scripts
 from gateway.http.deadline import Deadline
-from gateway.upstreams.sandbox.filter import MACHINES, program
+from gateway.sandbox.filter import MACHINES, program
 from schemas.binding import Language
 from schemas.errors import Fault, ToolgateError
 from schemas.jsonrpc import decode_strict
