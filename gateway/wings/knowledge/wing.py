@@ -4,13 +4,18 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.wings.abc import Offer, Wing, WingParts
+from config.knowledge import KnowledgeSettings
+from gateway.wings.abc import Finding, Offer, Wing, WingParts
 from gateway.wings.knowledge.calls import ToolCalls
+from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
 from gateway.wings.knowledge.parts import KnowledgeParts
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.uploads import FILES, FileUploads
 from registry.database.migrate import Component
+from registry.database.postgres import Pool
 
 MIGRATIONS = Component(
     "knowledge", importlib.resources.files("gateway.wings.knowledge").joinpath("sql")
@@ -31,6 +36,28 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         await knowledge.workers.close()
 
 
+async def checked(
+    settings: KnowledgeSettings, _tenant: str, _pool: Pool | None
+) -> AsyncIterator[Finding]:
+    """Whether files, which are not trusted, are read without network."""
+    workers = ReadingWorkers(1, reading_limits(settings))
+    try:
+        isolated = await workers.isolated()
+    except ReadingRefused as error:
+        yield Finding("failed", f"{error}; is the extra toolgate[knowledge] installed?")
+        return
+    finally:
+        await workers.close()
+    if isolated:
+        yield Finding("ok", "files are read in processes without network")
+    else:
+        yield Finding(
+            "warning",
+            "processes that read files have the network of the gateway; without it they need"
+            " Linux with user namespaces (sysctl user.max_user_namespaces)",
+        )
+
+
 WING = Wing(
     name="knowledge",
     title="Knowledge",
@@ -38,6 +65,7 @@ WING = Wing(
     migrations=MIGRATIONS,
     kinds=(KIND,),
     mounts=(PATH, FILES),
+    checks=checked,
     body_limits={FILES: "upload_bytes"},
     commands={
         "eval": ("gateway.cli.knowledge:evaluate", "Measure how well documents are found."),

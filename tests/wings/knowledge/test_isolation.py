@@ -15,12 +15,14 @@ import pytest
 
 from gateway.context import Context, Identity, Principal, QueryOptions
 from gateway.operations.operation import OperationInput, ProblemDetails
+from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import DocumentStore
-from gateway.wings.knowledge.readers import READ, WRITE, knowledge_reader
+from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from registry.database.postgres import Database
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
+from tests.polling import until
 from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
@@ -212,22 +214,28 @@ async def test_k14_deleting_ends_with_the_access(
     assert await ann.found("heron")
 
 
-async def test_concurrent_requests_do_not_pass_the_limit_of_collections(
-    database: Database,
-) -> None:
+async def test_collections_of_an_owner_are_counted_one_after_the_other(database: Database) -> None:
+    """While one is being created, another one waits; else each would count without the other."""
     async with rigged(database, knowledge_settings(collections=1)) as rig:
         refused: list[int] = []
 
-        async def create(name: str) -> None:
+        async def create() -> None:
             try:
-                await rig.caller()("put_collection", collection=name)
+                await rig.caller()("put_collection", collection="second")
             except ProblemDetails as problem:
                 refused.append(problem.status)
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(8):
-                tasks.start_soon(create, f"notes{number}")
-        assert refused == [429] * 7
+        async def waits() -> bool:
+            return bool(await rig.rows("SELECT FROM pg_locks WHERE locktype = 'advisory'"
+                " AND NOT granted AND database = (SELECT oid FROM pg_database"
+                " WHERE datname = current_database())"))  # fmt: skip
+
+        ann = KnowledgeReader(HOST, "ann", ("*", "user:ann"))
+        async with anyio.create_task_group() as tasks, database.pool.connection() as connection:
+            await rig.parts.collections.ensure_in(connection, ann, NewCollection("first"), "write")
+            tasks.start_soon(create)
+            await until(waits)
+        assert refused == [429]
 
 
 async def test_grants_are_told_to_administrators_alone(rig: KnowledgeRig) -> None:

@@ -3,6 +3,7 @@
 import resource
 from collections.abc import AsyncIterator, Callable
 from io import BytesIO
+from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import anyio
@@ -12,11 +13,13 @@ import pptx
 import pytest
 from msgspec.structs import replace
 
+from config.load import load
 from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingRefused
 from gateway.wings.knowledge.reading.parsers import decoded, document_text
 from gateway.wings.knowledge.reading.worker import FileReading, ReadDocument, read_document
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from gateway.wings.knowledge.reading.workers import ReadingWorkers, _Died, _Worker
+from gateway.wings.knowledge.wing import checked
 from tests.polling import until
 from tests.wings.knowledge.test_chunks import assert_covered
 
@@ -255,6 +258,33 @@ async def test_a_process_that_reads_files_writes_none() -> None:
     [idle] = workers._idle
     assert resource.prlimit(idle._process.pid, resource.RLIMIT_FSIZE)[0] == 0
     await workers.close()
+
+
+async def test_a_process_that_reads_files_has_no_network() -> None:
+    workers = ReadingWorkers(1, LIMITS)
+    if not await workers.isolated():
+        pytest.skip("this machine allows no network namespaces")
+    [idle] = workers._idle
+    interfaces = Path(f"/proc/{idle._process.pid}/net/dev").read_text().splitlines()[2:]
+    assert [one.partition(":")[0].strip() for one in interfaces] == ["lo"]
+    await workers.close()
+
+
+async def test_the_doctor_says_whether_files_are_read_without_network() -> None:
+    [found] = [one async for one in checked(load(None, {}).knowledge, "", None)]
+    assert found.status in ("ok", "warning")
+    assert "network" in found.detail
+
+
+async def test_an_answer_longer_than_the_document_allows_ends_its_process() -> None:
+    """The process is not trusted after it has read a file: its answers are bounded by that."""
+    small = replace(LIMITS, file_bytes=2**16)
+    assert small.frame_bytes(10) < small.frame_bytes(2**20) == 2**20 + 2**20
+    worker = await _Worker.start(2**30)
+    await worker.send(FileReading("a.md", b"# Heading\n\ntext"))
+    with pytest.raises(_Died):
+        await worker.receive(50)
+    await worker.end()
 
 
 async def test_a_process_that_was_killed_while_idle_is_replaced() -> None:

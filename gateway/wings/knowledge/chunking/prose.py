@@ -81,24 +81,19 @@ def _groups(
 ) -> Iterator[list[_Section]]:
     """Sections that stand in one chunk, or in several if one of them is too long."""
     group: list[_Section] = []
-    held = 0
+    held, bare = 0, True  # bare: the group is headings alone, which go with what is below them
     for section in sections:
         more = size(text, section.start, section.end)
         if group and not (
-            _only_headings(text, group, section)
+            (bare and section.level > group[-1].level)
             or (_lower(section, group[0], chunking) and held + more <= chunking.size)
         ):
             yield group
-            group, held = [], 0
+            group, held, bare = [], 0, True
         group.append(section)
         held += more
+        bare = bare and not text[section.body : section.end].strip()
     yield group
-
-
-def _only_headings(text: str, group: Sequence[_Section], then: _Section) -> bool:
-    """Whether a group is headings alone, above the next section."""
-    bare = all(not text[one.body : one.end].strip() for one in group)
-    return bare and then.level > group[-1].level
 
 
 def _lower(section: _Section, first: _Section, chunking: Chunking) -> bool:

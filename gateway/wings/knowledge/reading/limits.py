@@ -4,6 +4,8 @@ from msgspec import Struct
 
 from schemas.errors import ToolgateError
 
+_FRAME = 2**20  # bytes of an answer beside what it is about
+
 
 class ReadingRefused(ToolgateError):
     """A file or a source that is not read; `str()` is the reason, for the caller."""
@@ -26,6 +28,14 @@ class ReadingLimits(Struct, frozen=True):
     memory_bytes: int = 2**30
     name_bytes: int = 1024  # of a path
     depth: int = 64  # directories of a path
+
+    def frame_bytes(self, data: int | None = None) -> int:
+        """Most bytes of one answer of a reading process: about a file of so many bytes, or with a
+        file of an archive or a repository. Chunks and mentions of dense texts take 30 times the
+        text."""
+        if data is None:
+            return self.container_bytes + _FRAME
+        return min(64 * data, 16 * self.file_bytes) + _FRAME
 
 
 DEFAULT_LIMITS = ReadingLimits()

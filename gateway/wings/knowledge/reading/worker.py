@@ -2,9 +2,11 @@
 
 Requests and answers are frames on its standard input and output: 4 bytes of length, most
 significant first, then MessagePack. It has no environment of the gateway, may not write files but
-for the objects of a repository, and is ended when it takes too long or too much memory.
+for the objects of a repository, and is ended when it takes too long or too much memory. Those that
+fetch nothing leave the network where the machine allows it: Linux with user namespaces.
 """
 
+import ctypes
 import os
 import resource
 import sys
@@ -32,6 +34,8 @@ from gateway.wings.knowledge.reading.sources import (
 )
 
 LENGTH_BYTES = 4
+NETWORK, NO_NETWORK = "network", "no-network"  # the second argument of the process
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
 _HEAD = 200  # characters of a generated file that are kept
 _BROKEN = (MemoryError, RecursionError, ValueError, LookupError, OSError, SystemError)
 
@@ -74,8 +78,14 @@ class Finished(Struct, frozen=True, tag=True):
     """The end of the answers."""
 
 
+class Ready(Struct, frozen=True, tag=True):
+    """The first answer: whether the process still has the network of the gateway."""
+
+    network: bool
+
+
 Request = FileReading | ArchiveReading | GitFetch
-Answer = ReadDocument | NotRead | Finished | SourceFile | LeftOut | GitHead
+Answer = ReadDocument | NotRead | Finished | SourceFile | LeftOut | GitHead | Ready
 
 
 def read_document(task: FileReading) -> ReadDocument:
@@ -135,7 +145,8 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     decoder = msgspec.msgpack.Decoder(Request)
-    _send(output, Finished())  # it is ready
+    network = sys.argv[2] == NETWORK or not _left_network()
+    _send(output, Ready(network))
     while frame := _frame(sys.stdin.buffer):
         request = decoder.decode(frame)
         files = request.wanted.limits.source_bytes if isinstance(request, GitFetch) else 0
@@ -144,6 +155,12 @@ def main() -> None:
             _limit(resource.RLIMIT_CPU, int(time.process_time() + request.limits.parse_s) + 2)
         for answer in answers(request):
             _send(output, answer)
+
+
+def _left_network() -> bool:
+    """Enter an empty network namespace; False: the machine does not allow it."""
+    unshare = getattr(ctypes.CDLL(None), "unshare", None)  # of Linux
+    return unshare is not None and 0 in (unshare(_NEW_NETWORK), unshare(_NEW_USER | _NEW_NETWORK))
 
 
 def _limit(which: int, value: int) -> None:

@@ -29,19 +29,22 @@ from gateway.wings.knowledge.reading.kinds import PARSED, media_type
 from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.worker import (
     LENGTH_BYTES,
+    NETWORK,
+    NO_NETWORK,
     Answer,
     ArchiveReading,
     FileReading,
     Finished,
     NotRead,
     ReadDocument,
+    Ready,
     Request,
 )
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.wings.knowledge.reading.worker")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
 _DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
-_FRAME_BYTES = 2**30
+_SHORT_BYTES = 1024  # of an answer without contents
 _START_S = 60.0
 _USES = 500  # files that one process reads
 _decoder = msgspec.msgpack.Decoder(Answer)
@@ -57,13 +60,16 @@ class _Worker:
         self._input = cast("ByteSendStream", process.stdin)
         self._output = BufferedByteReceiveStream(cast("ByteReceiveStream", process.stdout))
         self.uses = 0
+        self.network = True  # whether it has that of the gateway
 
     @classmethod
-    async def start(cls, memory_bytes: int, folder: str = "") -> "_Worker":
+    async def start(
+        cls, memory_bytes: int, folder: str = "", *, network: bool = False
+    ) -> "_Worker":
         """A process; `folder` is where it puts files. Raises ReadingRefused."""
         known = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         process = await anyio.open_process(
-            [*_COMMAND, str(memory_bytes)],
+            [*_COMMAND, str(memory_bytes), NETWORK if network else NO_NETWORK],
             stderr=DEVNULL,
             cwd="/",
             env={
@@ -77,7 +83,8 @@ class _Worker:
         worker = cls(process)
         try:
             with anyio.fail_after(_START_S):
-                await worker.receive()
+                ready = await worker.receive()
+            worker.network = isinstance(ready, Ready) and ready.network
         except BaseException as error:
             await worker.end()
             if isinstance(error, _Died | TimeoutError):
@@ -98,11 +105,11 @@ class _Worker:
             raise _Died from error
         self.uses += 1
 
-    async def receive(self) -> Answer:
-        """Raises _Died."""
+    async def receive(self, limit_bytes: int = _SHORT_BYTES) -> Answer:
+        """Raises _Died, also for a longer answer."""
         try:
             length = int.from_bytes(await self._output.receive_exactly(LENGTH_BYTES), "big")
-            if length > _FRAME_BYTES:
+            if length > limit_bytes:
                 raise _Died
             answer: Answer = _decoder.decode(await self._output.receive_exactly(length))
         except (*_DIED, msgspec.MsgspecError) as error:
@@ -158,7 +165,7 @@ class ReadingWorkers:
             try:
                 with anyio.fail_after(limit_s):
                     await worker.send(task)
-                    answer = await worker.receive()
+                    answer = await worker.receive(self._limits.frame_bytes(len(task.data)))
                     if not isinstance(answer, NotRead):
                         await worker.receive()
                 done = True
@@ -170,6 +177,12 @@ class ReadingWorkers:
         if isinstance(answer, NotRead):
             raise ReadingRefused(answer.reason)
         return cast("ReadDocument", answer)
+
+    async def isolated(self) -> bool:
+        """Whether processes that read files are without network. Raises ReadingRefused."""
+        worker = await self._worker()
+        self._idle.append(worker)
+        return not worker.network
 
     async def _worker(self) -> _Worker:
         """An idle process, or a new one. Raises ReadingRefused."""
@@ -188,9 +201,10 @@ class ReadingWorkers:
         process and a folder of their own. Iteration raises ReadingRefused."""
         memory = self._limits.memory_bytes + 4 * self._limits.container_bytes
         async with self._containers, _folder() as folder:
-            worker = await _Worker.start(memory, folder)
+            network = isinstance(task, GitFetch)
+            worker = await _Worker.start(memory, folder, network=network)
             try:
-                yield _answers(worker, task, limit_s)
+                yield _answers(worker, task, limit_s, self._limits.frame_bytes())
             finally:
                 await worker.end()
 
@@ -210,13 +224,13 @@ _DEATH = "crashed, or needed more memory than it may"
 
 
 async def _answers(
-    worker: _Worker, task: ArchiveReading | GitFetch, limit_s: float
+    worker: _Worker, task: ArchiveReading | GitFetch, limit_s: float, limit_bytes: int
 ) -> AsyncIterator[Answer]:
     try:
         await worker.send(task)
         while True:
             with anyio.fail_after(limit_s):
-                answer = await worker.receive()
+                answer = await worker.receive(limit_bytes)
             if isinstance(answer, Finished):
                 return
             if isinstance(answer, NotRead):
