@@ -566,6 +566,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_legacy_dates(settings, where),
         *_half_a_certificate(settings, where),
         *_console_conflicts(settings, where),
+        *_librarian_conflicts(settings, where),
     ]
 
 
@@ -656,6 +657,13 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         key = ("console", "client_id")
         text = "expected auth.mode jwt and oauth.authorization_servers with it, for its logins"
         yield Problem(where(key, ("auth", "mode")), dotted(key), text)
+
+
+def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """A librarian without the documents that it reads."""
+    if settings.librarian.enabled and not settings.knowledge.enabled:
+        key, text = ("librarian", "enabled"), "expected knowledge.enabled with it, whose documents"
+        yield Problem(where(key, ("knowledge", "enabled")), dotted(key), f"{text} it reads")
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:

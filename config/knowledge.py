@@ -25,6 +25,8 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     collections: Count
     trivial_characters: Count
     encode_s: Seconds
+    grep_bytes: Bytes
+    grep_s: Seconds
     no_context_reply: str
     agent_claim: str
     chunking: KnowledgeChunking

@@ -25,6 +25,7 @@ from config.access import (
 from config.agent import AgentSettings
 from config.cores import usable_cores
 from config.knowledge import KnowledgeSettings
+from config.librarian import LibrarianSettings
 from config.models import ModelsSettings
 from config.sources import SourceSettings
 from config.types import (
@@ -537,6 +538,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     memory: MemorySettings
     agent: AgentSettings
     knowledge: KnowledgeSettings
+    librarian: LibrarianSettings
     scripts: Scripts
     imports: Imports
     logging: LoggingSettings

@@ -51,9 +51,10 @@ class SymbolQuery:
 
     collections: Sequence[str] | None = None
     name: str = ""  # exact, or the last part of a dotted name; "": any
-    kind: str = ""
+    kind: str = ""  # function, method, class, interface, struct, enum, trait, type, module, ...
+    visibility: str = ""  # public, private or protected
     path: str = ""  # glob
-    inherits: str = ""  # only definitions inside classes that inherit this one
+    inherits: str = ""  # only what inherits this class, also over others, and what is defined in it
     limit: int = 50
 
 
@@ -61,7 +62,7 @@ class SymbolQuery:
 class SymbolPlace:
     """Where a symbol is defined, or named by other code."""
 
-    symbol: str
+    symbol: str  # of a reference: the name as it stands there
     role: Role
     collection: str
     path: str
@@ -69,7 +70,23 @@ class SymbolPlace:
     lines: Lines
     quote: str  # its first line, which has the signature
     kind: str = ""
+    visibility: str = ""
+    scope: str = ""  # the symbol in whose definition it stands
     confidence: float = 1.0  # below 1: several definitions have the name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLink:
+    """Code of one file that names a symbol of another one, or of its own."""
+
+    collection: str
+    source: str  # path
+    target: str  # path of the definition
+    symbol: str
+    kind: str
+    lines: Lines  # of the definition
+    quote: str  # its signature
+    weight: float  # places that name it, shared by all definitions of the name
 
 
 class Library(Protocol):
@@ -113,6 +130,12 @@ class Library(Protocol):
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
     ) -> Sequence[SymbolPlace]: ...
+
+    async def links(
+        self, context: Context, collections: Sequence[str] | None, *, path: str = ""
+    ) -> Sequence[FileLink]:
+        """The graph of references between the files of a repository, the heaviest first."""
+        ...
 
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20

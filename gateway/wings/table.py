@@ -35,6 +35,9 @@ WINGS: Mapping[str, WingRow] = {
     "knowledge": WingRow(
         "gateway.wings.knowledge.wing:WING", "Documents and what they tell.", jobs=True
     ),
+    "librarian": WingRow(
+        "gateway.wings.librarian.wing:WING", "Questions to whole libraries.", jobs=True
+    ),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
 of its tools, whose names begin with it; and of its group of commands."""

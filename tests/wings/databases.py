@@ -1,4 +1,4 @@
-"""Databases that have the tables of one wing, used again by one test after the other."""
+"""Databases that have the tables of wings, used again by one test after the other."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from tests.fixtures_database import TEMPLATE, Cluster
 from tests.recycling import Recycling
 
 
-def with_tables(cluster: Cluster, migrations: Component) -> Iterator[Recycling]:
-    template = f"template_{migrations.name}"
+def with_tables(cluster: Cluster, *migrations: Component) -> Iterator[Recycling]:
+    template = f"template_{migrations[0].name}"
     cluster.execute(f"CREATE DATABASE {template} TEMPLATE {TEMPLATE} STRATEGY file_copy")
     settings = msgspec.structs.replace(cluster.settings, url=cluster.url(template))
-    asyncio.run(_migrate(settings, migrations))
+    asyncio.run(_migrate(settings, *migrations))
     recycling = Recycling(cluster.url, cluster.execute, template)
     yield recycling
     recycling.close()
 
 
-async def _migrate(settings: DatabaseSettings, migrations: Component) -> None:
-    async with Database.open(settings, wait=False, migrate=True, components=(migrations,)):
+async def _migrate(settings: DatabaseSettings, *migrations: Component) -> None:
+    async with Database.open(settings, wait=False, migrate=True, components=migrations):
         pass

@@ -42,6 +42,39 @@ def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict
     return found
 
 
+def symbols_of(chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
+    """The definitions in chunks as rows."""
+    found: list[dict[str, Any]] = []
+    for one in (defined for chunk in chunks for defined in chunk.definitions):
+        symbol = dotted(one.symbol)
+        scope, _, name = symbol.rpartition(".")
+        if not 0 < len(symbol.encode()) <= NORM_BYTES:
+            continue
+        bases = dict.fromkeys(dotted(base).rpartition(".")[2] for base in one.bases)
+        found.append(
+            {
+                "ordinal": len(found),
+                "symbol": symbol,
+                "name": name,
+                "scope": scope,
+                "kind": one.kind,
+                "visibility": one.visibility,
+                "signature": one.signature,
+                "start_byte": one.start,
+                "end_byte": one.end,
+                "start_line": one.start_line,
+                "end_line": one.end_line,
+                "bases": [base for base in bases if 0 < len(base.encode()) <= NORM_BYTES],
+            }
+        )
+    return found
+
+
+def dotted(name: str) -> str:
+    """A name in code with dots between its parts, whatever the language has there."""
+    return name.replace("::", ".").replace("->", ".")
+
+
 def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The mentions of chunks as rows. What a chunk is about is named by the whole of it."""
     found = []

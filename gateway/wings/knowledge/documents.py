@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict
 from gateway.wings.knowledge.chunking.chunks import Chunk
-from gateway.wings.knowledge.chunks import mentions_of, rows
+from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool, borrowed
@@ -166,12 +166,23 @@ class DocumentStore:
             "bytes": len(content),
             "chunks": Jsonb(chunks),
             "mentions": Jsonb(mentions_of(chunks, found)),
+            "symbols": Jsonb(symbols_of(found)),
             "count": len(chunks),
             "version": values["live"] + 1,
             "track": _track_id(),
         }
         await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-        for statement in (_BLOB, _GONE, _MOVED, _NEW, _NAMED, _LIVE, _VERSION):
+        for statement in (
+            _BLOB,
+            _GONE,
+            _MOVED,
+            _NEW,
+            _NAMED,
+            _UNDEFINED,
+            _DEFINED,
+            _LIVE,
+            _VERSION,
+        ):
             await connection.execute(statement, values)
         if values["old"] not in (None, sha256):
             await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
@@ -410,6 +421,23 @@ _NAMED = b"""
     FROM jsonb_to_recordset(%(mentions)s) AS given (id uuid, norm text, role text,
         start_byte integer, end_byte integer, type text, name text, method text)
     ON CONFLICT DO NOTHING
+"""
+_UNDEFINED = b"""
+    DELETE FROM knowledge_symbol_t WHERE (host_id, document_id) = (%(host)s, %(document)s)
+"""
+_DEFINED = b"""
+    WITH given AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(%(symbols)s) AS given (ordinal integer, symbol text,
+            name text, scope text, kind text, visibility text, signature text, start_byte integer,
+            end_byte integer, start_line integer, end_line integer, bases text[])
+    ), defined AS (
+        INSERT INTO knowledge_symbol_t (host_id, document_id, ordinal, collection_id, symbol, name,
+            scope, kind, visibility, signature, start_byte, end_byte, start_line, end_line)
+        SELECT %(host)s, %(document)s, ordinal, %(collection)s, symbol, name, scope, kind,
+            visibility, signature, start_byte, end_byte, start_line, end_line FROM given
+    )
+    INSERT INTO knowledge_base_t (host_id, document_id, ordinal, base, collection_id)
+    SELECT %(host)s, %(document)s, ordinal, unnest(bases), %(collection)s FROM given
 """
 _LIVE = b"""
     UPDATE knowledge_document_t AS had SET version = %(version)s, live = %(version)s,

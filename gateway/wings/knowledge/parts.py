@@ -12,10 +12,12 @@ from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
+from gateway.wings.knowledge.library import CollectionLibrary
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import Searcher
+from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
@@ -42,12 +44,14 @@ class KnowledgeParts:
         self.ingestion = Ingestion(
             self.documents, self.workers, PlaceCredentials(pool, keys), settings
         )
+        entities = Entities(pool)
+        self.library: Library = CollectionLibrary(pool, self.searcher, entities, settings)
         self._operations = KnowledgeOperations(
             self.collections,
             self.documents,
             self.searcher,
             settings,
-            entities=Entities(pool),
+            entities=entities,
             ingestion=self.ingestion,
         )
 

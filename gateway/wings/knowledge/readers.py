@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gateway.context import Context
 from gateway.operations.operation import OperationInput, ProblemDetails, invalid
 from gateway.wings.abc import subject_of
 
@@ -53,12 +54,15 @@ class KnowledgeReader:
 
 
 def knowledge_reader(asked: OperationInput, claim: str) -> KnowledgeReader:
-    """The caller of an operation, also of one that runs as a job. `claim`: of tokens, names the
-    agent. Raises ProblemDetails."""
-    context, principal = asked.context, asked.principal
-    if context is None:
+    """The caller of an operation, also of one that runs as a job. Raises ProblemDetails."""
+    if asked.context is None:
         raise invalid("Expected a caller.")
-    identity = context.identity
+    return reader_of(asked.context, claim)
+
+
+def reader_of(context: Context, claim: str) -> KnowledgeReader:
+    """The caller of a context. `claim`: of tokens, names the agent."""
+    identity, principal = context.identity, context.principal
     subject = subject_of(identity)
     agent = principal.claims.get(claim) if identity.verified else context.options.agent
     scopes = identity.scopes if identity.verified else frozenset[str]()

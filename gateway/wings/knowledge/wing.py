@@ -30,6 +30,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     try:
         yield Offer(
             operations=knowledge.operations,
+            library=knowledge.library,
             apps={PATH: LightRag(calls, parts.settings).app, FILES: uploads.app},
         )
     finally:

@@ -5,22 +5,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.knowledge.wing import MIGRATIONS
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
-from tests.wings.databases import with_tables
 from tests.wings.knowledge.rig import KnowledgeRig, rigged
 
 
-@pytest.fixture(scope="session")
-def with_knowledge(cluster: Cluster) -> Iterator[Recycling]:
-    yield from with_tables(cluster, MIGRATIONS)
-
-
 @pytest.fixture
-def database_settings(cluster: Cluster, with_knowledge: Recycling) -> Iterator[DatabaseSettings]:
-    yield from taken(cluster, with_knowledge)
+def database_settings(cluster: Cluster, with_documents: Recycling) -> Iterator[DatabaseSettings]:
+    yield from taken(cluster, with_documents)
 
 
 @pytest.fixture

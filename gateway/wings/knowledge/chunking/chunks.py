@@ -48,6 +48,7 @@ class CodeSymbol(Struct, frozen=True):
     end_line: int = 0
     signature: str = ""
     visibility: str = ""  # public | private | protected; empty: the grammar does not say
+    bases: tuple[str, ...] = ()  # the names of what it inherits
 
 
 class Chunk(Struct, frozen=True):

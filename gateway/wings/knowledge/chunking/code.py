@@ -162,7 +162,13 @@ class _Cutter:
     def _symbol(self, one: Scope) -> CodeSymbol:
         start, end = self._range(one)
         return CodeSymbol(
-            one.symbol, one.kind, start, end, signature=one.signature, visibility=one.visibility
+            one.symbol,
+            one.kind,
+            start,
+            end,
+            signature=one.signature,
+            visibility=one.visibility,
+            bases=one.bases,
         )
 
 

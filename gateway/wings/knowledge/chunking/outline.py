@@ -12,6 +12,7 @@ from gateway.wings.knowledge.chunking.grammars import GRAMMARS, Grammar, parser
 
 SYMBOL = 256  # characters
 _SIGNATURE = 300  # characters
+_BASES = 24  # of one symbol
 _DECLARATORS = 8  # pointers and arrays around a name in C
 _DOTTED = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
 _LAST = re.compile(r"[\w$]+\Z")
@@ -40,6 +41,7 @@ class Scope:
     end: int
     signature: str = ""
     visibility: str = ""
+    bases: tuple[str, ...] = ()  # the names of what it inherits
     inner: list["Scope"] = field(default_factory=list)
 
     def all(self) -> Iterator["Scope"]:
@@ -84,7 +86,9 @@ def outline(data: bytes, language: str) -> Outline:
         if kind := _kind(node, scope, grammar):
             scope = _scope(visit, kind, language)
             visit.scope.inner.append(scope)
-            found.mentions.extend(_bases(node, grammar))
+            bases = [*_bases(node, grammar)]
+            scope.bases = tuple(dict.fromkeys(one.name for one in bases))[:_BASES]
+            found.mentions.extend(bases)
         found.mentions.extend(_references(node, grammar))
         stack.extend(reversed([*_below(visit, scope, grammar)]))
     return found

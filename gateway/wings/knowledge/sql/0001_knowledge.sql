@@ -140,6 +140,52 @@ COMMENT ON COLUMN knowledge_mention_t.role IS
     'subject: the chunk is about it. Others: how the chunk names it.';
 COMMENT ON COLUMN knowledge_mention_t.start_byte IS 'Within the chunk, which may move.';
 
+-- The last part of a dotted name in code, by which definitions and references are matched.
+CREATE FUNCTION knowledge_last(name text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN regexp_replace(name, '^.*(\.|::|->)', '') COLLATE "C";
+CREATE INDEX knowledge_mention_reference_ix
+    ON knowledge_mention_t (host_id, collection_id, knowledge_last(name), chunk_id)
+    WHERE type = 'symbol' AND role IN ('call', 'import', 'inherit');
+
+CREATE TABLE knowledge_symbol_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    ordinal            integer NOT NULL,
+    collection_id      uuid NOT NULL,
+    symbol             text COLLATE "C" NOT NULL,
+    name               text COLLATE "C" NOT NULL,
+    scope              text COLLATE "C" NOT NULL,
+    kind               text NOT NULL,
+    visibility         text NOT NULL,
+    signature          text NOT NULL,
+    start_byte         integer NOT NULL,
+    end_byte           integer NOT NULL,
+    start_line         integer NOT NULL,
+    end_line           integer NOT NULL,
+    PRIMARY KEY (host_id, document_id, ordinal),
+    FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t ON DELETE CASCADE
+);
+CREATE INDEX knowledge_symbol_name_ix ON knowledge_symbol_t (host_id, collection_id, name);
+CREATE INDEX knowledge_symbol_scope_ix ON knowledge_symbol_t (host_id, collection_id, scope);
+COMMENT ON TABLE knowledge_symbol_t IS
+    'What the code of the present versions of documents defines: replaced as a whole.';
+COMMENT ON COLUMN knowledge_symbol_t.symbol IS 'With its scopes: Flask.run.';
+COMMENT ON COLUMN knowledge_symbol_t.name IS 'The last part of the symbol: run.';
+COMMENT ON COLUMN knowledge_symbol_t.scope IS 'The symbol without its name: Flask.';
+
+CREATE TABLE knowledge_base_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    ordinal            integer NOT NULL,
+    base               text COLLATE "C" NOT NULL,
+    collection_id      uuid NOT NULL,
+    PRIMARY KEY (host_id, document_id, ordinal, base),
+    FOREIGN KEY (host_id, document_id, ordinal) REFERENCES knowledge_symbol_t ON DELETE CASCADE
+);
+CREATE INDEX knowledge_base_ix ON knowledge_base_t (host_id, collection_id, base);
+COMMENT ON TABLE knowledge_base_t IS 'The names of what symbols inherit.';
+
 CREATE FUNCTION knowledge_text(content bytea, start_byte integer, end_byte integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN convert_from(substring(content FROM start_byte + 1 FOR end_byte - start_byte), 'UTF8');

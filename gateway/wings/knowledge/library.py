@@ -1,0 +1,492 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""The documents as other wings read them: what the caller of a context may read, and nothing else.
+
+Each statement has the tenant and the grants of the caller as conditions. Symbols are definitions in
+code; references to them are found by the last part of a name, so that several definitions may be
+meant: `confidence` says how many.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import anyio
+import re2
+
+from config.knowledge import KnowledgeSettings
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails, invalid, not_found
+from gateway.wings.knowledge.chunking.chunks import line_starts
+from gateway.wings.knowledge.chunks import dotted
+from gateway.wings.knowledge.entities import Entities
+from gateway.wings.knowledge.filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
+from gateway.wings.knowledge.search import ChunkQuery, ScoredChunk, Searcher
+from gateway.wings.library import (
+    FileLink,
+    LibraryFile,
+    Lines,
+    Passage,
+    PassageQuery,
+    SymbolPlace,
+    SymbolQuery,
+)
+from registry.database.postgres import Pool
+from registry.search.transaction import LOOKUPS, Transaction, transaction
+
+GLOB = 256  # characters
+PATTERN = 1000  # characters
+PATTERN_BYTES = 2**20  # of a compiled one
+GREP_BATCH = 2**21  # bytes of texts that are held at a time
+LINE = 500  # characters of a line that is quoted
+REFERENCES = 5000  # of one name that are ranked
+AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
+LINKS = 20_000  # rows of the graph of files
+FILES = 10_000  # of one page
+FOUND = 1000  # symbols, references or lines of one answer
+
+
+class CollectionLibrary:
+    """`gateway.wings.library.Library` over the collections of the knowledge."""
+
+    def __init__(
+        self, pool: Pool, searcher: Searcher, entities: Entities, settings: KnowledgeSettings
+    ) -> None:
+        self._pool = pool
+        self._searcher = searcher
+        self._entities = entities
+        self._settings = settings
+
+    async def collections(self, context: Context) -> Sequence[str]:
+        rows = await self._rows(_COLLECTIONS, self._values(context, None, ""))
+        return [row[0] for row in rows]
+
+    async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]:
+        paths = (_glob(query.path),) if query.path else ()
+        wanted = ChunkQuery(
+            reader=self._reader(context),
+            text=query.text,
+            collections=query.collections,
+            filter=ChunkFilter(paths=paths),
+            limit=query.limit,
+        )
+        return [_passage(one) for one in (await self._searcher.search(wanted)).chunks]
+
+    async def files(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        *,
+        path: str = "",
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LibraryFile]:
+        values = self._values(context, collections, path)
+        name, _, rest = after.partition("/")
+        values |= {"after": name, "after_path": rest, "limit": min(limit, FILES)}
+        rows = await self._rows(_FILES.format(path=values["where"]), values)
+        return [_file(row) for row in rows]
+
+    async def read(
+        self, context: Context, collection: str, path: str, lines: Lines | None = None
+    ) -> Passage:
+        values = {**self._values(context, [collection], ""), "path": path}
+        rows = await self._rows(_READ, values)
+        if not rows:
+            raise not_found("document", path)
+        ((version, content),) = rows
+        text = bytes(content).decode()
+        starts = line_starts(text)
+        last = len(starts) - (starts[-1] == len(text) and len(starts) > 1)
+        first, end = lines or (1, last)
+        if not 1 <= first <= end or first > last:
+            raise invalid(f"lines: expected two within 1 to {last}, found {first} to {end}")
+        end = min(end, last)
+        shown = text[starts[first - 1] : starts[end] if end < len(starts) else len(text)]
+        return Passage(
+            collection=collection, path=path, version=version, lines=(first, end), text=shown
+        )
+
+    async def grep(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        pattern: str,
+        *,
+        path: str = "",
+        limit: int = 100,
+    ) -> Sequence[Passage]:
+        expression, most = _compiled(pattern), min(limit, FOUND)
+        values = self._values(context, collections, path)
+        sizes = await self._rows(_SIZES.format(path=values["where"]), values)
+        self._check_size(sum(row[1] for row in sizes))
+        found: list[Passage] = []
+        ends = time.monotonic() + self._settings.grep_s
+        for ids in _batches(sizes):
+            rows = await self._rows(_TEXTS, {**values, "ids": ids})
+            found += await anyio.to_thread.run_sync(_matches, rows, expression, most - len(found))
+            if len(found) >= most:
+                break
+            if time.monotonic() > ends:
+                raise invalid("pattern: it took too long (knowledge.grep_s): narrow the path")
+        return found
+
+    def _check_size(self, found: int) -> None:
+        if found > (most := self._settings.grep_bytes):
+            raise ProblemDetails(
+                413,
+                "too-large",
+                f"The texts have {found} bytes, expected at most {most} (knowledge.grep_bytes):"
+                " narrow the path.",
+            )
+
+    async def symbols(self, context: Context, query: SymbolQuery) -> Sequence[SymbolPlace]:
+        values = self._values(context, query.collections, query.path)
+        symbol, heir = dotted(query.name), dotted(query.inherits).rpartition(".")[2]
+        values |= {
+            "symbol": symbol,
+            "name": symbol.rpartition(".")[2],
+            "kind": query.kind,
+            "visibility": query.visibility,
+            "inherits": heir,
+            "limit": min(query.limit, FOUND),
+        }
+        named, heirs = (_NAMED if symbol else ""), (_INHERITS if heir else "")
+        statement = _SYMBOLS.format(
+            heirs=_HEIRS if heir else "", where=named + heirs, path=values["where"]
+        )
+        return [_definition(row) for row in await self._rows(statement, values)]
+
+    async def references(
+        self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
+    ) -> Sequence[SymbolPlace]:
+        whole = dotted(symbol).strip()
+        values = self._values(context, collections, "")
+        values |= {
+            "symbol": whole,
+            "name": whole.rpartition(".")[2],
+            "limit": min(limit, FOUND),
+        }
+        if not values["name"]:
+            return []
+        return [_reference(row) for row in await self._rows(_REFERENCES_TO, values)]
+
+    async def links(
+        self, context: Context, collections: Sequence[str] | None, *, path: str = ""
+    ) -> Sequence[FileLink]:
+        values = self._values(context, collections, path)
+        rows = await self._rows(_LINKED.format(path=values["where"]), values)
+        return [_link(row) for row in rows]
+
+    async def neighbors(
+        self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
+    ) -> Sequence[tuple[str, float]]:
+        found = await self._entities.find(
+            self._reader(context), name[:GLOB], collections=collections, limit=limit
+        )
+        return [] if found is None else [(one.name, one.npmi) for one in found.neighbours]
+
+    def _reader(self, context: Context) -> KnowledgeReader:
+        return reader_of(context, self._settings.agent_claim)
+
+    def _values(
+        self, context: Context, collections: Sequence[str] | None, path: str
+    ) -> dict[str, Any]:
+        """Parameters of ALLOWED; `where` is the condition on paths."""
+        where, values = narrowing(ChunkFilter(paths=(_glob(path),) if path else ()))
+        names = None if collections is None else list(collections)
+        return {
+            **values,
+            **self._reader(context).values(),
+            "names": names,
+            "where": f"AND {where}" if where else "",
+        }
+
+    async def _rows(self, statement: str, values: dict[str, Any]) -> list[Any]:
+        async with transaction(self._pool, Transaction) as opened:
+            return await opened.rows(LOOKUPS, statement.encode(), values)
+
+
+def _glob(path: str) -> str:
+    if len(path) > GLOB:
+        raise invalid(f"path: expected a pattern of at most {GLOB} characters")
+    return path
+
+
+def _passage(one: ScoredChunk) -> Passage:
+    return Passage(
+        collection=one.collection,
+        path=one.path,
+        version=one.version,
+        lines=(one.start_line, one.end_line),
+        text=one.text,
+        chunk=one.id,
+        kind=one.kind,
+        header=one.header,
+        symbol=one.symbol,
+        score=one.score,
+    )
+
+
+def _file(row: Sequence[Any]) -> LibraryFile:
+    collection, path, version, size, media_type, language, sha256 = row
+    return LibraryFile(
+        collection=collection,
+        path=path,
+        version=version,
+        bytes=size,
+        media_type=media_type,
+        language=language,
+        sha256=bytes(sha256).hex(),
+    )
+
+
+def _compiled(pattern: str) -> Any:
+    """An expression that matches within lines alone, so that a text is read once. Raises
+    ProblemDetails."""
+    options = re2.Options()
+    options.log_errors, options.never_nl, options.max_mem = False, True, PATTERN_BYTES
+    if not pattern or len(pattern) > PATTERN:
+        raise invalid(f"pattern: expected 1 to {PATTERN} characters")
+    try:
+        return re2.compile(b"(?m)" + pattern.encode(), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        raise invalid("pattern: expected a regular expression of RE2") from error
+
+
+def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
+    ids: list[str] = []
+    held = 0
+    for id_, size in sizes:
+        if ids and held + size > GREP_BATCH:
+            yield ids
+            ids, held = [], 0
+        ids.append(id_)
+        held += size
+    if ids:
+        yield ids
+
+
+def _matches(rows: Sequence[Sequence[Any]], expression: Any, most: int) -> list[Passage]:
+    found: list[Passage] = []
+    for collection, path, version, content in rows:
+        text, number, counted = bytes(content), 1, 0
+        for start, end in _lines(text, expression):
+            number += text.count(b"\n", counted, start)
+            counted = start
+            found.append(
+                Passage(
+                    collection=collection,
+                    path=path,
+                    version=version,
+                    lines=(number, number),
+                    text=text[start:end].decode(errors="replace").rstrip("\r")[:LINE],
+                )
+            )
+            if len(found) == most:
+                return found
+    return found
+
+
+def _lines(text: bytes, expression: Any) -> Iterator[tuple[int, int]]:
+    """Spans of the lines that match."""
+    at = 0
+    while at <= len(text) and (match := expression.search(text, at)) is not None:
+        start = text.rfind(b"\n", 0, match.start()) + 1
+        end = text.find(b"\n", match.start())
+        end = len(text) if end < 0 else end
+        if start < len(text):
+            yield start, end
+        at = end + 1
+
+
+def _definition(row: Sequence[Any]) -> SymbolPlace:
+    symbol, collection, path, version, first, last, quote, kind, visibility, scope = row
+    return SymbolPlace(
+        symbol=symbol,
+        role="define",
+        collection=collection,
+        path=path,
+        version=version,
+        lines=(first, last),
+        quote=quote,
+        kind=kind,
+        visibility=visibility,
+        scope=scope,
+    )
+
+
+def _reference(row: Sequence[Any]) -> SymbolPlace:
+    name, role, collection, path, version, first, text, at, scope, confidence = row
+    before = text.encode()[:at].decode(errors="replace")
+    starts = line_starts(before)
+    line = text[starts[-1] :].splitlines()[0] if text[starts[-1] :] else ""
+    number = first + len(starts) - 1
+    return SymbolPlace(
+        symbol=name,
+        role=role,
+        collection=collection,
+        path=path,
+        version=version,
+        lines=(number, number),
+        quote=line.strip()[:LINE],
+        scope=scope or "",
+        confidence=round(confidence, 4),
+    )
+
+
+def _link(row: Sequence[Any]) -> FileLink:
+    collection, source, target, symbol, kind, first, last, quote, weight = row
+    return FileLink(
+        collection=collection,
+        source=source,
+        target=target,
+        symbol=symbol,
+        kind=kind,
+        lines=(first, last),
+        quote=quote,
+        weight=weight,
+    )
+
+
+_SHELVES = f"""shelf AS MATERIALIZED (
+    SELECT collection_id, name FROM knowledge_collection_t AS collection
+    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
+)"""
+_COLLECTIONS = f"WITH {_SHELVES} SELECT name FROM shelf ORDER BY name"
+# Documents that have a version which is served.
+_SERVED = """FROM shelf JOIN knowledge_document_t AS document
+    ON (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)
+    AND document.live > 0"""
+_FILES = f"""
+    WITH {_SHELVES}
+    SELECT shelf.name, document.path, live, bytes, media_type, language, sha256 {_SERVED}
+    WHERE (shelf.name, document.path) > (%(after)s, %(after_path)s) {{path}}
+    ORDER BY shelf.name, document.path LIMIT %(limit)s
+"""
+_CONTENT = """JOIN knowledge_blob_t AS blob
+    ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)"""
+_READ = f"""
+    WITH {_SHELVES}
+    SELECT live, blob.content {_SERVED} AND document.path = %(path)s {_CONTENT}
+"""
+_SIZES = f"""
+    WITH {_SHELVES}
+    SELECT document_id::text, bytes {_SERVED} WHERE true {{path}} ORDER BY shelf.name, document.path
+"""
+_TEXTS = f"""
+    WITH {_SHELVES}
+    SELECT shelf.name, document.path, live, blob.content {_SERVED} {_CONTENT}
+    WHERE document.document_id = ANY (%(ids)s::uuid[]) ORDER BY shelf.name, document.path
+"""
+# What inherits a class, also over others, by the names of these.
+_HEIRS = """, heir (collection_id, symbol, name) AS (
+    SELECT symbol.collection_id, symbol.symbol, symbol.name FROM shelf
+    JOIN knowledge_base_t AS base ON (base.host_id, base.collection_id, base.base)
+        = (%(host)s, shelf.collection_id, %(inherits)s)
+    JOIN knowledge_symbol_t AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
+        = (%(host)s, base.document_id, base.ordinal)
+    UNION
+    SELECT symbol.collection_id, symbol.symbol, symbol.name FROM heir
+    JOIN knowledge_base_t AS base ON (base.host_id, base.collection_id, base.base)
+        = (%(host)s, heir.collection_id, heir.name)
+    JOIN knowledge_symbol_t AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
+        = (%(host)s, base.document_id, base.ordinal)
+)"""
+_NAMED = """ AND symbol.name = %(name)s
+    AND (symbol.symbol = %(symbol)s OR right(symbol.symbol, length(%(symbol)s) + 1)
+        = '.' || %(symbol)s)"""
+_INHERITS = """ AND EXISTS (SELECT FROM heir WHERE heir.collection_id = symbol.collection_id
+    AND heir.symbol IN (symbol.symbol, symbol.scope))"""
+_SYMBOLS = f"""
+    WITH RECURSIVE {_SHELVES}{{heirs}}
+    SELECT symbol.symbol, shelf.name, document.path, document.live, symbol.start_line,
+        symbol.end_line, symbol.signature, symbol.kind, symbol.visibility, symbol.scope
+    FROM shelf
+    JOIN knowledge_symbol_t AS symbol
+        ON (symbol.host_id, symbol.collection_id) = (%(host)s, shelf.collection_id)
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.document_id) = (%(host)s, symbol.document_id)
+    WHERE (%(kind)s = '' OR symbol.kind = %(kind)s)
+        AND (%(visibility)s = '' OR symbol.visibility = %(visibility)s) {{where}} {{path}}
+    ORDER BY shelf.name, document.path, symbol.ordinal LIMIT %(limit)s
+"""
+_NAMES_OF_CODE = """type = 'symbol' AND role IN ('call', 'import', 'inherit')"""
+_REFERENCES_TO = f"""
+    WITH {_SHELVES}, defined AS MATERIALIZED (
+        SELECT symbol.collection_id, count(*) AS number,
+            array_agg(DISTINCT symbol.document_id) AS documents
+        FROM shelf JOIN knowledge_symbol_t AS symbol
+            ON (symbol.host_id, symbol.collection_id, symbol.name)
+                = (%(host)s, shelf.collection_id, %(name)s)
+        GROUP BY symbol.collection_id
+    ), named AS MATERIALIZED (
+        SELECT one.*, shelf.name AS shelf FROM shelf CROSS JOIN LATERAL (
+            SELECT chunk_id, collection_id, name, role, start_byte
+            FROM knowledge_mention_t
+            WHERE (host_id, collection_id, knowledge_last(name))
+                    = (%(host)s, shelf.collection_id, %(name)s) AND {_NAMES_OF_CODE}
+            ORDER BY chunk_id LIMIT {REFERENCES}
+        ) AS one
+    ), placed AS MATERIALIZED (
+        SELECT named.name, named.role, named.shelf, document.path, document.live, chunk.start_line,
+            chunk.sha256, chunk.start_byte, chunk.end_byte, named.start_byte AS at,
+            document.document_id, CASE
+                WHEN defined.number IS NULL OR defined.number = 1 THEN 1
+                WHEN strpos(%(symbol)s, '.') > 0 AND right('.' || replace(replace(named.name, '::',
+                    '.'), '->', '.'), length(%(symbol)s) + 1) = '.' || %(symbol)s THEN 1
+                WHEN document.document_id = ANY (defined.documents)
+                    THEN greatest(0.5, 1.0 / defined.number)
+                ELSE 1.0 / defined.number
+            END::float8 AS confidence
+        FROM named
+        JOIN knowledge_chunk_t AS chunk
+            ON (chunk.host_id, chunk.chunk_id) = (%(host)s, named.chunk_id)
+        JOIN knowledge_document_t AS document
+            ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
+        LEFT JOIN defined ON defined.collection_id = named.collection_id
+        ORDER BY confidence DESC, shelf, path, chunk.start_byte + named.start_byte, role
+        LIMIT %(limit)s
+    )
+    SELECT name, role, shelf, path, live, start_line,
+        knowledge_text(content, start_byte, end_byte), at, (
+            SELECT symbol FROM knowledge_symbol_t AS symbol
+            WHERE (symbol.host_id, symbol.document_id) = (%(host)s, placed.document_id)
+                AND symbol.start_byte <= placed.start_byte + at
+                AND symbol.end_byte > placed.start_byte + at
+            ORDER BY symbol.start_byte DESC, symbol.end_byte LIMIT 1
+        ), confidence
+    FROM placed JOIN knowledge_blob_t AS blob
+        ON (blob.host_id, blob.sha256) = (%(host)s, placed.sha256)
+    ORDER BY confidence DESC, shelf, path, placed.start_byte + at, role
+"""
+# Names that few definitions share, and who names them.
+_LINKED = f"""
+    WITH {_SHELVES}, defined AS MATERIALIZED (
+        SELECT symbol.collection_id, symbol.name, symbol.symbol, symbol.kind, symbol.start_line,
+            symbol.end_line, symbol.signature, document.path,
+            count(*) OVER (PARTITION BY symbol.collection_id, symbol.name) AS number
+        {_SERVED} JOIN knowledge_symbol_t AS symbol
+            ON (symbol.host_id, symbol.document_id) = (%(host)s, document.document_id)
+        WHERE true {{path}}
+    ), source AS MATERIALIZED (
+        SELECT document.document_id, document.path, shelf.name AS shelf {_SERVED}
+        WHERE true {{path}}
+    ), naming AS MATERIALIZED (
+        SELECT mention.collection_id, source.path, source.shelf,
+            knowledge_last(mention.name) AS name, count(*) AS places
+        FROM source JOIN knowledge_chunk_t AS chunk
+            ON (chunk.host_id, chunk.document_id) = (%(host)s, source.document_id)
+        JOIN knowledge_mention_t AS mention
+            ON (mention.host_id, mention.chunk_id) = (%(host)s, chunk.chunk_id)
+        WHERE {_NAMES_OF_CODE}
+        GROUP BY mention.collection_id, source.path, source.shelf, knowledge_last(mention.name)
+    )
+    SELECT naming.shelf, naming.path, defined.path, defined.symbol, defined.kind,
+        defined.start_line, defined.end_line, defined.signature,
+        (naming.places::float8 / defined.number)
+    FROM defined JOIN naming USING (collection_id, name)
+    WHERE defined.number <= {AMBIGUOUS}
+    ORDER BY 9 DESC, naming.shelf, naming.path, defined.path, defined.symbol,
+        defined.start_line LIMIT {LINKS}
+"""

@@ -1,0 +1,1 @@
+"""The librarian: questions to whole libraries of documents and code."""

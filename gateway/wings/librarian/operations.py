@@ -1,0 +1,16 @@
+"""Operations of the librarian: each is a tool, a method of /rpc, a REST route and a command."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.operations.operation import Operation
+from gateway.wings.abc import WingParts
+from gateway.wings.librarian.shelves import Shelves
+
+OperationGroup = Callable[[WingParts, Shelves], Sequence[Operation]]
+GROUPS: tuple[OperationGroup, ...] = ()
+"""What makes operations of the parts of an open wing. Each concept has one."""
+
+
+def operations_of(parts: WingParts) -> list[Operation]:
+    shelves = Shelves(parts.library)
+    return [one for group in GROUPS for one in group(parts, shelves)]

@@ -1,0 +1,17 @@
+"""Databases that wings share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.wings.knowledge.wing import MIGRATIONS as KNOWLEDGE
+from gateway.wings.librarian.wing import MIGRATIONS as LIBRARIAN
+from tests.fixtures_database import Cluster
+from tests.recycling import Recycling
+from tests.wings.databases import with_tables
+
+
+@pytest.fixture(scope="session")
+def with_documents(cluster: Cluster) -> Iterator[Recycling]:
+    """Databases with the tables of the knowledge and of the librarian."""
+    yield from with_tables(cluster, KNOWLEDGE, LIBRARIAN)

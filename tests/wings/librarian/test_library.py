@@ -1,0 +1,208 @@
+"""The documents as other wings read them."""
+
+from typing import Any
+
+import pytest
+
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.library import Library, PassageQuery, SymbolQuery
+from registry.database.postgres import Database
+from schemas.mcp.revisions import JSON_RPC
+from tests.wings.identities import identity_of
+from tests.wings.knowledge.rig import OTHER, SCOPES, KnowledgeRig, knowledge_settings, rigged
+
+pytestmark = pytest.mark.anyio
+
+APP = '''"""An application."""
+
+from base import Scaffold
+
+
+class App(Scaffold):
+    """Serves requests."""
+
+    def run(self, port: int) -> None:
+        self.open(port)
+
+    def _close(self) -> None:
+        pass
+
+
+def make() -> App:
+    return App()
+'''
+BASE = """class Scaffold(Root):
+    def open(self, port):
+        return port
+
+
+class Other:
+    def run(self):
+        pass
+"""
+MAIN = """import app
+
+found = app.make()
+found.run(80)
+app.App.run(found, 81)
+"""
+FILES = {"src/app.py": APP, "src/base.py": BASE, "main.py": MAIN, "guide.md": "# Guide\nRun it.\n"}
+
+
+def context(subject: str | None = "ann", **more: Any) -> Context:
+    return Context(identity_of(subject, SCOPES, **more), JSON_RPC, "1")
+
+
+@pytest.fixture
+async def library(rig: KnowledgeRig) -> Library:
+    ann = rig.caller()
+    await ann("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
+    await ann("put_collection", collection="own", kind="code")
+    for path, text in FILES.items():
+        await ann.add(text, collection="code", path=path)
+        await ann.add(text, collection="own", path=path)
+    return rig.parts.library
+
+
+async def test_l08_symbols_are_found_by_name_kind_and_place(library: Library) -> None:
+    async def found(**query: Any) -> list[tuple[str, str, tuple[int, int]]]:
+        asked = SymbolQuery(collections=["code"], **query)
+        symbols = await library.symbols(context(), asked)
+        return [(one.symbol, one.path, one.lines) for one in symbols]
+
+    app, other = ("App.run", "src/app.py", (9, 10)), ("Other.run", "src/base.py", (7, 8))
+    assert await found(name="run") == [app, other]
+    assert await found(name="App.run") == [app]
+    assert await found(name="App::run", kind="method") == [app]
+    assert await found(name="pp.run") == []
+    assert [one[0] for one in await found(kind="class")] == ["App", "Scaffold", "Other"]
+    assert [one[0] for one in await found(kind="class", path="src/b*")] == ["Scaffold", "Other"]
+
+
+async def test_l27_public_methods_of_classes_that_inherit(library: Library) -> None:
+    async def found(**query: Any) -> list[str]:
+        asked = SymbolQuery(collections=["code"], inherits="Root", **query)
+        return [one.symbol for one in await library.symbols(context(), asked)]
+
+    assert await found(kind="method", visibility="public", path="src/**") == [
+        "App.run",
+        "Scaffold.open",
+    ]
+    assert await found(kind="method", visibility="private") == ["App._close"]
+    assert await found(kind="class") == ["App", "Scaffold"]
+    assert await found(kind="method", path="lib/**") == []
+
+
+async def test_l08_references_have_their_line_and_a_confidence(library: Library) -> None:
+    places = await library.references(context(), ["code"], "App.run")
+    found = [(one.path, one.lines[0], one.quote, one.confidence) for one in places]
+    assert found == [
+        ("main.py", 5, "app.App.run(found, 81)", 1.0),
+        ("main.py", 4, "found.run(80)", 0.5),
+    ]
+    (base, made, *_) = await library.references(context(), ["code"], "Scaffold")
+    assert {(one.role, one.lines[0]) for one in (base, made)} == {("import", 3), ("inherit", 6)}
+    (made, *_) = await library.references(context(), ["code"], "App")
+    assert (made.scope, made.quote, made.role) == ("make", "return App()", "call")
+    assert await library.references(context(), ["code"], " ") == []
+
+
+async def test_symbols_and_references_follow_the_present_version(
+    library: Library, rig: KnowledgeRig
+) -> None:
+    ann = rig.caller()
+    moved = await ann.add("\n\n" + BASE, collection="code", path="src/base.py")
+    assert moved.changed
+    (found,) = await library.symbols(context(), SymbolQuery(collections=["code"], name="Other"))
+    assert (found.lines, found.version) == ((8, 10), 2)
+    await ann.add("x = 1\n", collection="code", path="src/base.py")
+    assert not await library.symbols(context(), SymbolQuery(collections=["code"], name="Other"))
+    await ann("delete", collection="code", documents=[moved.document])
+    assert {one.path for one in await library.files(context(), ["code"])} == {
+        "src/app.py",
+        "main.py",
+        "guide.md",
+    }
+
+
+async def test_files_are_paged_and_selected_by_pattern(library: Library) -> None:
+    first = await library.files(context(), ["code"], limit=2)
+    last = first[-1]
+    rest = await library.files(context(), ["code"], after=f"{last.collection}/{last.path}")
+    assert [one.path for one in (*first, *rest)] == sorted(FILES)
+    assert [one.path for one in await library.files(context(), ["code"], path="*.md")] == [
+        "guide.md"
+    ]
+
+
+async def test_reading_gives_the_lines_asked_for(library: Library) -> None:
+    found = await library.read(context(), "code", "main.py", (3, 4))
+    assert (found.text, found.lines) == ("found = app.make()\nfound.run(80)\n", (3, 4))
+    assert (await library.read(context(), "code", "main.py", (5, 99))).lines == (5, 5)
+    assert (await library.read(context(), "code", "src/app.py")).text == APP
+    for path, lines, status in (
+        ("no.py", None, 404),
+        ("main.py", (0, 3), 422),
+        ("main.py", (6, 9), 422),
+    ):
+        with pytest.raises(ProblemDetails) as caught:
+            await library.read(context(), "code", path, lines)
+        assert caught.value.status == status
+
+
+async def test_grep_finds_each_matching_line_once(library: Library) -> None:
+    async def found(pattern: str, **more: Any) -> list[tuple[str, int]]:
+        lines = await library.grep(context(), ["code"], pattern, **more)
+        return [(one.path, one.lines[0]) for one in lines]
+
+    assert await found(r"run\(") == [
+        ("main.py", 4),
+        ("main.py", 5),
+        ("src/app.py", 9),
+        ("src/base.py", 7),
+    ]
+    assert await found(r"^def \w+", path="src/*") == [("src/app.py", 16)]
+    assert await found(r"(?s)class.*pass") == []  # no match spans lines
+    assert len(await found(".", limit=3)) == 3
+    for pattern in ("", "(", "x" * 2000):
+        with pytest.raises(ProblemDetails, match="pattern"):
+            await found(pattern)
+
+
+async def test_grep_refuses_more_than_it_may_read(database: Database) -> None:
+    async with rigged(database, knowledge_settings(grep_bytes=20)) as rig:
+        await rig.caller().add("0123456789abcdef", path="a.txt")
+        library = rig.parts.library
+        assert len(await library.grep(context(), None, "f$")) == 1
+        await rig.caller().add("0123456789abcdef", path="b.txt")
+        with pytest.raises(ProblemDetails, match=r"knowledge\.grep_bytes"):
+            await library.grep(context(), None, "f$")
+        assert len(await library.grep(context(), None, "f$", path="b*")) == 1
+
+
+async def test_links_join_files_by_the_symbols_they_name(library: Library) -> None:
+    links = await library.links(context(), ["code"])
+    found = {(one.source, one.target, one.symbol) for one in links}
+    assert {("main.py", "src/app.py", "make"), ("src/app.py", "src/base.py", "Scaffold")} <= found
+
+
+async def test_neighbors_are_named_beside_a_name(library: Library) -> None:
+    names = [name for name, _ in await library.neighbors(context(), ["code"], "Scaffold")]
+    assert "App" in names
+
+
+async def test_l24_nothing_of_a_collection_without_a_grant_is_seen(library: Library) -> None:
+    for who in (context("bo"), context("cy"), context(None), context("ann", tenant=OTHER)):
+        reads = who.principal.id == "bo"
+        assert list(await library.collections(who)) == (["code"] if reads else [])
+        seen = {one.collection for one in await library.search(who, PassageQuery(text="run"))}
+        seen |= {one.collection for one in await library.files(who, None)}
+        seen |= {one.collection for one in await library.grep(who, None, "run")}
+        seen |= {one.collection for one in await library.symbols(who, SymbolQuery(name="run"))}
+        seen |= {one.collection for one in await library.references(who, None, "run")}
+        seen |= {one.collection for one in await library.links(who, None)}
+        assert seen == ({"code"} if reads else set())
+        assert bool(await library.neighbors(who, ["own"], "Scaffold")) is False
+        with pytest.raises(ProblemDetails, match="no document"):
+            await library.read(who, "own", "main.py")
