@@ -310,6 +310,8 @@ class Dispatch:
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
                     await self._journal.retain(self.settings.keep_s)
+                    while await self._journal.prune(self.settings.keep_s):
+                        pass
                     retained = anyio.current_time()
             except FAILED:
                 log.warning("journal_away", exc_info=True)

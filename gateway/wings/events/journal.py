@@ -457,6 +457,24 @@ WITH moved AS (
     RETURNING *)
 INSERT INTO invocation_done_t SELECT * FROM moved
 """  # noqa: S608 - of constants; values are bound
+_AGED = (  # table, key, and the time from which it counts
+    ("invocation_done_t", "invocation_id", "finished_ts"),
+    ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
+    ("invocation_attempt_t", "invocation_id", "ended_ts"),
+    ("outbox_t", "outbox_id", "finished_ts"),
+)
+_TENANTS_TO_PRUNE = sql.SQL(
+    "SELECT DISTINCT host_id::text FROM (SELECT host_id FROM {table}"
+    " WHERE {column} < now() - make_interval(secs => %(keep)s)"
+    " ORDER BY {column} LIMIT %(limit)s) AS old"
+)
+_PRUNE = sql.SQL(
+    "DELETE FROM {table} WHERE host_id = %(host)s AND {key} IN ("
+    " SELECT {key} FROM {table} WHERE host_id = %(host)s"
+    " AND {column} < now() - make_interval(secs => %(keep)s)"
+    " ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+    " AND {column} < now() - make_interval(secs => %(keep)s)"
+)
 _KEY = ("host_id", "principal_id", "topic", "order_key")
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
 BATCH = 1000  # rows that a statement of the upkeep changes
@@ -765,13 +783,13 @@ class Journal:
             )
         return blanked
 
-    async def retain(self, keep_s: float) -> int:
-        """Drop months that are over `keep_s` ago, and delete what else is older; the rows
-        deleted. Makes the months to come. One process does at a time."""
+    async def retain(self, keep_s: float) -> bool:
+        """Drop months that are over `keep_s` ago, and make those to come; False: another process
+        does."""
         async with borrowed(self._pool) as connection:
             locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
             if await locked.fetchone() != (True,):
-                return 0
+                return False
             await connection.execute(
                 "SELECT invocation_make_month(current_date),"
                 " invocation_make_month((current_date + interval '1 month')::date)"
@@ -788,24 +806,25 @@ class Journal:
             )
             for (month,) in await old.fetchall():
                 await connection.execute("SELECT invocation_drop_month(%s)", [month])
-            deleted = 0
-            for table, column in _AGED:
-                done = await connection.execute(
-                    sql.SQL("DELETE FROM {} WHERE {} < now() - make_interval(secs => %s)").format(
-                        sql.Identifier(table), sql.Identifier(column)
-                    ),
-                    [keep_s],
-                )
+        return True
+
+    async def prune(self, keep_s: float) -> int:
+        """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
+        tenant, at most BATCH rows of each; how many."""
+        return sum([await self._pruned(*one, keep_s) for one in _AGED])
+
+    async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
+        named = {"table": table, "key": key, "column": column}
+        parts = {name: sql.Identifier(one) for name, one in named.items()}
+        values, deleted = {"keep": keep_s, "limit": BATCH}, 0
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            async with borrowed(self._pool) as connection:
+                done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})
                 deleted += done.rowcount
         return deleted
-
-
-_AGED = (
-    ("invocation_done_t", "finished_ts"),
-    ("invocation_t", "finished_ts"),  # those that hold others of their key
-    ("invocation_attempt_t", "ended_ts"),
-    ("outbox_t", "finished_ts"),
-)
 
 
 def _identified(draft: Draft) -> Draft:

@@ -97,7 +97,7 @@ async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     await journal.end([end(next_)])
     await journal.move(-1)
     assert await claimed(journal) == []
-    await journal.retain(-1)
+    await journal.prune(-1)
     [last] = await claimed(journal)
     assert last.order_key == "a"
 
@@ -264,22 +264,36 @@ async def test_retention_drops_what_is_old(journal: Journal) -> None:
     id_ = await accepted(journal)
     await journal.end([end(one, error=b"{}") for one in await claimed(journal)])
     await journal.move(-1)
-    await journal.retain(3600)
+    assert await journal.prune(3600) == 0
     assert await journal.get(HOST, id_) is not None
-    assert await journal.retain(-1) == 2  # with its attempt
+    assert await journal.prune(-1) == 2  # with its attempt
     assert await journal.get(HOST, id_) is None
 
 
-async def test_one_process_deletes_at_a_time(
+async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host in (HOST, OTHER):
+        for _ in range(3):
+            await accepted(journal, host_id=host)
+        await journal.end([end(one) for one in await claimed(journal, 3, host=host)])
+    while await journal.move(-1):
+        pass
+    monkeypatch.setattr("gateway.wings.events.journal.BATCH", 2)
+    deleted: list[int] = []
+    while count := await journal.prune(-1):
+        deleted.append(count)
+    assert sum(deleted) == 6
+    assert max(deleted) <= 4
+
+
+async def test_one_process_changes_the_months_at_a_time(
     journal: Journal, events_database: DatabaseSettings
 ) -> None:
-    await accepted(journal)
-    await journal.end([end(one) for one in await claimed(journal)])
-    await journal.move(-1)
     async with await psycopg.AsyncConnection.connect(events_database.url) as other:
         await other.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        assert await journal.retain(-1) == 0
-    assert await journal.retain(-1) == 1
+        assert not await journal.retain(3600)
+    assert await journal.retain(3600)
 
 
 SET = "UPDATE invocation_t SET "

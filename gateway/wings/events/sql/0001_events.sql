@@ -93,6 +93,7 @@ CREATE INDEX invocation_done_idempotency_ix
     ON invocation_done_t (host_id, principal_id, skill_name, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX invocation_done_list_ix ON invocation_done_t (host_id, seq);
+CREATE INDEX invocation_done_end_ix ON invocation_done_t (finished_ts);
 CREATE TABLE invocation_done_default_t PARTITION OF invocation_done_t DEFAULT;
 COMMENT ON TABLE invocation_done_t IS 'Invocations that have ended, by month.';
 COMMENT ON TABLE invocation_done_default_t IS 'Those of months that have no partition.';
