@@ -51,6 +51,7 @@ from config.types import (
     NameLimit,
     Network,
     OptionalEntryPoint,
+    OptionalTopicName,
     OptionalUrl,
     Origin,
     Port,
@@ -421,6 +422,7 @@ class EventKafka(Struct, frozen=True, forbid_unknown_fields=True):
     password: str
     group: TopicName
     commands: TopicName
+    dead_letters: OptionalTopicName
     principal: str
     roles: tuple[str, ...]
     scopes: tuple[str, ...]

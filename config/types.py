@@ -115,6 +115,13 @@ TopicName = Annotated[
         description='a name of at most 63 characters out of a-z, 0-9, ".", "_" and "-"',
     ),
 ]
+OptionalTopicName = Annotated[
+    str,
+    Meta(
+        pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?" + END,
+        description='a name of at most 63 characters out of a-z, 0-9, ".", "_" and "-", or nothing',
+    ),
+]
 SkillKey = Annotated[
     str,
     Meta(

@@ -38,7 +38,6 @@ HOOKS, CLOUDEVENTS = "/events/hooks", "/events/cloudevents"
 CORRELATION = "x-correlation-id"
 OPERATION = "events_invoke"
 STEPS = 500_000  # of an expression
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses of commands that come again
 VARIABLES = ("body", "headers")
 
 
@@ -169,21 +168,18 @@ class Inbound:
         [(status, told)] = answers
         return Response(told, status, media_type="application/json")
 
-    async def command(self, kafka: EventKafka, headers: Mapping[str, str], body: bytes) -> bool:
-        """Accept an event of Kafka; False: it is to come again."""
+    async def command(
+        self, kafka: EventKafka, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, str]:
+        """Accept an event of Kafka: the status, and the reason of a refusal."""
         try:
             [event] = received(headers.get("content-type", STRUCTURED), headers, body)
             asked = arguments_of(event)
         except (InvalidParams, ValueError) as error:
-            log.warning("command_refused", extra={"reason": str(error)[:300]})
-            return True
+            return 422, str(error)
         identity = self._as(kafka.principal, kafka.roles, kafka.scopes)
         status, told = await self._call(identity, asked, None, event.traceparent)
-        if status in AGAIN:
-            return False
-        if status >= 400:
-            log.warning("command_refused", extra={"event": event.id, "reason": told.decode()[:300]})
-        return True
+        return status, told.decode()
 
     def _as(self, principal: str, roles: Sequence[str], scopes: Sequence[str]) -> Identity:
         """The identity that the settings name for events that come without a caller."""
@@ -215,7 +211,7 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
         return 422, told
     known = msgspec.json.decode(told)
     status = known.get("status") if isinstance(known, dict) else None
-    return (status if isinstance(status, int) else 503), told
+    return (status if isinstance(status, int) else 500), told
 
 
 def _said(status: int, detail: str) -> Response:

@@ -7,7 +7,7 @@ follows from its end. Whatever Kafka loses of these is found by polling the jour
 
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -25,15 +25,19 @@ log = logging.getLogger("toolgate.events")
 RETRY_S = 1.0
 SEND_S = 10.0  # longest wait for the broker to have an event
 AWAY = (KafkaError, OSError, TimeoutError)
+LATER = frozenset({408, 425, 429, 502, 503, 504})  # statuses of commands that wait for the gateway
 
 Handle = Callable[[AIOKafkaConsumer, "ConsumerRecord[Any, Any]"], Awaitable[None]]
-Take = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
-"""Takes a command, by the headers and the body of its event; False: it is to come again."""
+Take = Callable[[Mapping[str, str], bytes], Awaitable[tuple[int, str]]]
+"""Takes a command, by the headers and the body of its event: a status of HTTP, and the reason of a
+refusal."""
 
 
 class KafkaEngine:
-    def __init__(self, settings: EventKafka, *, work: Work, take: Take) -> None:
+    def __init__(self, settings: EventKafka, *, attempts: int, work: Work, take: Take) -> None:
+        """`attempts`: of a command that ends in an internal error."""
         self._settings = settings
+        self._attempts = attempts
         self._accepted = f"{settings.group}-invocations"  # topic
         self._work = work
         self._take = take
@@ -60,12 +64,17 @@ class KafkaEngine:
 
     async def publish(self, host_id: str, topic: str, event: bytes) -> None:
         """Append an event to a topic; those of a tenant stay in order. Raises Unavailable."""
+        kind = [("content-type", STRUCTURED.encode())]
+        await self._append(topic, event, host_id.encode(), kind)
+
+    async def _append(
+        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes]]
+    ) -> None:
         if self._producer is None:
             raise Unavailable("Kafka does not answer")
-        kind = [("content-type", STRUCTURED.encode())]
         try:
             with anyio.fail_after(SEND_S):
-                await self._producer.send_and_wait(topic, event, key=host_id.encode(), headers=kind)
+                await self._producer.send_and_wait(topic, value, key=key, headers=headers)
         except AWAY as error:
             raise Unavailable("Kafka does not answer") from error
 
@@ -122,17 +131,46 @@ class KafkaEngine:
 
     async def _given(self, consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
         """Take a command, before those that follow it. It is committed when it is in the journal,
-        or refused for good."""
+        or among the dead letters."""
+        if (reason := await self._refused(record)) is not None:
+            extra = {"topic": record.topic, "offset": record.offset, "reason": reason[:300]}
+            log.warning("command_refused", extra=extra)
+            await self._bury(record, reason)
+        await consumer.commit()
+
+    async def _refused(self, record: "ConsumerRecord[Any, Any]") -> str | None:
+        """The reason why a command cannot be taken; None: it was. One that has to wait for the
+        gateway comes again until it need not."""
         headers = {
             name.lower().replace("ce_", "ce-", 1): (value or b"").decode(errors="replace")
             for name, value in record.headers
         }
-        try:
-            while not await self._take(headers, record.value or b""):  # noqa: ASYNC110 - by others
+        failures = 0
+        while True:
+            try:
+                status, reason = await self._take(headers, record.value or b"")
+            except Exception:  # it would come again first of all, for ever
+                log.exception("command_failed")
+                status, reason = 500, "Internal error"
+            if status < 400:
+                return None
+            failures += status >= 500 and status not in LATER
+            if status not in LATER and (status < 500 or failures >= self._attempts):
+                return reason
+            await anyio.sleep(RETRY_S)
+
+    async def _bury(self, record: "ConsumerRecord[Any, Any]", reason: str) -> None:
+        """Append a refused command to the topic of dead letters, as it came, with the reason."""
+        topic = self._settings.dead_letters
+        told = [(name, value or b"") for name, value in record.headers]
+        why = ("toolgate-reason", reason[:1000].encode(errors="replace"))
+        while topic:
+            try:
+                await self._append(topic, record.value or b"", record.key, [*told, why])
+            except Unavailable:
                 await anyio.sleep(RETRY_S)
-        except Exception:  # it would come again first of all, for ever
-            log.exception("command_failed", extra={"topic": record.topic, "offset": record.offset})
-        await consumer.commit()
+            else:
+                break
 
     async def close(self) -> None:
         """Nothing is to be closed: connections end with the tasks."""

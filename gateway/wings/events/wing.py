@@ -140,6 +140,7 @@ class _Wired:
             raise ToolgateError(text) from error
         engine: EventsEngine = module.KafkaEngine(
             settings.kafka,
+            attempts=settings.attempts,
             work=self._work,
             take=lambda headers, body: self._inbound.command(settings.kafka, headers, body),
         )

@@ -1,6 +1,7 @@
 """What every engine has to do: wake other processes, lose nothing, run nothing twice."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -136,29 +137,52 @@ def refused(record: logging.LogRecord) -> bool:
     return record.getMessage() == "command_refused"
 
 
-async def test_a_command_that_breaks_its_reader_is_passed_over(
-    settings: Settings, kafka: str
+async def test_a_command_that_cannot_be_taken_holds_up_nothing(
+    settings: Settings, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = at(settings, kafka, commands=f"c{uuid4().hex}", principal="fleet")
-    taken, done = list[bytes](), anyio.Event()
+    """Internal errors are tried again and then among the dead letters, refusals at once; one that
+    waits for the gateway comes again for as long as it has to."""
+    monkeypatch.setattr("gateway.wings.events.kafka_engine.RETRY_S", 0.01)
+    topics = {"commands": f"c{uuid4().hex}", "dead_letters": f"d{uuid4().hex}"}
+    own = at(settings, kafka, principal="fleet", **topics)
+    taken, done = Counter[bytes](), anyio.Event()
 
-    async def take(_headers: Mapping[str, str], body: bytes) -> bool:
-        taken.append(body)
-        if body == b"bad":
+    async def take(_headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        taken[body] += 1
+        if body == b"breaks":
             raise RecursionError
-        done.set()
-        await anyio.sleep_forever()  # not cut off while it commits
-        return True
+        if body == b"good":
+            done.set()
+            await anyio.sleep_forever()  # not cut off while it commits
+        late = body == b"late" and taken[body] > 5
+        return {b"fails": 500, b"refused": 422, b"late": 202 if late else 503}[body], "because"
 
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-        for value in (b"bad", b"good"):
-            await producer.send_and_wait(own.commands, value, partition=0)
-    async with anyio.create_task_group() as group:
-        group.start_soon(KafkaEngine(own, work=lambda _: None, take=take).read)
-        with anyio.fail_after(DEADLINE_S):
-            await done.wait()
-        group.cancel_scope.cancel()
-    assert set(taken) == {b"bad", b"good"}  # a broker that goes away may give one twice
+    dead = AIOKafkaConsumer(
+        topics["dead_letters"], bootstrap_servers=kafka, auto_offset_reset="earliest"
+    )
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer, dead:
+        for value in (b"breaks", b"fails", b"refused", b"late", b"good"):
+            await producer.send_and_wait(
+                own.commands, value, key=b"k", partition=0, headers=[("ce_id", b"1")]
+            )
+        engine = KafkaEngine(own, attempts=3, work=lambda _: None, take=take)
+        async with anyio.create_task_group() as group:
+            group.start_soon(engine.send)
+            group.start_soon(engine.read)
+            with anyio.fail_after(DEADLINE_S):
+                await done.wait()
+                letters = [await dead.getone() for _ in range(3)]
+            group.cancel_scope.cancel()
+    reasons = [(one.value, dict(one.headers)["toolgate-reason"]) for one in letters]
+    # a broker that goes away may give one twice
+    assert set(reasons) >= {
+        (b"breaks", b"Internal error"),
+        (b"fails", b"because"),
+        (b"refused", b"because"),
+    }
+    assert {(one.key, dict(one.headers)["ce_id"]) for one in letters} == {(b"k", b"1")}
+    assert min(taken[b"breaks"], taken[b"fails"]) >= 3
+    assert taken[b"late"] >= 6
 
 
 async def test_without_kafka_invocations_run_and_their_ends_wait(
