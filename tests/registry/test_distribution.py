@@ -171,6 +171,8 @@ def _texts(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, st
             inner = (*names, child.name)
         elif isinstance(child, ast.Assign) and not names:
             inner = (ast.unparse(child.targets[0]),)
+        elif isinstance(child, ast.AnnAssign) and not names:
+            inner = (ast.unparse(child.target),)
         if isinstance(child, ast.Constant) and isinstance(child.value, str | bytes):
             text = child.value
             yield ".".join(inner), text if isinstance(text, str) else text.decode(errors="replace")
