@@ -28,6 +28,7 @@ from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
+from tests.gateway.cli.processes import command
 from tests.gateway.events import listening
 from tests.polling import until
 from tests.wings.events.drafts import accepted, claimed, end
@@ -226,6 +227,34 @@ async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
         body = {"skillName": "getPet", "arguments": {"id": 7}, "replyTo": "webhook:crm"}
         assert (await client.post(ROOT, body))[0] == 422
         assert (await client.post(f"{HOOKS}/crm/rotations", b""))[0] == 404
+
+
+async def test_webhooks_are_managed_on_the_command_line(settings: Settings) -> None:
+    receiver, key = Receiver(410), base64.b64encode(bytes(32)).decode()
+    webhooks = {"own": EventWebhook(url="http://127.0.0.1/", secret=OLD, private=True)}
+    sealing = replace(with_events(settings, webhooks=webhooks), secrets=SecretsSettings(key, ()))
+    async with serving(receiver) as url, running(sealing) as client:
+
+        async def said(*args: str) -> tuple[int, str]:
+            code, out, err = await command("webhooks", *args, "--url", client.url)
+            return code, err if code else out.strip()
+
+        assert verifies((await said("add", "crm", "https://crm.example/hooks"))[1])
+        assert await said("add", "crm", "https://crm.example/x") == (0, "")
+        assert verifies((await said("rotate", "crm"))[1])
+        async with await psycopg.AsyncConnection.connect(settings.database.url) as connection:
+            await connection.execute("UPDATE webhook_t SET url = %s", [url])
+        assert "did not take the event" in (await said("test", "crm"))[1]
+        assert await said("test", "crm") == (0, "")
+        _, listed = await said("list")
+        assert [line.split()[0] for line in listed.splitlines()] == ["crm", "own"]
+        assert await said("remove", "crm") == (0, "")
+        assert "409" in (await said("remove", "own"))[1]
+        assert [one["name"] for one in json.loads((await said("list", "--json"))[1])] == ["own"]
+
+
+def verifies(secret: str) -> bool:
+    return bool(verify(signed("m", 0, b"{}", [secret]), b"{}", [secret], 0.0))
 
 
 async def test_webhooks_of_the_settings_and_without_a_key_are_refused(settings: Settings) -> None:
