@@ -10,7 +10,7 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
-.PHONY: image sbom site
+.PHONY: image sbom docs reference
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,6 +37,10 @@ $(STAMP)-test: $(STAMP)-run $(LOCKS)/test.txt
 
 $(STAMP)-browser: $(STAMP)-test $(LOCKS)/browser.txt
 	$(INSTALL) --requirement $(LOCKS)/browser.txt
+	@touch $@
+
+$(STAMP)-docs: $(STAMP)-test $(LOCKS)/docs.txt
+	$(INSTALL) --requirement $(LOCKS)/docs.txt
 	@touch $@
 
 $(STAMP)-check: $(STAMP)-test $(LOCKS)/check.txt
@@ -101,14 +105,18 @@ format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-schemas: $(STAMP)-run ## write the published JSON Schemas anew
+schemas: $(STAMP)-run ## write the published JSON Schemas anew, and the reference that shows them
 	$(BIN)/python -m config.schema
 	$(BIN)/python -m gateway.wings.events.asyncapi
+	$(BIN)/python .ci/reference.py
+
+reference: $(STAMP)-run ## write the generated pages of docs/reference anew
+	$(BIN)/python .ci/reference.py
 
 boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
 	$(BIN)/python .ci/boards.py
 
-site: $(BIN)/python ## the documentation as a site in build/site, by zensical where it is installed
+docs: $(STAMP)-docs ## the documentation as a site: by zensical in build/site, by mkdocs-material in build/site-mkdocs
 	$(BIN)/python .ci/site.py
 
 image: ## the container image, built and started by buildah and podman where they are installed

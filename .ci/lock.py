@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path("deploy") / "locks"
-LEVELS = ("build", "run", "test", "browser", "check", "audit", "lock")
+LEVELS = ("build", "run", "test", "browser", "check", "audit", "docs", "lock")
 TESTED_EXTRAS = ("knowledge",)
 INDEX = "https://pypi.org/simple"
 HEAD = "# Made by `make lock`; do not edit. Asked for by pyproject.toml:"

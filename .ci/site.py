@@ -1,9 +1,12 @@
-"""The documentation as a site in `build/site`, made by zensical from mkdocs.yml.
+"""The documentation as a site, from mkdocs.yml: by zensical in `build/site`, and by mkdocs-material
+in `build/site-mkdocs`.
 
-Pages link to files of the repository, which a site does not have: there the text of such a link
-stands alone. Any warning of zensical is a failure. Without zensical nothing is built, and said so.
+Both read the same pages, so that either can be left. Pages link to files of the repository, which a
+site does not have: there the text of such a link stands alone. Any warning is a failure. A builder
+that is not installed is skipped, and said so.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,9 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs"
-COPY = ROOT / "build" / "docs"
-CONFIG = ROOT / "build" / "mkdocs.yml"
+BUILD = ROOT / "build"
+COPY = BUILD / "docs"
 LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
+PROGRAMS = Path(sys.executable).parent
+BUILDERS = {  # by folder of the site
+    "site": ("zensical", "build", "--clean", "--strict"),
+    "site-mkdocs": ("mkdocs", "build", "--clean", "--strict", "--quiet"),
+}
 
 
 def within(text: str, folder: Path) -> str:
@@ -30,20 +38,33 @@ def within(text: str, folder: Path) -> str:
     return LINK.sub(kept, text)
 
 
-def main() -> None:
-    if shutil.which("zensical") is None:
-        print("site: skipped, since zensical is not installed: pip install zensical==0.0.73")  # noqa: T201
-        return
-    shutil.rmtree(ROOT / "build" / "site", ignore_errors=True)
+def copied() -> None:
+    """Copy the documentation to where it is built from."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    shutil.copytree(PAGES, COPY)
     for page in PAGES.rglob("*.md"):
-        copy = COPY / page.relative_to(PAGES)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(within(page.read_text(), page.parent))
+        (COPY / page.relative_to(PAGES)).write_text(within(page.read_text(), page.parent))
+
+
+def built(site: str) -> int:
+    """Build one site; the exit status of its builder."""
+    program, *options = BUILDERS[site]
+    found = shutil.which(program, path=f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
+        print(f"docs: {program} is not installed here, so it is skipped (make docs)")  # noqa: T201
+        return 0
     settings = (ROOT / "mkdocs.yml").read_text()
-    CONFIG.write_text(settings.replace("site_dir: build/site", "site_dir: site"))
-    command = ["zensical", "build", "--clean", "--strict", "--config-file", str(CONFIG)]
-    sys.exit(subprocess.run(command, cwd=CONFIG.parent, check=False).returncode)
+    file = BUILD / f"{site}.yml"
+    file.write_text(settings.replace("site_dir: build/site", f"site_dir: {site}"))
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # about the next version of mkdocs
+    command = [found, *options, "--config-file", str(file)]
+    return subprocess.run(command, cwd=BUILD, env=quiet, check=False).returncode
+
+
+def main() -> int:
+    copied()
+    return max(built(site) for site in BUILDERS)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

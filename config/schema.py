@@ -25,7 +25,7 @@ ENTRY_LINE = re.compile(r"  ([a-z_]+): (.+)")  # in a comment: a key of each ent
 def json_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of the file before `${NAME}` is interpolated."""
     _, definitions = msgspec.json.schema_components((Settings,))
-    described = dict(_descriptions(DEFAULTS.read_text(encoding="utf-8")))
+    described = dict(descriptions(DEFAULTS.read_text(encoding="utf-8")))
     defaults = yaml.safe_load(DEFAULTS.read_bytes())
     root = definitions.pop(Settings.__name__)
     for name, section in root["properties"].items():
@@ -105,7 +105,7 @@ def _interpolated() -> dict[str, str]:
     }
 
 
-def _descriptions(source: str) -> Iterator[tuple[KeyPath, str]]:
+def descriptions(source: str) -> Iterator[tuple[KeyPath, str]]:
     """The comment block above each key; a list of keys in it describes those of an entry."""
     path: KeyPath = ()
     block: list[str] = []

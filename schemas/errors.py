@@ -36,21 +36,29 @@ class Fault(ToolgateError):
 
 
 class ParseError(Fault):
+    """The body is no JSON."""
+
     code = -32700
     status = 400
 
 
 class InvalidRequest(Fault):
+    """The message is no request of JSON-RPC, or breaks a rule of its transport."""
+
     code = -32600
     status = 400
 
 
 class MethodNotFound(Fault):
+    """There is no such method in the revision of the request."""
+
     code = -32601
     status = 404  # 2026-07-28; earlier revisions and /rpc answer it with 200
 
 
 class InvalidParams(Fault):
+    """The parameters of the method are invalid, or name what does not exist."""
+
     code = -32602
     # 200: a 400 without a modern code makes a dual-era client fall back to `initialize`
     status = 200
@@ -78,6 +86,8 @@ class MalformedEnvelope(InvalidParams):
 
 
 class InternalError(Fault):
+    """An unexpected error; the log has `unexpected_error`."""
+
     code = -32603
 
 
@@ -93,6 +103,8 @@ class HeaderMismatch(Fault):
 
 
 class UnsupportedProtocolVersion(Fault):
+    """The request names a revision of MCP that is not served."""
+
     code = -32022
     status = 400
 
@@ -110,22 +122,32 @@ class SessionNotFound(Fault):
 
 
 class NotAcceptable(InvalidRequest):
+    """The Accept header admits none of the media types of the answer."""
+
     status = 406
 
 
 class UnsupportedMediaType(InvalidRequest):
+    """The Content-Type of the request is not one that is read."""
+
     status = 415
 
 
 class PayloadTooLarge(InvalidRequest):
+    """The body of the request is larger than its limit."""
+
     status = 413
 
 
 class Forbidden(InvalidRequest):
+    """The Host or Origin header, the path or the caller is not allowed here."""
+
     status = 403
 
 
 class MethodNotAllowed(InvalidRequest):
+    """The path does not have this HTTP method."""
+
     status = 405
 
     def __init__(self, message: str, allow: str) -> None:

@@ -422,12 +422,16 @@ class Auditing(Collector):
         yield records
         spooled = writer.spool.size if writer.spool is not None else 0
         gauges = [
-            ("waiting", "Records of the audit log in memory.", writer.waiting),
-            ("lag_seconds", "How long the oldest of them has waited.", writer.lag_s),
-            ("spool_bytes", "Files with records that the database does not have.", spooled),
+            ("toolgate_audit_waiting", "Records of the audit log in memory.", writer.waiting),
+            ("toolgate_audit_lag_seconds", "How long the oldest of them has waited.", writer.lag_s),
+            (
+                "toolgate_audit_spool_bytes",
+                "Files with records that the database does not have.",
+                spooled,
+            ),
         ]
         for name, text, value in gauges:
-            yield GaugeMetricFamily(f"toolgate_audit_{name}", text, value)
+            yield GaugeMetricFamily(name, text, value)
 
 
 def spool_dir(settings: Settings) -> Path:

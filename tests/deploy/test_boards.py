@@ -1,18 +1,16 @@
 """The dashboard and the alert rules name what a gateway has."""
 
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from msgspec.structs import replace
 
 from gateway.app import Gateway
+from tests.documentation.pages import ROOT, program
 from tests.fixtures_gateway import wordless
 
-ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 OF_PROMETHEUS = {"job", "instance", "le", "worker"}
 NAME = re.compile(r"\btoolgate_[a-z_]+")
@@ -21,12 +19,7 @@ LABELS = re.compile(r"by \(([a-z_, ]+)\)|\{([^}]*)\}")
 
 @pytest.fixture(scope="module")
 def boards() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("boards", ROOT / ".ci" / "boards.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("boards")
 
 
 @pytest.fixture(scope="module")

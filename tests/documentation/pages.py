@@ -1,10 +1,12 @@
 """Markdown pages of the repository, and what they consist of: headings, links and code. Pure."""
 
+import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -60,3 +62,13 @@ class Page:
 
 def pages() -> list[Page]:
     return [Page(path) for path in PAGES]
+
+
+def program(name: str) -> ModuleType:
+    """A program of `.ci`, as a module."""
+    spec = importlib.util.spec_from_file_location(f"ci_{name}", ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

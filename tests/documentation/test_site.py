@@ -1,16 +1,17 @@
 """The site of the documentation: its order has every page, and no link leaves it."""
 
-import importlib.util
+import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.documentation.pages import ROOT
+from tests.documentation.pages import ROOT, program
 
 DOCS = ROOT / "docs"
 
@@ -27,20 +28,29 @@ def test_the_order_has_every_page_once() -> None:
     assert sorted(named(site["nav"])) == pages
 
 
-def test_links_that_leave_the_documentation_become_text() -> None:
-    spec = importlib.util.spec_from_file_location("site_of_docs", ROOT / ".ci" / "site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    return program("site")
+
+
+def test_links_that_leave_the_documentation_become_text(site: ModuleType) -> None:
     text = (
         "[a](../examples/a) [b](cli.md#x) [c](https://c.example/) [d](../README.md#speed) [e](#e)"
     )
     kept = "a [b](cli.md#x) [c](https://c.example/) d [e](#e)"
-    assert module.within(text, DOCS) == kept
+    assert site.within(text, DOCS) == kept
 
 
-@pytest.mark.skipif(shutil.which("zensical") is None, reason="zensical is not installed")
-def test_the_site_is_built_without_warnings() -> None:
-    done = subprocess.run([sys.executable, ROOT / ".ci" / "site.py"], capture_output=True)
-    assert done.returncode == 0, done.stdout.decode()
+@pytest.mark.parametrize("name", ["site", "site-mkdocs"])
+def test_the_site_is_built_without_warnings(
+    name: str, site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, *_ = site.BUILDERS[name]
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if shutil.which(program, path=places) is None:
+        pytest.skip(f"{program} is not installed: make docs")
+    monkeypatch.setattr(site, "BUILD", tmp_path)
+    monkeypatch.setattr(site, "COPY", tmp_path / "docs")
+    site.copied()
+    assert site.built(name) == 0
+    assert (tmp_path / name / "index.html").exists()

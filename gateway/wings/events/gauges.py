@@ -18,11 +18,19 @@ class EventGauges(Collector):
         )
         running.add_metric((), self._dispatch.running)
         yield running
-        for name, text, counted in (
-            ("outcomes", "Deliveries that ended in this process.", self._dispatch.outcomes),
-            ("swept", "Leases and deadlines that this process found over.", self._dispatch.swept),
+        labels = ("kind",)
+        ended = CounterMetricFamily(
+            "toolgate_invocations_outcomes", "Deliveries that ended in this process.", labels=labels
+        )
+        swept = CounterMetricFamily(
+            "toolgate_invocations_swept",
+            "Leases and deadlines that this process found over.",
+            labels=labels,
+        )
+        for family, counted in (
+            (ended, self._dispatch.outcomes),
+            (swept, self._dispatch.swept),
         ):
-            family = CounterMetricFamily(f"toolgate_invocations_{name}", text, labels=("kind",))
             for kind, count in sorted(counted.items()):
                 family.add_metric((kind,), count)
             yield family
