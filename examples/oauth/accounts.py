@@ -13,6 +13,7 @@ SCOPES = {
     "orders:write": "place orders",
     "orders:refund": "give customers their money back",
 }
+OPENID = "openid"
 CODE_S = 60
 
 
@@ -94,6 +95,7 @@ class Code(AuthorizationCodeMixin):
     grantee: Grantee
     code_challenge: str
     code_challenge_method: str
+    nonce: str = ""  # of OpenID Connect; "": none was asked for
     ends: float = field(default_factory=lambda: time.time() + CODE_S)
 
     def get_redirect_uri(self) -> str | None:

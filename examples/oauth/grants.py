@@ -13,6 +13,7 @@ from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
 from joserfc.errors import JoseError
 
 from examples.oauth.accounts import (
+    OPENID,
     TOKEN_EXCHANGE,
     USERS,
     Client,
@@ -90,6 +91,7 @@ class Login(grants.AuthorizationCodeGrant):
             Grantee(user.name, self.server.target(request), user.roles),
             said["code_challenge"],
             said["code_challenge_method"],
+            said.get("nonce", "") if OPENID in said.get("scope", "").split() else "",
         )
 
     def query_authorization_code(self, code: str, client: Client) -> Code | None:
@@ -105,6 +107,24 @@ class Login(grants.AuthorizationCodeGrant):
 
     def authenticate_user(self, authorization_code: Code) -> Grantee:
         return authorization_code.grantee
+
+    def create_token_response(self) -> Any:
+        """With an ID token for a client that asked for one (OpenID Connect Core, 3.1.3.3)."""
+        code = self.request.authorization_code
+        status, token, headers = super().create_token_response()
+        if code.nonce:
+            now = int(time.time())
+            token["id_token"] = self.server.keys.sign(
+                {
+                    "iss": self.server.issuer,
+                    "sub": code.grantee.subject,
+                    "aud": self.request.client.client_id,
+                    "iat": now,
+                    "exp": now + self.server.lifetime_s,
+                    "nonce": code.nonce,
+                }
+            )
+        return status, token, headers
 
 
 class Refresh(grants.RefreshTokenGrant):

@@ -37,6 +37,10 @@ class Keys:
         """A JWKS (RFC 7517)."""
         return {"keys": [key.as_dict(private=False) for key in self._keys]}
 
+    def sign(self, claims: dict[str, Any]) -> str:
+        newest = self._keys[0]
+        return jwt.encode({"alg": "ES256", "kid": newest.kid}, claims, newest)
+
     def read(self, token: str) -> dict[str, Any]:
         """The claims of a token of ours. Raises joserfc.errors.JoseError, and ValueError."""
         return dict(jwt.decode(token, KeySet(self._keys), algorithms=["ES256"]).claims)

@@ -18,6 +18,7 @@ from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint, InvalidClientMeta
 from authlib.oauth2.rfc9207 import IssuerParameter
 
 from examples.oauth.accounts import (
+    OPENID,
     SCOPES,
     TOKEN_EXCHANGE,
     Accounts,
@@ -159,7 +160,7 @@ class Server(AuthorizationServer):
     def __init__(self, issuer: str, resources: Sequence[str], lifetime_s: int = 300) -> None:
         """`resources`: URLs of what tokens may be for; also of all below them. The first is meant
         where a client does not say."""
-        super().__init__(list(SCOPES))
+        super().__init__([*SCOPES, OPENID])
         self.issuer = issuer
         self.resources = list(resources)
         self.lifetime_s = lifetime_s
@@ -184,7 +185,7 @@ class Server(AuthorizationServer):
             "jwks_uri": f"{self.issuer}/jwks",
             "registration_endpoint": f"{self.issuer}/register",
             "revocation_endpoint": f"{self.issuer}/revoke",
-            "scopes_supported": list(SCOPES),
+            "scopes_supported": [*SCOPES, OPENID],
             "response_types_supported": ["code"],
             "grant_types_supported": [
                 "authorization_code",

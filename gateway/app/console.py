@@ -41,6 +41,7 @@ def console_of(
         api=api,
         pool=pool,
         identify=access.identify_admin,
+        id_token=access.authenticator.id_token,
         call=calling(outcome),
         catalogs=catalogs,
         offers=offers,

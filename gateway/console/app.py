@@ -111,10 +111,15 @@ class Console:
         cookies = cookies_of(header.get("cookie", ""))
         names = CookieNames.of(self._is_secure(request))
         sent = cookies.get(names.session, "")
-        session_id = sent if is_id(sent) else ""
-        identity, caller = await self._doors.identities(session_id)
         client = request.client.host if request.client else ""
-        self._count(identity, client)
+        session_id = await self._doors.session_id(sent)
+        if not session_id and not self._doors.is_open:
+            self._count(NOBODY, client)  # before anything is looked up
+        identity, caller = await self._doors.identities(session_id)
+        if session_id or identity is not None:
+            self._count(identity or NOBODY, client)
+        lasting = session_id if identity is not None else ""
+        known = lasting or (sent if is_id(sent) else "")
         language = language_of(cookies.get("language", ""), header.get("accept-language", ""))
         theme = cookies.get("theme", "auto")
         return Visit(
@@ -123,7 +128,8 @@ class Console:
             root=self._root,
             texts=Texts(language),
             theme=theme if theme in THEMES else "auto",
-            session_id=session_id or new_id(),
+            session_id=known or new_id(),
+            has_cookie=bool(known),
             is_open=self._doors.is_open,
             identity=identity,
             desk=Desk(self._parts, identity or NOBODY, caller=caller or NOBODY, client=client),
@@ -154,15 +160,14 @@ class Console:
 
     def _with_cookie(self, visit: Visit, response: Response) -> Response:
         """Gives a cookie to who has none that is good, so that forms have a token."""
-        sent = cookies_of(visit.request.headers.get("cookie", ""))
         own = any(visit.cookies.session in one for one in response.headers.getlist("set-cookie"))
-        if sent.get(visit.cookies.session) != visit.session_id and not own:
+        if not visit.has_cookie and not own:
             set_session(visit, response, visit.session_id)
         return response
 
-    def _count(self, identity: Identity | None, client: str) -> None:
+    def _count(self, identity: Identity, client: str) -> None:
         """Raises TooManyRequests."""
-        self._parts.api.rates.count(identity or NOBODY, client)
+        self._parts.api.rates.count(identity, client)
 
     def _is_secure(self, request: Request) -> bool:
         public = self._parts.settings().server.public_url

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from config.settings import Settings
 from gateway.admin.service import AdminAction, AdminApi
 from gateway.console.figures import Figures
+from gateway.console.oauth import IdToken
 from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
 from gateway.operations.operation import (
     Operation,
@@ -48,6 +49,7 @@ class ConsoleParts:
     api: AdminApi
     pool: Callable[[], Pool | None]
     identify: Identify  # the caller of an HTTP request
+    id_token: IdToken
     call: CallTool
     catalogs: Catalogs
     offers: Mapping[str, Offer]  # of open wings, by name

@@ -9,19 +9,28 @@ from starlette.responses import RedirectResponse, Response
 from gateway.console.desk import ConsoleParts
 from gateway.console.oauth import LoginFailed, OAuthLogin, PendingLogin
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import ConsoleSessions, cookies_of, new_id
+from gateway.console.sessions import (
+    ConsoleSession,
+    ConsoleSessions,
+    SignedIds,
+    Ticket,
+    cookies_of,
+    new_id,
+)
 from gateway.console.texts import LANGUAGES
 from gateway.console.visit import THEMES, Visit
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
-from gateway.operations.callers import caller_of, current_caller
+from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL, ProblemDetails, unavailable
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import V2025_11_25
+from schemas.memo import Memo
 
 OPEN_ID = "console"  # principal of visitors where nobody logs in
 YEAR_S = 31_536_000
+ENDED = 10_000  # ids of sessions that are known to have ended
 PENDING_S = 600  # for a person to log in
 NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
 
@@ -36,7 +45,9 @@ class Doors:
         self.is_open = settings.auth.mode == "none"
         self._path = settings.admin.path
         wants_oauth = settings.console.client_id and not self.is_open
-        self._oauth = OAuthLogin(settings, root) if wants_oauth else None
+        self._oauth = OAuthLogin(settings, root, parts.id_token) if wants_oauth else None
+        self._ids = SignedIds(settings.tenant.host_id)
+        self._ended: Memo[str, bool] = Memo(ENDED)  # ids of sessions that are no more
         own, operator = settings.tenant.host_id, settings.admin.operator_role
         self._host_id = own
         admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
@@ -53,36 +64,79 @@ class Doors:
             PageRoute("/preferences", self.prefer, ("POST",), login=False),
         )
 
+    async def session_id(self, cookie: str) -> str:
+        """The id of the session in a cookie; "" for one that no login of this gateway gave.
+        Raises psycopg.OperationalError."""
+        if self.is_open or "." not in cookie:
+            return ""
+        await self._ids.prepare(self._pool())
+        session_id = self._ids.read(cookie)
+        return "" if self._ended.get(session_id) else session_id
+
     async def identities(self, session_id: str) -> tuple[Identity | None, Identity | None]:
-        """Who does what the console does, and who calls tools; None: nobody is logged in."""
+        """Who does what the console does, and who calls tools; None: nobody is logged in.
+        `session_id`: "" without a session."""
         if self.is_open:
             return self._visitor
         if not session_id:
             return None, None
         pool = self._pool()
-        stored = await self._sessions(pool).caller(session_id)
-        if stored is None:
+        sessions = self._sessions(pool)
+        found = await sessions.find(session_id)
+        if found is not None and found.is_due:
+            found = await self._renewed(sessions, session_id)
+        if found is None:
+            self._ended.put(session_id, True)
             return None, None
         try:
-            principal = await current_caller(pool, stored.principal)
+            principal = await current_caller(pool, found.caller.principal)
         except ProblemDetails:  # its credential was revoked
-            await self._sessions(pool).end(session_id)
+            await sessions.end(session_id)
             return None, None
         identity = Identity(principal, verified=True)
         return identity, identity
+
+    async def _renewed(self, sessions: ConsoleSessions, session_id: str) -> ConsoleSession | None:
+        """The session with new tokens, which one of its requests fetches; None: it has ended.
+        Raises Unreachable where the authorization server is away, and the session stays."""
+        async with sessions.locked(session_id) as locked:
+            if locked is None or not locked.found.is_due:
+                return None if locked is None else locked.found
+            if self._oauth is None or not locked.found.refresh:
+                await locked.end()
+                return None
+            try:
+                tokens = await self._oauth.renewed(locked.found.refresh)
+            except LoginFailed:
+                await locked.end()
+                return None
+            identity = await self._parts.identify(_bearing(tokens.access_token, self._path))
+            if identity.refusal is not None or identity.principal.key != (
+                locked.found.caller.principal.key
+            ):
+                await locked.end()
+                return None
+            ticket = _ticket(identity, tokens.refresh_token)
+            await locked.renew(session_id, ticket)
+        return ConsoleSession(read_caller(ticket.caller), ticket.refresh, is_due=False)
 
     async def login(self, visit: Visit) -> Response:
         if self.is_open or (visit.identity is not None and visit.request.method == "GET"):
             return visit.to()
         if visit.request.method == "GET":
-            return self._page(visit, visit.query.get("next", ""))
+            left = self._oauth is not None and "left" in visit.query
+            ended = await self._oauth.end_url() if self._oauth is not None and left else ""
+            return self._page(visit, visit.query.get("next", ""), ended=ended)
         key = visit.posted("key").strip()
         identity = await self._parts.identify(_bearing(key, self._path))
         if identity.refusal is not None or not key:
             return self._page(visit, visit.posted("next"), refused=True)
         return await self._begin(visit, identity, visit.posted("next"))
 
-    def _page(self, visit: Visit, below: str, *, refused: bool = False) -> Response:
+    def _page(
+        self, visit: Visit, below: str, *, refused: bool = False, ended: str = ""
+    ) -> Response:
+        """The page to log in. `ended`: where the session at the authorization server ends."""
         status = 401 if refused else 200
         return visit.page(
             "login.html",
@@ -91,6 +145,7 @@ class Doors:
             next=below,
             oidc=visit.url("login", "begin", next=below) if self._oauth is not None else "",
             issuer="" if self._oauth is None else self._oauth.issuer,
+            ended=ended,
         )
 
     async def begin(self, visit: Visit) -> Response:
@@ -112,38 +167,44 @@ class Doors:
         try:
             sent = cookies_of(visit.request.headers.get("cookie", ""))
             pending = PendingLogin.opened(sent.get(visit.cookies.login, ""))
-            token = await self._oauth.token(pending, dict(visit.query))
+            tokens = await self._oauth.tokens(pending, dict(visit.query))
         except LoginFailed as error:
             return visit.problem(401, str(error))
-        identity = await self._parts.identify(_bearing(token, self._path))
+        identity = await self._parts.identify(_bearing(tokens.access_token, self._path))
         if identity.refusal is not None:
             return visit.problem(401, identity.refusal.message)
-        response = await self._begin(visit, identity, pending.below)
+        response = await self._begin(visit, identity, pending.below, tokens.refresh_token)
         _set_pending(visit, response, "")
         return response
 
-    async def _begin(self, visit: Visit, identity: Identity, below: str) -> Response:
+    async def _begin(
+        self, visit: Visit, identity: Identity, below: str, refresh: str = ""
+    ) -> Response:
         """A new session, with a new id; the one before it ends."""
         pool, principal = self._pool(), identity.principal
         until = None
         if principal.mark.startswith(KEY_MARK):
             key = await ApiKeys(pool, principal.tenant).get(principal.mark.removeprefix(KEY_MARK))
             until = key.expires if key is not None else None
-        elif isinstance(ends := principal.claims.get("exp"), int | float):
-            until = datetime.fromtimestamp(ends, UTC)  # the session ends with the token
-        context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
-        await self._sessions(pool).end(visit.session_id)
-        session_id = await self._sessions(pool).begin(caller_of(context), until)
+        await self._ids.prepare(pool)
+        await self._end(visit.session_id)
+        session_id = await self._sessions(pool).begin(_ticket(identity, refresh), until)
         response = visit.to(*_below(below))
-        set_session(visit, response, session_id)
+        set_session(visit, response, self._ids.signed(session_id))
         return response
 
     async def logout(self, visit: Visit) -> Response:
         if not self.is_open:
-            await self._sessions(self._pool()).end(visit.session_id)
-        response = visit.to("login")
+            await self._end(visit.session_id)
+        response = visit.to("login", left="yes")
         set_session(visit, response, new_id())
         return response
+
+    async def _end(self, session_id: str) -> None:
+        """End a session, and with it the authority that the authorization server has given."""
+        refresh = await self._sessions(self._pool()).end(session_id)
+        if refresh and self._oauth is not None:
+            await self._oauth.revoke(refresh)
 
     async def prefer(self, visit: Visit) -> Response:
         """Set the language and the theme."""
@@ -195,6 +256,14 @@ def _below(path: str) -> tuple[str, ...]:
     segments = path.strip("/").split("/")
     safe = all(one and one not in {".", ".."} and one.isprintable() for one in segments)
     return tuple(segments) if safe and "\\" not in path else ()
+
+
+def _ticket(identity: Identity, refresh: str) -> Ticket:
+    """What a session keeps of a login; it ends with its token, or renews it then."""
+    context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
+    ends = identity.principal.claims.get("exp")
+    token_ends = datetime.fromtimestamp(ends, UTC) if isinstance(ends, int | float) else None
+    return Ticket(caller_of(context), token_ends, refresh)
 
 
 def _bearing(token: str, path: str) -> dict[str, object]:

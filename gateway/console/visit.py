@@ -36,7 +36,8 @@ class Visit:
     root: str  # path of the console
     texts: Texts
     theme: str
-    session_id: str
+    session_id: str  # that the token of forms belongs to, logged in or not
+    has_cookie: bool  # the browser has sent it
     is_open: bool  # nobody has to log in here
     identity: Identity | None  # None: not logged in
     desk: Desk

@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
+from gateway.guards.claims import Claims
 from gateway.guards.issuers import issuers_of
 from gateway.guards.keys import LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Token, Tokens
@@ -172,6 +173,14 @@ class Authenticator:
             spoken = _refused(SCOPE_TOKEN, StatusFault(INVALID_SCOPE_TOKEN), "of another tenant")
         scope_token = spoken.scopes if isinstance(spoken, Token) else spoken
         return replace(caller, scope_token=scope_token)
+
+    async def id_token(self, text: str, audience: str) -> Claims | None:
+        """The claims of an ID token for the client `audience`; None for one that is not good."""
+        try:
+            return await self._tokens.made_for(text.encode(), audience)
+        except (PyJWTError, UnsupportedAlgorithm, KeysMissing, ValueError, TypeError) as error:
+            log.info("token_refused", extra={"header": "id_token", "reason": type(error).__name__})
+            return None
 
     async def run(self) -> None:
         """Refresh the remote key sets until cancelled."""

@@ -8,7 +8,7 @@ endpoint is checked every time.
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from jwt.exceptions import (
 from config.access import Auth
 from gateway.context import Identity, Principal
 from gateway.guards import claims as token_claims
+from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, plain
 from gateway.guards.keys import Key, KeyRing
 from registry.access.revocations import Revoked
@@ -112,6 +113,18 @@ class Tokens:
             raise InvalidAudienceError("its `aud` names another endpoint")
         return token
 
+    async def made_for(self, text: bytes, audience: str) -> Claims:
+        """The claims of a token that a trusted issuer made for `audience`, and not for this
+        gateway: an ID token (OpenID Connect Core 1.0, 3.1.3.7). Raises as `read` does."""
+        if len(text) > self._auth.token_limit_bytes:
+            raise InvalidTokenError("longer than auth.token_limit_bytes")
+        issuer, _, _, claims = await self._claims(text)
+        only = replace(issuer, audiences=frozenset({audience}), required=())
+        only.check(claims, token_claims.audiences(claims))
+        if token_claims.timestamp(claims["exp"]) + self._auth.leeway_s <= self._clock():
+            raise ExpiredSignatureError("expired")
+        return claims
+
     def revoke(self, revoked: Revoked) -> None:
         """Replace the set of revoked tokens."""
         self._revoked = revoked
@@ -138,19 +151,9 @@ class Tokens:
 
     async def _verified(self, text: bytes, digest: bytes) -> Token:
         """The verified token, which may have expired."""
-        issuer = self._issuer(text)
-        key, ring = await _key(issuer, _jws.get_unverified_header(text))
-        # the key's algorithms, never those of the token's header (RFC 8725, 3.1)
-        claims = _object(_jws.decode(text, key.material, algorithms=list(key.algorithms)))
+        issuer, key, ring, claims = await self._claims(text)
         audiences = token_claims.audiences(claims)
         issuer.check(claims, audiences)
-        if (
-            "nbf" in claims
-            and token_claims.timestamp(claims["nbf"]) > self._clock() + self._auth.leeway_s
-        ):
-            raise ImmatureSignatureError("not valid yet")
-        if "exp" not in claims:
-            raise InvalidTokenError("it has no `exp`")
         token = Token(
             issuer=issuer,
             key=key,
@@ -166,6 +169,21 @@ class Tokens:
         if self._is_revoked(token):
             raise InvalidTokenError("revoked")
         return token
+
+    async def _claims(self, text: bytes) -> tuple[Issuer, Key, KeyRing, dict[str, Any]]:
+        """The claims of a token with a good signature, whomever it was made for."""
+        issuer = self._issuer(text)
+        key, ring = await _key(issuer, _jws.get_unverified_header(text))
+        # the key's algorithms, never those of the token's header (RFC 8725, 3.1)
+        claims = _object(_jws.decode(text, key.material, algorithms=list(key.algorithms)))
+        if (
+            "nbf" in claims
+            and token_claims.timestamp(claims["nbf"]) > self._clock() + self._auth.leeway_s
+        ):
+            raise ImmatureSignatureError("not valid yet")
+        if "exp" not in claims:
+            raise InvalidTokenError("it has no `exp`")
+        return issuer, key, ring, claims
 
     def _name(self, token: Token, mark: str) -> None:
         """Set the principal, if the token has a usable subject."""

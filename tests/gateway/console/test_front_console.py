@@ -310,6 +310,33 @@ async def test_a_cookie_that_is_no_id_is_replaced(settings: Settings) -> None:
                 assert ("set-cookie" in answer.headers) is replaced, value
 
 
+async def test_a_cookie_that_no_login_gave_costs_no_query(settings: Settings) -> None:
+    keyed = replace(settings.auth, mode="keys", api_keys=True)
+    async with console(settings, auth=keyed) as (client, browser):
+        database = client.gateway._handle.opened
+        assert database is not None
+        _, secret = await ApiKeys(database.pool, HOST).create("all", None, ["admin"], [])
+        forged = [new_id(), f"{new_id()}.{'0' * 32}", f"{new_id()}.", ".", "\u00e9." * 20]
+        doors = client.gateway.console._doors  # type: ignore[union-attr]
+        assert [await doors.session_id(one) for one in forged] == [""] * 5
+
+        async def is_in() -> bool:
+            await browser.get("login")
+            return (await browser.post("login", {"key": secret}))[0] == 200
+
+        await polling.until(is_in)
+        (cookie,) = (one.value for one in browser._http.cookie_jar if one.key == "toolgate")
+        session_id = await doors.session_id(cookie)
+        assert session_id
+        assert await doors.session_id(f"{cookie}0") == ""
+        await browser.post("logout", {})
+        async with client.http.get(
+            f"{client.url}/console/tools", headers={"Cookie": f"toolgate={cookie}"}
+        ) as answer:
+            assert "set-cookie" in answer.headers
+        assert await doors.session_id(cookie) == ""  # it is known to have ended
+
+
 async def test_an_operation_of_a_wing_takes_an_object_from_who_is_let_in(
     settings: Settings,
 ) -> None:
