@@ -219,6 +219,11 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     if models.default not in models.strategies:
         text = f"expected auto or one of {', '.join(models.strategies)}, found {models.default}"
         yield Problem(where(chosen), dotted(chosen), text)
+    knowledge = settings.knowledge
+    if knowledge.enabled and knowledge.model and knowledge.strategy not in {"", *models.strategies}:
+        asked = ("knowledge", "model")
+        text = f"expected auto or one of {', '.join(models.strategies)}, found {knowledge.model}"
+        yield Problem(where(asked), dotted(asked), text)
     embedding = settings.embedding
     users: list[tuple[KeyPath, str]] = [
         (("embedding",), embedding.endpoint),

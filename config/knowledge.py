@@ -2,12 +2,32 @@
 
 from msgspec import Struct
 
-from config.types import Bytes, Count, Seconds, Share
+from config.types import Bytes, Count, CronSchedule, Seconds, Share
+
+AUTO = "auto"
 
 
 class KnowledgeChunking(Struct, frozen=True, forbid_unknown_fields=True):
     size: Count
     overlap: Count
+
+
+class KnowledgeExtraction(Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: CronSchedule
+    requests: Count
+    concurrency: Count
+    answer_tokens: Count
+    tokens_per_day: Count
+    attempts: Count
+    backoff_s: Seconds
+    backoff_max_s: Seconds
+    cache_days: Count
+
+
+class KnowledgeAnswers(Struct, frozen=True, forbid_unknown_fields=True):
+    deadline_s: Seconds
+    tokens: Count
+    tokens_per_day: Count
 
 
 class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,3 +50,11 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     no_context_reply: str
     agent_claim: str
     chunking: KnowledgeChunking
+    model: str
+    extraction: KnowledgeExtraction
+    answers: KnowledgeAnswers
+
+    @property
+    def strategy(self) -> str:
+        """The strategy of `models` that is asked, "" for the default one."""
+        return "" if self.model == AUTO else self.model

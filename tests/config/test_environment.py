@@ -36,7 +36,7 @@ ANY_TEXT = {
     *(("events", "kafka", key) for key in ("username", "password", "principal")),
     *(("console", key) for key in ("client_id", "client_secret")),
     ("skills", "agent_claim"),
-    *(("knowledge", key) for key in ("agent_claim", "no_context_reply")),
+    *(("knowledge", key) for key in ("agent_claim", "no_context_reply", "model")),
     ("memory", "agent_claim"),
     ("memory", "extraction", "strategy"),
     ("database", "data_dir"),

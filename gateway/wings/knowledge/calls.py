@@ -21,13 +21,7 @@ class ToolCalls:
 
     async def call(self, request: Request, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Raises ProblemDetails, and Fault."""
-        result = await self._parts.call(await self.context(request), name, arguments)
-        if not result.is_error:
-            return result
-        if result.structured_content is UNSET:  # what its schema or a guard refuses
-            raise ProblemDetails(422, "invalid", text_of(result))
-        problem = msgspec.json.decode(structured(result))
-        raise ProblemDetails(problem["status"], "refused", problem["detail"])
+        return checked(await self._parts.call(await self.context(request), name, arguments))
 
     async def context(self, request: Request) -> Context:
         """The context of the caller's calls. Raises ProblemDetails."""
@@ -37,6 +31,16 @@ class ToolCalls:
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         return Context(identity, V2025_11_25, new_request_id(), headers=headers)
+
+
+def checked(result: ToolResult) -> ToolResult:
+    """The result, unless it is an error. Raises ProblemDetails."""
+    if not result.is_error:
+        return result
+    if result.structured_content is UNSET:  # what its schema or a guard refuses
+        raise ProblemDetails(422, "invalid", text_of(result))
+    problem = msgspec.json.decode(structured(result))
+    raise ProblemDetails(problem["status"], "refused", problem["detail"])
 
 
 def structured(result: ToolResult) -> bytes:

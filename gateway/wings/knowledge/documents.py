@@ -71,6 +71,10 @@ class DocumentState:
     error: str | None
     created: datetime
     changed: datetime
+    extraction: str  # by a chat model, of the live version
+    attempt: int
+    failure: str | None
+    next: datetime | None
 
 
 class DocumentStore:
@@ -283,6 +287,13 @@ class DocumentStore:
             found = await connection.execute(_COUNTS, values)
             return dict(await found.fetchall())
 
+    async def extractions(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
+        """Documents by how far a chat model has read them."""
+        values = {**reader.values(), "name": collection}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_EXTRACTIONS, values)
+            return dict(await found.fetchall())
+
 
 @dataclass(frozen=True, slots=True)
 class BegunVersion:
@@ -468,16 +479,20 @@ _DELETE_CHUNKS = b"""
 _DELETE_DOCUMENTS = b"""
     DELETE FROM knowledge_document_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
 """
+_READ = """knowledge_extraction_t AS state ON (state.host_id, state.document_id, state.version)
+        = (%(host)s, document.document_id, document.live)"""
 _STATES = f"""
     SELECT document.document_id::text, collection.name, document.path, version.status,
         version.version, document.live, document.bytes, document.chunks, document.media_type,
         document.metadata, version.track_id, version.error, document.created_ts,
-        document.changed_ts
+        document.changed_ts, coalesce(state.status, 'waiting'), coalesce(state.attempt, 0),
+        state.error, state.next_ts
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_version_t AS version
         ON (version.host_id, version.document_id) = (%(host)s, document.document_id)
+    LEFT JOIN {_READ}
     WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
         AND (%(ids)s::uuid[] IS NULL OR document.document_id = ANY (%(ids)s::uuid[]))
         AND CASE WHEN %(track)s::text IS NULL THEN version.version = document.version
@@ -501,4 +516,12 @@ _COUNTS = f"""
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.version)
     WHERE {ALLOWED} AND collection.name = %(name)s GROUP BY version.status
+""".encode()
+_EXTRACTIONS = f"""
+    SELECT coalesce(state.status, 'waiting'), count(*)::integer
+    FROM knowledge_collection_t AS collection
+    JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    LEFT JOIN {_READ}
+    WHERE {ALLOWED} AND collection.name = %(name)s AND document.live > 0 GROUP BY 1
 """.encode()

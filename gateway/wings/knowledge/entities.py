@@ -65,6 +65,18 @@ class ChunkName:
     type: str
     chunks: Sequence[str]
     about: Sequence[str]
+    description: str  # of a chat model; "": none read them
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRelation:
+    """A relation of two names with the chunks that state it, as a chat model read them."""
+
+    source: str
+    target: str
+    type: str
+    description: str
+    chunks: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,22 @@ class Entities:
         values = {**_values(reader, None), "chunks": list(chunks), "limit": limit}
         async with transaction(self._pool, Transaction) as opened:
             return [ChunkName(*row) for row in await opened.rows(LOOKUPS, _OF_CHUNKS, values)]
+
+    async def relations(
+        self,
+        reader: KnowledgeReader,
+        *,
+        limit: int,
+        norm: str | None = None,
+        chunks: Sequence[str] | None = None,
+        collections: Sequence[str] | None = None,
+    ) -> list[NamedRelation]:
+        """Relations of a name, or in chunks; those that most chunks state first."""
+        values = _values(reader, collections)
+        values |= {"norm": norm, "chunks": None if chunks is None else list(chunks)}
+        async with transaction(self._pool, Transaction) as opened:
+            rows = await opened.rows(LOOKUPS, _RELATIONS, {**values, "limit": limit})
+            return [NamedRelation(*row) for row in rows]
 
     async def paths(
         self,
@@ -310,13 +338,39 @@ _OF_CHUNKS = f"""
     WITH {PERMITTED}
     SELECT min(mention.name), min(mention.type), array_agg(DISTINCT mention.chunk_id::text),
         coalesce(array_agg(DISTINCT mention.chunk_id::text)
-            FILTER (WHERE mention.role = 'subject'), '{{}}')
+            FILTER (WHERE mention.role = 'subject'), '{{}}'), max(mention.description)
     FROM unnest(%(chunks)s::uuid[]) AS one (chunk_id)
     JOIN knowledge_mention_t AS mention
         ON (mention.host_id, mention.chunk_id) = (%(host)s, one.chunk_id)
     JOIN permitted USING (collection_id)
     GROUP BY mention.norm ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm
     LIMIT %(limit)s
+""".encode()
+# A name as one of the chunks that state a relation writes it.
+_NAME_OF = """coalesce((SELECT min(mention.name) FROM knowledge_mention_t AS mention
+    WHERE mention.host_id = %(host)s AND mention.chunk_id = ANY (array_agg(stated.chunk_id))
+        AND mention.norm = stated.{norm}), stated.{norm})"""
+_RELATIONS = f"""
+    WITH {PERMITTED}, stated AS MATERIALIZED (
+        SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
+            ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
+                AND one.source = %(norm)s
+        WHERE %(norm)s::text IS NOT NULL
+        UNION
+        SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
+            ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
+                AND one.target = %(norm)s
+        WHERE %(norm)s::text IS NOT NULL
+        UNION
+        SELECT one.* FROM unnest(%(chunks)s::uuid[]) AS chunk (chunk_id)
+        JOIN knowledge_relation_t AS one
+            ON (one.host_id, one.chunk_id) = (%(host)s, chunk.chunk_id)
+        JOIN permitted USING (collection_id)
+    )
+    SELECT {_NAME_OF.format(norm="source")}, {_NAME_OF.format(norm="target")}, type,
+        max(description), array_agg(DISTINCT chunk_id::text)
+    FROM stated GROUP BY source, target, type
+    ORDER BY count(DISTINCT chunk_id) DESC, source, target, type LIMIT %(limit)s
 """.encode()
 # What stands beside names that are no hubs, in chunks; a hub may be reached, but leads nowhere.
 _STEP = f"""

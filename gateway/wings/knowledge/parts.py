@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation, invalid
@@ -23,6 +24,9 @@ from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoding
 
+if TYPE_CHECKING:  # not loaded where no chat model is asked
+    from gateway.wings.knowledge.modelled import KnowledgeModel
+
 SENTENCES = 8  # of a query
 EXTENSIONS = {"text/markdown": ".md", "text/x-rst": ".rst"}
 
@@ -34,7 +38,10 @@ class KnowledgeParts:
         embedder: Callable[[str], Embedder | None],
         settings: KnowledgeSettings,
         keys: Keys,
+        *,
+        model: "KnowledgeModel | None" = None,
     ) -> None:
+        self.model = model
         encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
         self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
@@ -53,11 +60,13 @@ class KnowledgeParts:
             settings,
             entities=entities,
             ingestion=self.ingestion,
+            answer=None if model is None else model.query,
         )
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return self._operations.operations
+        more = () if self.model is None else self.model.operations
+        return (*self._operations.operations, *more)
 
     async def cut(self, text: str, media_type: str, path: str) -> Sequence[Chunk]:
         """The chunks of a text, which is cut here if that takes milliseconds. Raises

@@ -10,7 +10,7 @@ from config.types import END, HostId
 from gateway.operations.operation import Cursor
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
 from gateway.wings.knowledge.documents import DocumentState
-from gateway.wings.knowledge.entities import NameMention
+from gateway.wings.knowledge.entities import NamedRelation, NameMention
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.ingestion import IngestReport, SourceType
 from gateway.wings.knowledge.readers import Access
@@ -70,6 +70,9 @@ class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
     names: Annotated[
         int, Meta(ge=0, le=1000, description="how many names in the passages to show")
     ] = 0
+    answer: Annotated[
+        bool, Meta(description="have the chat model of the settings answer from the passages")
+    ] = False
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -97,13 +100,43 @@ class SourceReference(Struct, frozen=True):
     path: str
 
 
-class NameView(Struct, frozen=True):
+class NameView(Struct, frozen=True, omit_defaults=True):
     """A name in passages; `about`: those of them that are about it. Both are ids of chunks."""
 
     name: str
     type: str
     chunks: tuple[str, ...]
     about: tuple[str, ...]
+    description: str = ""
+
+
+class CitationView(Struct, frozen=True):
+    """Words of a document that an answer follows from, found there; lines count from 1."""
+
+    reference: int
+    collection: str
+    path: str
+    version: int
+    lines: tuple[int, int]
+    quote: str
+
+
+class AnswerView(Struct, frozen=True, omit_defaults=True):
+    """An answer of a chat model, whose `[n]` are references. `incomplete`: why it ends early."""
+
+    text: str
+    citations: tuple[CitationView, ...]
+    incomplete: str = ""
+
+
+class RelationView(Struct, frozen=True):
+    """A relation that chunks state, as a chat model read them: each was found there."""
+
+    source: str
+    target: str
+    type: str
+    description: str
+    chunks: tuple[str, ...]
 
 
 class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
@@ -114,6 +147,8 @@ class KnowledgeFound(Struct, frozen=True, omit_defaults=True):
     omitted: int = 0
     note: str | None = None
     names: tuple[NameView, ...] = ()
+    relations: tuple[RelationView, ...] = ()
+    answer: AnswerView | None = None
 
 
 class FindEntity(Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,13 +199,14 @@ class NeighbourView(Struct, frozen=True):
     npmi: float
 
 
-class EntityView(Struct, frozen=True):
+class EntityView(Struct, frozen=True, omit_defaults=True):
     """Passages about a name first, then those that mention it; and names beside it."""
 
     name: str
     passages: int
     mentions: tuple[MentionView, ...]
     near: tuple[NeighbourView, ...]
+    relations: tuple[RelationView, ...] = ()
 
 
 class ListNames(Struct, frozen=True, forbid_unknown_fields=True):
@@ -326,9 +362,17 @@ class CollectionView(Struct, frozen=True, omit_defaults=True):
     skip_trivial: bool = False
     grants: Mapping[str, Access] = {}
     statuses: Mapping[str, int] = {}
+    extraction: Annotated[
+        Mapping[str, int], Meta(description="documents that the chat model has read, or is to")
+    ] = {}
 
     @classmethod
-    def of(cls, one: Collection, statuses: Mapping[str, int] | None = None) -> "CollectionView":
+    def of(
+        cls,
+        one: Collection,
+        statuses: Mapping[str, int] | None = None,
+        extraction: Mapping[str, int] | None = None,
+    ) -> "CollectionView":
         return cls(
             one.name,
             one.kind,
@@ -339,6 +383,7 @@ class CollectionView(Struct, frozen=True, omit_defaults=True):
             one.skip_trivial,
             one.grants,
             statuses or {},
+            extraction or {},
         )
 
 
@@ -351,6 +396,15 @@ class ListDocuments(Struct, frozen=True, forbid_unknown_fields=True):
     track_id: Annotated[str, Meta(max_length=128)] | None = None
     after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class ExtractionView(Struct, frozen=True, omit_defaults=True):
+    """How far a chat model has read the live version of a document."""
+
+    status: str
+    attempt: int = 0
+    error: str | None = None
+    next: datetime | None = None
 
 
 class DocumentView(Struct, frozen=True, omit_defaults=True):
@@ -370,9 +424,12 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
     changed: datetime
     metadata: Mapping[str, Any] = {}
     error: str | None = None
+    extraction: ExtractionView | None = None
 
     @classmethod
-    def of(cls, one: DocumentState) -> "DocumentView":
+    def of(cls, one: DocumentState, *, is_read: bool = False) -> "DocumentView":
+        """`is_read`: by a chat model."""
+        next_ = one.next if one.extraction == "waiting" else None
         return cls(
             one.id,
             one.collection,
@@ -388,6 +445,7 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
             one.changed,
             one.metadata,
             one.error,
+            ExtractionView(one.extraction, one.attempt, one.failure, next_) if is_read else None,
         )
 
 
@@ -447,3 +505,7 @@ def evidence(one: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
         page=one.page,
         parts=parts if explain else None,
     )
+
+
+def relation_view(one: NamedRelation) -> RelationView:
+    return RelationView(one.source, one.target, one.type, one.description, tuple(one.chunks))

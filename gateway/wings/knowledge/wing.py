@@ -3,6 +3,7 @@
 import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
 from gateway.wings.abc import Finding, Offer, Wing, WingParts
@@ -17,6 +18,9 @@ from gateway.wings.knowledge.uploads import FILES, FileUploads
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
 
+if TYPE_CHECKING:
+    from gateway.wings.knowledge.modelled import KnowledgeModel
+
 MIGRATIONS = Component(
     "knowledge", importlib.resources.files("gateway.wings.knowledge").joinpath("sql")
 )
@@ -24,7 +28,8 @@ MIGRATIONS = Component(
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys)
+    model = _model(parts) if parts.settings.model else None
+    knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys, model=model)
     calls = ToolCalls(parts)
     uploads = FileUploads(calls, knowledge.ingestion)
     try:
@@ -57,6 +62,13 @@ async def checked(
             "processes that read files have the network of the gateway; without it they need"
             " Linux with user namespaces (sysctl user.max_user_namespaces)",
         )
+
+
+def _model(parts: WingParts) -> "KnowledgeModel":
+    """Imports nothing where no chat model is asked."""
+    from gateway.wings.knowledge.modelled import KnowledgeModel
+
+    return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings)
 
 
 WING = Wing(

@@ -14,6 +14,7 @@ TEXT = "Redis has\n  port 6380, and `nginx` has (a+)+$ of them."
         ('"Redis has port\t6380"', "Redis has\n  port 6380"),
         ("has (a+)+$ of them.", "has (a+)+$ of them."),
         ("Redis has port 6379", None),
+        ("edis has port 638", None),
         ("redis has port 6380", None),
         ("Redis", None),
         ("", None),

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 from config.knowledge import KnowledgeSettings
 from config.load import load
 from gateway.context import Context, Identity
+from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.requests import converted
+from gateway.wings.knowledge.modelled import KnowledgeModel
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import READ, WRITE
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from schemas.mcp.revisions import JSON_RPC
+from schemas.tool import ToolResult
 from tests.fixtures_database import HOST
 from tests.wings.identities import identity_of
 
@@ -91,11 +94,16 @@ class KnowledgeRig:
             return await (await connection.execute(statement.encode(), values)).fetchall()
 
 
+async def no_call(*_: Any) -> ToolResult:
+    raise AssertionError("without a gateway")
+
+
 @asynccontextmanager
 async def rigged(
     database: Database,
     settings: KnowledgeSettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,
+    models: ChatModels | None = None,
 ) -> AsyncIterator[KnowledgeRig]:
     async with database.pool.connection() as connection:
         await connection.execute(
@@ -103,7 +111,9 @@ async def rigged(
             [HOST, OTHER],
         )
     settings = settings or knowledge_settings()
-    parts = KnowledgeParts(database.pool, embedder, settings, KEYS)
+    pool = database.pool
+    model = None if models is None else KnowledgeModel(pool, models, no_call, settings)
+    parts = KnowledgeParts(pool, embedder, settings, KEYS, model=model)
     try:
         yield KnowledgeRig(database, parts, settings)
     finally:

@@ -127,6 +127,7 @@ CREATE TABLE knowledge_mention_t (
     type               text NOT NULL,
     name               text NOT NULL,
     method             text NOT NULL DEFAULT 'rule' CHECK (method IN ('rule', 'parser', 'llm')),
+    description        text NOT NULL DEFAULT '',
     PRIMARY KEY (host_id, chunk_id, norm, role, start_byte),
     FOREIGN KEY (host_id, chunk_id) REFERENCES knowledge_chunk_t ON DELETE CASCADE
 );

@@ -1,0 +1,296 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Extraction of names and relations by a chat model, in the background: documents that are found by
+rules already are read once more, chunk by chunk. Answers are kept by their text, so that neither a
+restart nor the same text again costs a request.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+from psycopg.types.json import Jsonb
+
+from config.knowledge import KnowledgeExtraction
+from gateway.models.abc import ChatModel, ChatModels, ModelFailed, RequestOptions
+from gateway.models.usage import BudgetExhausted
+from gateway.operations.jobs import Job
+from gateway.wings.knowledge.extraction import (
+    Extracted,
+    UnusableAnswer,
+    asked,
+    cache_key,
+    extracted,
+)
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from gateway.wings.knowledge.spending import DailySpending
+from registry.database.postgres import Pool, borrowed
+
+log = logging.getLogger("toolgate.knowledge")
+
+READ_KINDS = ("text", "section", "record", "row")  # of chunks; source code is left to parsers
+DOCUMENTS = 20  # that one statement lists
+SICK = 3  # documents in a row without any answer, after which a run ends
+SPENT_DAYS = 30  # after which the account of a day is deleted
+
+
+class ExtractionReport(Struct, frozen=True):
+    """What one run did. `asked`: requests to the model; `known`: chunks whose answer was kept."""
+
+    documents: int
+    failed: int
+    asked: int
+    known: int
+    names: int
+    relations: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    tenant: str
+    id: str
+    version: int
+    attempt: int  # that failed
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"host": self.tenant, "document": self.id, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    id: str
+    header: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The reading of one document."""
+
+    document: _Document
+    model: ChatModel
+    limiter: anyio.CapacityLimiter
+    answered: int = 0
+    errors: list[str] = field(default_factory=list)
+    unusable: bool = False  # an answer came and is no extraction
+    exhausted: str = ""  # why nothing more is asked today
+
+
+class DocumentExtractor:
+    def __init__(
+        self, pool: Pool, models: ChatModels, strategy: str, settings: KnowledgeExtraction
+    ) -> None:
+        self._pool = pool
+        self._models = models
+        self._strategy = strategy
+        self._settings = settings
+        self._spending = DailySpending(pool, "extraction", settings.tokens_per_day)
+        self.counts: Counter[str] = Counter()
+
+    async def run(self, job: Job) -> ExtractionReport:
+        """Read what is due, of all tenants. Raises ModelFailed where no model is configured."""
+        model = self._models.of(self._strategy)
+        before = self.counts.copy()
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            tenants = [tenant for (tenant,) in await found.fetchall()]
+        for tenant in tenants:
+            await self._of_tenant(tenant, model, job, before)
+        spent = self.counts - before
+        return ExtractionReport(*(spent[name] for name in ExtractionReport.__struct_fields__))
+
+    async def retry(self, reader: KnowledgeReader, collection: str) -> int:
+        """Have failed documents of a collection read again; returns how many there are."""
+        values = {**reader.values("write"), "name": collection}
+        async with borrowed(self._pool) as connection:
+            return (await connection.execute(_RETRY, values)).rowcount
+
+    async def _of_tenant(
+        self, tenant: str, model: ChatModel, job: Job, before: Mapping[str, int]
+    ) -> None:
+        begun, sick = self.counts["asked"], 0
+        await self._execute(_FORGET, {"host": tenant, "days": self._settings.cache_days})
+        while sick < SICK and self.counts["asked"] - begun < self._settings.requests:
+            rows = await self._rows(_DUE, {"host": tenant, "limit": DOCUMENTS})
+            for row in rows:
+                reading = _Reading(
+                    _Document(tenant, *row),
+                    model,
+                    anyio.CapacityLimiter(self._settings.concurrency),
+                )
+                await self._read(reading)
+                if reading.exhausted:
+                    log.info("knowledge_extraction_paused", extra={"reason": reading.exhausted})
+                    return
+                sick = 0 if reading.answered or not reading.errors else sick + 1
+                job.progress(self.counts["documents"] - before["documents"])
+                if sick >= SICK or self.counts["asked"] - begun >= self._settings.requests:
+                    break
+            if not rows:
+                return
+
+    async def _read(self, reading: _Reading) -> None:
+        values = {**reading.document.values, "kinds": list(READ_KINDS)}
+        chunks = [_Chunk(*row) for row in await self._rows(_CHUNKS, values)]
+        async with anyio.create_task_group() as group:
+            for chunk in chunks:
+                group.start_soon(self._of_chunk, reading, chunk)
+        if reading.exhausted:
+            return
+        self.counts["failed" if reading.errors else "documents"] += 1
+        await self._execute(_STATE, {**reading.document.values, **self._state(reading)})
+
+    def _state(self, reading: _Reading) -> dict[str, Any]:
+        """What becomes of the document. An endpoint that fails does not make documents fail."""
+        if not reading.errors:
+            return {"status": "processed", "attempt": 0, "pause_s": 0.0, "error": None}
+        attempt = reading.document.attempt + 1
+        is_final = reading.unusable and attempt >= self._settings.attempts
+        pause_s = self._settings.backoff_s * 2.0 ** min(attempt - 1, 20)
+        error = f"{len(reading.errors)} chunks: {reading.errors[0]}"
+        return {
+            "status": "failed" if is_final else "waiting",
+            "attempt": attempt,
+            "pause_s": min(pause_s, self._settings.backoff_max_s),
+            "error": error[:500],
+        }
+
+    async def _of_chunk(self, reading: _Reading, chunk: _Chunk) -> None:
+        async with reading.limiter:
+            if reading.exhausted or (len(reading.errors) >= SICK and not reading.answered):
+                reading.errors.append("not asked: other chunks got no answer")
+                return
+            try:
+                found = await self._extracted(reading, chunk)
+            except BudgetExhausted as error:
+                reading.exhausted = str(error)
+            except (ModelFailed, UnusableAnswer) as error:
+                reading.unusable |= not isinstance(error, ModelFailed)
+                reading.errors.append(str(error))
+            else:
+                await self._store(reading.document, chunk, found)
+
+    async def _extracted(self, reading: _Reading, chunk: _Chunk) -> Extracted:
+        """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
+        model, tenant = reading.model, reading.document.tenant
+        key = cache_key(model.strategy, chunk.header, chunk.text)
+        values = {"host": tenant, "key": key}
+        known = await self._rows(_KEPT, values)
+        if known:
+            self.counts["known"] += 1
+            return msgspec.convert(known[0][0], Extracted)
+        messages = asked(chunk.header, chunk.text)
+        options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
+        worst, _ = model.worst(messages, (), options)
+        async with self._spending.reserved(tenant, worst.total) as budget:
+            self.counts["asked"] += 1
+            reply = await model.complete(messages, (), replace(options, budget=budget))
+        reading.answered += 1
+        found = extracted(reply, chunk.text)
+        await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(found))})
+        self.counts["dropped"] += found.dropped
+        return found
+
+    async def _store(self, document: _Document, chunk: _Chunk, found: Extracted) -> None:
+        """Add what was found, if the chunk is still there."""
+        self.counts["names"] += len(found.names)
+        self.counts["relations"] += len(found.relations)
+        values = {
+            "host": document.tenant,
+            "chunk": chunk.id,
+            "names": Jsonb(msgspec.to_builtins(found.names)),
+            "relations": Jsonb(msgspec.to_builtins(found.relations)),
+        }
+        async with borrowed(self._pool) as connection:
+            for statement in (_NAMES, _RELATIONS):
+                await connection.execute(statement, values)
+
+    async def _execute(self, statement: bytes, values: Mapping[str, Any]) -> None:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(statement, values)
+
+    async def _rows(self, statement: bytes, values: Mapping[str, Any]) -> Sequence[Any]:
+        async with borrowed(self._pool) as connection:
+            return await (await connection.execute(statement, values)).fetchall()
+
+
+_DUE = b"""
+    SELECT document.document_id::text, document.live, CASE WHEN state.version = document.live
+        THEN state.attempt ELSE 0 END
+    FROM knowledge_document_t AS document LEFT JOIN knowledge_extraction_t AS state
+        ON (state.host_id, state.document_id) = (%(host)s, document.document_id)
+    WHERE document.host_id = %(host)s AND document.live > 0
+        AND (state.version IS DISTINCT FROM document.live
+            OR (state.status = 'waiting' AND state.next_ts <= now()))
+    ORDER BY coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT %(limit)s
+"""
+_CHUNKS = b"""
+    SELECT chunk.chunk_id::text, chunk.header, knowledge_text(content, start_byte, end_byte)
+    FROM knowledge_chunk_t AS chunk JOIN knowledge_blob_t AS blob
+        ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)
+    WHERE (chunk.host_id, chunk.document_id) = (%(host)s, %(document)s::uuid)
+        AND chunk.kind = ANY (%(kinds)s)
+    ORDER BY chunk.ordinal
+"""
+_KEPT = b"""
+    UPDATE knowledge_extracted_t SET used_ts = now()
+    WHERE (host_id, key) = (%(host)s, %(key)s) RETURNING found
+"""
+_KEEP = b"""
+    INSERT INTO knowledge_extracted_t (host_id, key, found)
+    VALUES (%(host)s, %(key)s, %(found)s) ON CONFLICT DO NOTHING
+"""
+_FORGET = f"""
+    WITH old AS (
+        DELETE FROM knowledge_spent_t
+        WHERE host_id = %(host)s AND day < now() - interval '{SPENT_DAYS} days'
+    )
+    DELETE FROM knowledge_extracted_t
+    WHERE host_id = %(host)s AND used_ts < now() - make_interval(days => %(days)s)
+""".encode()
+_HERE = """(SELECT collection_id FROM knowledge_chunk_t
+    WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR KEY SHARE) AS chunk"""
+_NAMES = f"""
+    INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
+        collection_id, type, name, method, description)
+    SELECT %(host)s, %(chunk)s, norm, 'mention', start_byte, end_byte, collection_id, type, name,
+        'llm', description
+    FROM {_HERE}, jsonb_to_recordset(%(names)s) AS given (norm text, name text, type text,
+        description text, start_byte integer, end_byte integer)
+    ON CONFLICT (host_id, chunk_id, norm, role, start_byte) DO UPDATE SET type = excluded.type,
+        method = excluded.method, description = excluded.description
+""".encode()
+_RELATIONS = f"""
+    INSERT INTO knowledge_relation_t (host_id, chunk_id, source, target, type, collection_id,
+        description, start_byte, end_byte)
+    SELECT %(host)s, %(chunk)s, source, target, type, collection_id, description, start_byte,
+        end_byte
+    FROM {_HERE}, jsonb_to_recordset(%(relations)s) AS given (source text, target text, type text,
+        description text, start_byte integer, end_byte integer)
+    ON CONFLICT DO NOTHING
+""".encode()
+_STATE = b"""
+    INSERT INTO knowledge_extraction_t (host_id, document_id, version, status, attempt, next_ts,
+        error)
+    SELECT %(host)s, document_id, %(version)s, %(status)s, %(attempt)s,
+        now() + %(pause_s)s * interval '1 second', %(error)s
+    FROM knowledge_document_t
+    WHERE (host_id, document_id) = (%(host)s, %(document)s::uuid) FOR KEY SHARE
+    ON CONFLICT (host_id, document_id) DO UPDATE SET version = excluded.version,
+        status = excluded.status, attempt = excluded.attempt, next_ts = excluded.next_ts,
+        error = excluded.error
+"""
+_RETRY = f"""
+    UPDATE knowledge_extraction_t AS state
+    SET status = 'waiting', attempt = 0, next_ts = now()
+    FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    WHERE {ALLOWED} AND collection.name = %(name)s AND state.host_id = %(host)s
+        AND state.document_id = document.document_id AND state.error IS NOT NULL
+""".encode()

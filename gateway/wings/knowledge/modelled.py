@@ -1,0 +1,107 @@
+"""What the knowledge does with a chat model: imported only where `knowledge.model` names one."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.knowledge import KnowledgeSettings
+from gateway.context import Context
+from gateway.models.abc import ChatModels, ModelFailed
+from gateway.operations.jobs import AsJob
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    invalid,
+)
+from gateway.wings.abc import CallTool
+from gateway.wings.knowledge.answers import Answerer, AnswerRequest
+from gateway.wings.knowledge.calls import checked, structured
+from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.extractor import DocumentExtractor, ExtractionReport
+from gateway.wings.knowledge.readers import WRITE, knowledge_reader
+from gateway.wings.knowledge.requests import (
+    AnswerView,
+    CollectionName,
+    KnowledgeFound,
+    QueryKnowledge,
+)
+from gateway.wings.knowledge.spending import DailySpending
+from registry.database.postgres import Pool
+
+
+class RetryDocuments(Struct, frozen=True, forbid_unknown_fields=True):
+    collection: CollectionName
+
+
+class DocumentsRetried(Struct, frozen=True):
+    documents: int
+
+
+class KnowledgeModel:
+    """A chat model that reads documents in the background, and answers from passages."""
+
+    def __init__(
+        self, pool: Pool, models: ChatModels, call: CallTool, settings: KnowledgeSettings
+    ) -> None:
+        self._call = call
+        self._claim = settings.agent_claim
+        self._collections = CollectionStore(pool, settings.collections)
+        self._schedule = settings.extraction.schedule
+        self.extractor = DocumentExtractor(pool, models, settings.strategy, settings.extraction)
+        spending = DailySpending(pool, "answers", settings.answers.tokens_per_day)
+        self.answerer = Answerer(models, settings.strategy, spending, settings.answers)
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                "knowledge_extract", "POST", "/extract",
+                "Have the chat model read documents that it has not read.", WRITE, self.extract,
+                ExtractionReport, no_tool="it runs on a schedule",
+                job=AsJob(always=True, once=True, lock="extraction", schedule=self._schedule),
+            ),
+            Operation(
+                "knowledge_retry", "POST", "/extract/failed",
+                "Have the chat model read the failed documents of a collection again.", WRITE,
+                self.retry, DocumentsRetried, body=RetryDocuments,
+            ),
+        )  # fmt: skip
+
+    async def extract(self, asked: OperationInput) -> ExtractionReport:
+        try:
+            return await self.extractor.run(asked.job)
+        except ModelFailed as error:
+            raise ProblemDetails(409, "unconfigured", f"{error}.") from error
+
+    async def retry(self, asked: OperationInput) -> DocumentsRetried:
+        body: RetryDocuments = asked.body
+        reader = knowledge_reader(asked, self._claim)
+        await self._collections.get(reader, body.collection, "write")
+        return DocumentsRetried(await self.extractor.retry(reader, body.collection))
+
+    async def query(self, asked: OperationInput) -> OperationOutput:
+        """The passages, fetched by a call of the caller, so that what guards remove from results
+        does not reach the model; and its answer."""
+        if asked.context is None:
+            raise invalid("Expected a caller.")
+        body: QueryKnowledge = asked.body
+        found = await self.passages(asked.context, replace(body, answer=False))
+        request = AnswerRequest(asked.principal.tenant, body.query, found)
+        return answered(found, await self.answerer.answer(request))
+
+    async def passages(self, context: Context, query: QueryKnowledge) -> KnowledgeFound:
+        """Raises ProblemDetails, and Fault."""
+        result = checked(await self._call(context, "knowledge_query", msgspec.to_builtins(query)))
+        return msgspec.json.decode(structured(result), type=KnowledgeFound)
+
+
+def answered(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
+    """The passages with the answer; without one its text is that of the passages."""
+    if isinstance(answer, str):
+        return OperationOutput(replace(found, note=f"No answer: {answer}."))
+    sources = "\n".join(f"[{one.reference}] {one.path}" for one in found.references)
+    return OperationOutput(replace(found, answer=answer), text=f"{answer.text}\n\n{sources}")

@@ -1,0 +1,54 @@
+"""Tokens of chat models that tenants use in a day. What a request may use at most is reserved
+before it is sent, and replaced by what it used; a process that is killed leaves the reservation."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+
+from gateway.models.usage import Budget, BudgetExhausted
+from registry.database.postgres import Pool, borrowed
+
+Purpose = Literal["extraction", "answers"]
+
+
+class DailySpending:
+    def __init__(self, pool: Pool, purpose: Purpose, limit: int) -> None:
+        """`limit`: tokens of a tenant in a day."""
+        self._pool = pool
+        self._purpose = purpose
+        self._limit = limit
+
+    @asynccontextmanager
+    async def reserved(self, tenant: str, worst: int) -> AsyncIterator[Budget]:
+        """The account of one request. Raises BudgetExhausted."""
+        values = {"host": tenant, "purpose": self._purpose, "limit": self._limit}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_RESERVE, {**values, "tokens": worst})
+            days = await found.fetchall()
+        if not days:
+            text = f"the tenant's {self._limit:,} tokens of the day for {self._purpose} are used"
+            raise BudgetExhausted(text)
+        budget = Budget()
+        try:
+            yield budget
+        finally:
+            with anyio.CancelScope(shield=True):
+                rest = budget.used.total - worst
+                async with borrowed(self._pool) as connection:
+                    await connection.execute(_SETTLE, {**values, "tokens": rest, "day": days[0][0]})
+
+
+_RESERVE = b"""
+    INSERT INTO knowledge_spent_t AS had (host_id, day, purpose, tokens)
+    SELECT %(host)s, (now() AT TIME ZONE 'UTC')::date, %(purpose)s, %(tokens)s::bigint
+    WHERE %(tokens)s::bigint <= %(limit)s
+    ON CONFLICT (host_id, day, purpose) DO UPDATE SET tokens = had.tokens + excluded.tokens
+        WHERE had.tokens + excluded.tokens <= %(limit)s
+    RETURNING day
+"""
+_SETTLE = b"""
+    UPDATE knowledge_spent_t SET tokens = tokens + %(tokens)s::bigint
+    WHERE (host_id, day, purpose) = (%(host)s, %(day)s, %(purpose)s)
+"""
