@@ -17,6 +17,7 @@ _TRACEPARENT = re.compile(
 )
 _NEWEST = 55  # characters of version 00, which may not be longer
 SAMPLED = 1  # bit of the flags
+TRACEPARENT = "traceparent"  # the header, and the member of `_meta` (SEP-414)
 
 
 class SpanContext(NamedTuple):

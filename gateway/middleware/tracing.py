@@ -27,6 +27,7 @@ from gateway.middleware.audit import fingerprint_of, outcome_of
 from gateway.protocol.shapes import is_failure
 from gateway.traces import (
     CURRENT,
+    TRACEPARENT,
     ActiveTrace,
     Span,
     SpanContext,
@@ -40,7 +41,6 @@ from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
 NAME_LENGTH = 100  # characters of names that clients may choose
-TRACEPARENT = "traceparent"
 
 
 class Sampler(Collector):

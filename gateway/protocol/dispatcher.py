@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from gateway.abc import Handler, Middleware, Route
 from gateway.context import CANCELLED_BY_CLIENT, REQUEST_ID_BYTES, Context, Session
+from gateway.traces import TRACEPARENT, parsed
 from schemas.errors import (
     Fault,
     InternalError,
@@ -180,12 +182,23 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
             return None  # no request of MCP lacks an id, and admission lets these in unchecked
         params = request.params
         if type(params) is dict and "_meta" in params:
-            check_progress_token(params["_meta"])
+            meta = params["_meta"]
+            check_progress_token(meta)
+            if type(meta) is dict and TRACEPARENT in meta:
+                context = _traced(context, meta[TRACEPARENT])
         if needs_identity and context.identity.refusal is not None:
             raise context.identity.refusal
         return await handler(context, request)
 
     return checked
+
+
+def _traced(context: Context, traceparent: Any) -> Context:
+    """The context with the trace that a message names, which counts more than that of its HTTP
+    request (SEP-414); without it if it is malformed."""
+    if parsed(traceparent) is None:
+        return context
+    return replace(context, headers=replace(context.headers, traceparent=traceparent))
 
 
 def _identified(handler: Handler) -> Handler:

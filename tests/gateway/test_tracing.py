@@ -144,6 +144,24 @@ async def test_what_is_off_is_not_there(settings: Settings) -> None:
     await gateway.upstreams.client.close()
 
 
+async def test_without_tracing_the_context_of_a_caller_is_passed_on(
+    settings: Settings, service: Recorder
+) -> None:
+    """That of the message counts more than that of its HTTP request; a malformed one is dropped."""
+    params = {"name": "getPet", "arguments": {"id": 1}}
+    async with running(settings) as client:
+        session = await client.session()
+        for header, meta in ((CALLER, None), (CALLER, OTHER), (None, OTHER), ("00-zz", "x\ny")):
+            headers = {} if header is None else {"traceparent": header}
+            named = {} if meta is None else {"_meta": {"traceparent": meta}}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+            body = {**request, "params": {**params, **named}}
+            await client.post("/mcp", body, {**session.headers, **headers})
+        await client.post("/rpc", {**request, "params": params}, {"traceparent": CALLER})
+    heard = [one["headers"].get("traceparent") for one in service.requests]
+    assert heard == [CALLER, OTHER, OTHER, None, CALLER]
+
+
 def sampler(**changes: Any) -> Sampler:
     defaults: Tracing = load(None, {}).tracing
     return Sampler(replace(defaults, **{"ratio": 0.0, "slow_s": 1000.0, **changes}))

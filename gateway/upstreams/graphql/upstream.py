@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.http.http1 import FixedHeaders
+from gateway.traces import TRACEPARENT, parsed
 from gateway.upstreams.http import results
-from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
+from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replaced
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.results import failed, failed_call
 from schemas.binding import GraphQLBinding
@@ -178,10 +179,14 @@ class GraphQLUpstream:
         try:
             pool = self._client.connections.of(source)
             request = build(binding, arguments, _target(pool))
+            headers: Mapping[str, str] = _headers_of(pool)
+            if (traceparent := context.headers.traceparent) is not None and parsed(traceparent):
+                headers = replaced(headers, {TRACEPARENT: traceparent})
+                request = replace(request, headers=headers)
             if (caller := self._client.caller(source, context)) is not None:
                 response = await self._client.send(source, replace(request, caller=caller))
             else:
-                response = await self._client.forward(pool, request, headers=_headers_of(pool))
+                response = await self._client.forward(pool, request, headers=headers)
         except UpstreamFailed as error:
             return failed_call(error)
         return read(response, binding, arguments, source.name)

@@ -187,6 +187,13 @@ def _failure(
     return UpstreamFailed(text, late, is_outage(error))
 
 
+def replaced(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """The headers with `others`, which replace those of the same name in any case."""
+    names = {name.lower() for name in others}
+    kept = {name: value for name, value in headers.items() if name.lower() not in names}
+    return {**kept, **others}
+
+
 def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
     """`request` with these headers instead of its own of the same names."""
     kept = {n: value for n, value in request.headers.items() if n not in headers}

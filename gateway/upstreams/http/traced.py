@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from gateway.traces import CURRENT, SpanContext
-from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, Reader
+from gateway.traces import CURRENT, TRACEPARENT, SpanContext
+from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, Reader, replaced
 from gateway.upstreams.http.connections import SourcePool, read
 
 
@@ -23,8 +23,7 @@ class TracedClient(Client):
         if isinstance(own, SpanContext):
             if headers is None:
                 headers = pool.with_configured(request.headers)
-            others = {name: one for name, one in headers.items() if name.lower() != "traceparent"}
-            headers = {**others, "traceparent": own.traceparent}
+            headers = replaced(headers, {TRACEPARENT: own.traceparent})
         return await super().forward(
             pool, request, reader, headers=headers, inline_bytes=inline_bytes
         )

@@ -17,9 +17,17 @@ from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context
 from gateway.http.http1 import FixedHeaders
 from gateway.state.stored_answers import uri_of
+from gateway.traces import TRACEPARENT, parsed
 from gateway.upstreams.auth.credentials import Credentials, fixed
 from gateway.upstreams.http import results
-from gateway.upstreams.http.client import Client, Download, HttpRequest, HttpResponse, Reader
+from gateway.upstreams.http.client import (
+    Client,
+    Download,
+    HttpRequest,
+    HttpResponse,
+    Reader,
+    replaced,
+)
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
@@ -232,10 +240,10 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
 
 
 def _carried(headers: CallHeaders, method: str) -> Mapping[str, str]:
-    """What a call that may be repeated sends with it."""
+    """The caller's headers that are passed on to a service, without credentials."""
     given = {
         IDEMPOTENCY_KEY: None if method in _SAFE else headers.idempotency_key,
-        "traceparent": headers.traceparent,
+        TRACEPARENT: None if parsed(headers.traceparent) is None else headers.traceparent,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -295,9 +303,9 @@ class OpenAPIUpstream:
             return failed(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
         carried: Mapping[str, str] = {}
-        if context.headers.idempotency_key is not None:
+        if context.headers.idempotency_key is not None or context.headers.traceparent is not None:
             carried = _carried(context.headers, binding.method)
-            request = replace(request, headers={**request.headers, **carried})
+            request = replace(request, headers=replaced(request.headers, carried))
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
-from gateway.context import Context, Identity, Principal
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import META_ERRORS, GraphQLUpstream, build
 from registry.importers.graphql import read
 from schemas.binding import GraphQLBinding, Variable
@@ -76,6 +77,16 @@ async def test_the_request_says_what_it_is_and_what_it_takes(call, shop):
     [headers] = shop.headers
     assert headers["content-type"] == "application/json"
     assert headers["accept"] == "application/graphql-response+json, application/json;q=0.9"
+
+
+async def test_the_trace_of_a_caller_is_passed_on(client, serve, shop):
+    at, upstream = source(f"{await serve(shop)}/graphql"), GraphQLUpstream(client)
+    told = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for traceparent in (told, "00-zz"):
+        context = replace(CONTEXT, headers=CallHeaders(traceparent=traceparent))
+        await upstream.call(tool("count"), at, {}, context)
+    assert [headers.get("traceparent") for headers in shop.headers] == [told, None]
+    assert shop.headers[0]["content-type"] == "application/json"
 
 
 async def test_what_is_not_given_is_not_sent_and_null_is(call, shop):
