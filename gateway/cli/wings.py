@@ -1,6 +1,6 @@
 """`toolgate NAME`: a wing's operations, called at a running gateway, and its own commands.
 
-An attribute of this module is the group of the wing of that name, made on demand.
+An attribute of this module is a group of commands, made on demand.
 """
 
 from typing import IO
@@ -16,7 +16,7 @@ from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, waited
 from gateway.cli.tools.arguments import read_object, read_pairs
 from gateway.wings.abc import Wing
-from gateway.wings.table import WINGS, load_wing
+from gateway.wings.table import groups, load_wing
 from schemas.errors import ToolgateError
 
 LIST = "operations"
@@ -32,10 +32,11 @@ Example:
 
 
 def __getattr__(name: str) -> click.Command:
-    if name not in WINGS:
+    wings = groups()
+    if name not in wings:
         raise AttributeError(name)
     try:
-        return WingGroup(load_wing(name))
+        return WingGroup(name, load_wing(wings[name]))
     except ToolgateError as error:
         fail(str(error), USAGE)
 
@@ -43,10 +44,10 @@ def __getattr__(name: str) -> click.Command:
 class WingGroup(LazyGroup):
     """The commands of a wing: its own, and one for each of its operations."""
 
-    def __init__(self, wing: Wing) -> None:
-        text = HELP.format(title=wing.title or wing.name, name=wing.name)
+    def __init__(self, name: str, wing: Wing) -> None:
+        text = HELP.format(title=wing.title or wing.name, name=name)
         commands = {**wing.commands, LIST: ("", "List the operations.")}
-        super().__init__(wing.name, lazy=commands, help=text)
+        super().__init__(name, lazy=commands, help=text)
         self._wing = wing
 
     def load(self, name: str) -> click.Command:

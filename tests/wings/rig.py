@@ -8,7 +8,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-import gateway.cli.wings  # before its names are replaced
 from config.settings import Settings
 from gateway.cli.main import cli
 from gateway.wings import table
@@ -38,7 +37,6 @@ def wings(rows: Mapping[str, WingRow] = ROWS) -> Iterator[None]:
     LIFE.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "WINGS", rows)
-        patch.setattr(gateway.cli.wings, "WINGS", rows)
         patch.setattr("config.load.Settings", WithToy)
         for name in rows:
             patch.setitem(cli._targets, name, f"gateway.cli.wings:{name}")

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 from gateway.operations.operation import Operation
 from gateway.wings.abc import WingParts
+from gateway.wings.librarian.lookup import lookup_operations
 from gateway.wings.librarian.shelves import Shelves
 
 OperationGroup = Callable[[WingParts, Shelves], Sequence[Operation]]
-GROUPS: tuple[OperationGroup, ...] = ()
+GROUPS: tuple[OperationGroup, ...] = (lookup_operations,)
 """What makes operations of the parts of an open wing. Each concept has one."""
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.wings.abc import Offer, Wing, WingParts
 from gateway.wings.librarian.operations import operations_of
+from gateway.wings.librarian.resources import LibraryResources
 from registry.database.migrate import Component
 
 MIGRATIONS = Component(
@@ -15,7 +16,7 @@ MIGRATIONS = Component(
 
 @asynccontextmanager
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
-    yield Offer(operations=operations_of(parts))
+    yield Offer(operations=operations_of(parts), resources=LibraryResources(parts.call).resources)
 
 
 WING = Wing(name="librarian", title="Librarian", open=opened, migrations=MIGRATIONS)

@@ -1,0 +1,172 @@
+"""Operations that look things up in documents and code, without a model."""
+
+from collections.abc import Sequence
+
+from config.librarian import LibrarianSettings
+from gateway.operations.operation import Operation, OperationInput, OperationOutput, invalid
+from gateway.wings.abc import WingParts
+from gateway.wings.librarian.maps import drawn
+from gateway.wings.librarian.requests import (
+    FilesFound,
+    FileView,
+    FindReferences,
+    FindSymbols,
+    GrepLibrary,
+    LinesRead,
+    ListFiles,
+    MapLibrary,
+    MapView,
+    PassagesFound,
+    PassageView,
+    ReadLibrary,
+    SearchLibrary,
+    SymbolsFound,
+    SymbolView,
+)
+from gateway.wings.librarian.shelves import DATA, READ, Shelves, context_of
+from gateway.wings.library import Passage, PassageQuery, SymbolQuery
+
+LAST = 2**31 - 1  # a line beyond the end of any document
+
+
+class LookupOperations:
+    def __init__(self, shelves: Shelves, settings: LibrarianSettings) -> None:
+        self._shelves = shelves
+        self._settings = settings
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "librarian_search", "POST", "/search",
+                "Find passages of documents and code, by words and meaning.", READ, self.search,
+                PassagesFound, body=SearchLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_grep", "POST", "/grep",
+                "Find the lines of documents and code that a regular expression matches.", READ,
+                self.grep, PassagesFound, body=GrepLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_read", "POST", "/read", "Read lines of a document, by its path.", READ,
+                self.read, LinesRead, body=ReadLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_files", "POST", "/files", "List the documents of collections.", READ,
+                self.files, FilesFound, body=ListFiles,
+            ),
+            Operation(
+                "librarian_symbols", "POST", "/symbols",
+                "Find definitions in code by name, kind, visibility, base class and path.", READ,
+                self.symbols, SymbolsFound, body=FindSymbols, details=DATA,
+            ),
+            Operation(
+                "librarian_references", "POST", "/references",
+                "Find where code calls, imports or inherits a symbol.", READ, self.references,
+                SymbolsFound, body=FindReferences, details=DATA,
+            ),
+            Operation(
+                "librarian_map", "POST", "/map",
+                "Show the definitions of a repository that its code refers to most.", READ,
+                self.map, MapView, body=MapLibrary, details=DATA,
+            ),
+        )  # fmt: skip
+
+    async def search(self, asked: OperationInput) -> OperationOutput:
+        body: SearchLibrary = asked.body
+        query = PassageQuery(
+            text=body.query,
+            collections=body.collections or None,
+            path=body.path,
+            limit=body.limit,
+        )
+        return _passages(await self._shelves.library.search(context_of(asked), query))
+
+    async def grep(self, asked: OperationInput) -> OperationOutput:
+        body: GrepLibrary = asked.body
+        found = await self._shelves.library.grep(
+            context_of(asked),
+            body.collections or None,
+            body.pattern,
+            path=body.path,
+            limit=body.limit,
+        )
+        return _passages(found)
+
+    async def read(self, asked: OperationInput) -> LinesRead:
+        body: ReadLibrary = asked.body
+        last = LAST if body.last is None else body.last
+        if last < body.first:
+            raise invalid(f"last: expected at least first ({body.first}), found {last}")
+        found = await self._shelves.library.read(
+            context_of(asked), body.collection, body.path, (body.first, last)
+        )
+        return _within(found, self._settings.read_bytes)
+
+    async def files(self, asked: OperationInput) -> FilesFound:
+        body: ListFiles = asked.body
+        found = await self._shelves.library.files(
+            context_of(asked),
+            body.collections or None,
+            path=body.path,
+            after=body.after,
+            limit=body.limit + 1,
+        )
+        shown = found[: body.limit]
+        more = f"{shown[-1].collection}/{shown[-1].path}" if len(found) > len(shown) else ""
+        return FilesFound(tuple(map(FileView.of, shown)), more)
+
+    async def symbols(self, asked: OperationInput) -> SymbolsFound:
+        body: FindSymbols = asked.body
+        query = SymbolQuery(
+            collections=body.collections or None,
+            name=body.name,
+            kind=body.kind,
+            visibility=body.visibility,
+            path=body.path,
+            inherits=body.inherits,
+            limit=body.limit,
+        )
+        found = await self._shelves.library.symbols(context_of(asked), query)
+        return SymbolsFound(tuple(map(SymbolView.of, found)))
+
+    async def references(self, asked: OperationInput) -> SymbolsFound:
+        body: FindReferences = asked.body
+        found = await self._shelves.library.references(
+            context_of(asked), body.collections or None, body.symbol, body.limit
+        )
+        return SymbolsFound(tuple(map(SymbolView.of, found)))
+
+    async def map(self, asked: OperationInput) -> OperationOutput:
+        body: MapLibrary = asked.body
+        links = await self._shelves.library.links(
+            context_of(asked), [body.collection], path=body.path
+        )
+        found = drawn(links, body.focus, body.tokens or self._settings.map_tokens)
+        value = MapView(found.text, found.files, found.symbols, found.omitted)
+        return OperationOutput(value, text=found.text)
+
+
+def lookup_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
+    return LookupOperations(shelves, parts.settings).operations
+
+
+def _passages(found: Sequence[Passage]) -> OperationOutput:
+    """With a text for models: each passage below its place."""
+    text = "\n\n".join(
+        f"{one.collection}/{one.path}:{one.lines[0]}-{one.lines[1]}\n{one.text}" for one in found
+    )
+    return OperationOutput(PassagesFound(tuple(map(PassageView.of, found))), text=text)
+
+
+def _within(found: Passage, limit: int) -> LinesRead:
+    """As many whole lines as fit; of a first line that does not, its beginning."""
+    first, last = found.lines
+    data, text, more = found.text.encode(), found.text, 0
+    if len(data) > limit:
+        whole = data[:limit].rfind(b"\n") + 1
+        text = data[: whole or limit].decode(errors="ignore")
+        shown = max(text.count("\n"), 1)
+        more = first + shown if first + shown <= last else 0
+        last = first + shown - 1
+    return LinesRead(found.collection, found.path, found.version, (first, last), text, more)

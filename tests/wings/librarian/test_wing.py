@@ -1,0 +1,146 @@
+"""The wing of a gateway: its operations as tools, methods, routes, resources and commands."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import DatabaseSettings, Settings
+from gateway.wings.librarian.maps import drawn
+from gateway.wings.library import FileLink
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import Client, running
+from tests.gateway.cli.processes import command
+from tests.wings.knowledge.test_lightrag import knowing
+from tests.wings.librarian.test_library import FILES
+from tests.wings.memory.test_wing import called
+from tests.wings.test_toy import rpc
+
+pytestmark = pytest.mark.anyio
+REST = "/librarian/v1"
+
+
+def lending(database: DatabaseSettings, **changes: Any) -> Settings:
+    settings = knowing(database)
+    return replace(
+        settings, librarian=replace(settings.librarian, enabled=True, read_bytes=60, **changes)
+    )
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    for database in own_database(cluster, TEMPLATE):
+        async with running(lending(database)) as client:
+            for path, text in FILES.items():
+                added = {"collection": "code", "path": path, "text": text}
+                status, answer, _ = await client.post("/knowledge/v1/documents", added)
+                assert status == 201, answer
+            yield client
+
+
+async def posted(client: Client, name: str, /, **body: Any) -> Any:
+    status, answer, _ = await client.post(f"{REST}/{name}", body)
+    assert status == 200, answer
+    return answer
+
+
+async def test_its_operations_are_tools_methods_and_routes(client: Client) -> None:
+    asked = {"kind": "method", "inherits": "Root", "path": "src/**", "visibility": "public"}
+    by_route = await posted(client, "symbols", **asked)
+    assert [one["symbol"] for one in by_route["symbols"]] == ["App.run", "Scaffold.open"]
+    assert await called(client, "librarian_symbols", asked) == by_route
+    answer = await client.rpc(rpc("librarian_symbols", asked))
+    assert answer["result"] == by_route
+
+
+async def test_l05_passages_have_their_place(client: Client) -> None:
+    found = await posted(client, "search", query="open the port", path="src/*")
+    best = found["passages"][0]
+    assert (best["collection"], best["path"].startswith("src/"), best["version"]) == (
+        "code",
+        True,
+        1,
+    )
+    (found,) = (await posted(client, "grep", pattern=r"^found\.run"))["passages"]
+    assert (found["path"], found["lines"]) == ("main.py", [4, 4])
+    files = await posted(client, "files", limit=3)
+    rest = await posted(client, "files", after=files["next"])
+    assert [one["path"] for one in files["files"] + rest["files"]] == sorted(FILES)
+
+
+async def test_reading_goes_on_at_the_next_line(client: Client) -> None:
+    text, at = "", 1
+    while at:
+        read = await posted(client, "read", collection="code", path="main.py", first=at)
+        text, at = text + read["text"], read.get("next", 0)
+    assert text == FILES["main.py"]
+    for body, status in (
+        ({"path": "main.py", "first": 3, "last": 2}, 422),
+        ({"path": "main.py", "first": 99}, 422),
+        ({"path": "no.py"}, 404),
+        ({"path": ""}, 422),
+        ({"path": "main.py", "first": 0}, 422),
+    ):
+        got, answer, _ = await client.post(f"{REST}/read", {"collection": "code", **body})
+        assert got == status, answer
+
+
+async def test_l08_references_and_a_map_of_a_repository(client: Client) -> None:
+    found = await posted(client, "references", symbol="App.run")
+    assert [one.get("confidence", 1.0) for one in found["symbols"]] == [1.0, 0.5]
+    drawn = await posted(client, "map", collection="code")
+    assert "src/base.py" in drawn["text"]
+    assert "class Scaffold(Root)" in drawn["text"]
+    small = await posted(client, "map", collection="code", tokens=100, focus=["Scaffold"])
+    assert small["text"].startswith("src/base.py\n  1-3  class Scaffold(Root)")
+
+
+async def test_documents_are_resources_with_lines(client: Client) -> None:
+    session = await client.session()
+
+    async def read(uri: str) -> Any:
+        return await session.call("resources/read", {"uri": uri})
+
+    answer = await read("library://code/main.py#L3-L4")
+    (contents,) = answer["result"]["contents"]
+    assert contents["text"] == "found = app.make()\nfound.run(80)\n"
+    answer = await read("library://code/src%2Fbase.py#L1")
+    assert answer["result"]["contents"][0]["text"] == "class Scaffold(Root):\n"
+    for uri in ("library://code/no.py", "library://other/main.py", "library://code/main.py#L9-L2"):
+        assert "error" in await read(uri), uri
+
+
+async def test_its_commands_are_of_the_group_library(client: Client) -> None:
+    code, out, errors = await command(
+        "library", "search", "query=open the port", "--url", client.url
+    )
+    assert code == 0, errors
+    assert json.loads(out)["passages"]
+
+
+def test_a_map_has_what_fits_and_begins_at_its_focus() -> None:
+    def link(source: str, target: str, symbol: str, weight: float) -> FileLink:
+        return FileLink(
+            collection="c", source=source, target=target, symbol=symbol, kind="function",
+            lines=(1, 2), quote=f"def {symbol}():", weight=weight,
+        )  # fmt: skip
+
+    links = [
+        *(link(f"{name}.py", "core.py", "core", 3) for name in "abcdef"),
+        link("a.py", "side.py", "side", 1),
+        link("core.py", "core.py", "core", 50),
+    ]
+    whole = drawn(links, (), 1000)
+    assert whole.text.startswith("core.py\n  1-2  def core():")
+    assert (whole.symbols, whole.omitted) == (2, 0)
+    assert drawn(links, ("side",), 1000).text.startswith("side.py")
+    small = drawn(links, (), 1)
+    assert (small.symbols, small.omitted) == (1, 1)
+    assert drawn([], ("x",), 100).symbols == 0
