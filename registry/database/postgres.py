@@ -20,7 +20,7 @@ from uuid import UUID
 import anyio
 import psycopg
 from anyio import CancelScope, to_thread
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -126,6 +126,22 @@ async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
             yield connection
     finally:
         with CancelScope(shield=True):
+            await pool.putconn(connection)
+
+
+@asynccontextmanager
+async def autocommitted(pool: Pool) -> AsyncIterator[AsyncConnection]:
+    """A connection of the pool, in autocommit mode: for one statement, without the round trips of
+    BEGIN and COMMIT."""
+    with CancelScope(shield=True):
+        connection = await pool.getconn()
+    try:
+        await connection.set_autocommit(True)
+        yield connection
+    finally:
+        with CancelScope(shield=True):
+            if connection.info.transaction_status == pq.TransactionStatus.IDLE:
+                await connection.set_autocommit(False)
             await pool.putconn(connection)
 
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, LiteralString
 
 import msgspec
@@ -17,7 +18,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import UniqueViolation
 from psycopg.rows import class_row
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, autocommitted, borrowed
 from schemas.errors import ToolgateError
 
 Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
@@ -246,7 +247,7 @@ ON CONFLICT DO NOTHING RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
-# updated by their place in the table: no plan, whatever its statistics, looks at others.
+# updated by their place in the table, so that no plan with statistics looks at others.
 _CLAIM_OF: LiteralString = """
 WITH picked AS MATERIALIZED (
     SELECT c.place
@@ -263,19 +264,30 @@ WITH picked AS MATERIALIZED (
                         AND e.invocation_id <> i.invocation_id
                         AND (e.status = 'DISPATCHED' OR (e.seq < i.seq AND (e.status = 'PENDING'
                             OR (e.status = 'FAILED' AND e.on_failure = 'block'))))))
-            ORDER BY i.due_ts, i.seq LIMIT %(limit)s FOR UPDATE OF i SKIP LOCKED) c
-    LIMIT %(limit)s)
+            ORDER BY i.due_ts, i.seq LIMIT {limit} FOR UPDATE OF i SKIP LOCKED) c
+    LIMIT {limit})
 UPDATE invocation_t i SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
     worker = %(worker)s, changed_ts = now(),
     lease_ts = now() + make_interval(secs => %(lease)s)
 FROM picked WHERE i.host_id = %(host)s AND i.ctid = picked.place
 RETURNING {delivery}
 """
-# Of tools alone: PostgreSQL keeps the plan, which takes longer to make than to carry out.
-_CLAIM = _CLAIM_OF.format(most=PRIORITIES - 1, delivery=_DELIVERY, queues="(VALUES (''))")
-_CLAIM_SKILLS = _CLAIM_OF.format(
-    most=PRIORITIES - 1, delivery=_DELIVERY, queues="unnest(%(queues)s::text[])"
-)
+
+
+@cache
+def _claim(limit: int, queues: LiteralString) -> sql.Composed:
+    """The statement for a number of rows. As a parameter, PostgreSQL would take it for a tenth of
+    the table, and plan each time anew, which takes longer than to carry the plan out."""
+    return sql.SQL(_CLAIM_OF).format(
+        most=sql.Literal(PRIORITIES - 1),
+        limit=sql.Literal(limit),
+        queues=sql.SQL(queues),
+        delivery=sql.SQL(_DELIVERY),
+    )
+
+
+_TOOLS: LiteralString = "(VALUES (''))"
+_SKILLS: LiteralString = "unnest(%(queues)s::text[])"
 # Each tenant that has such rows, without reading those rows.
 _TENANTS_OF: LiteralString = """
 WITH RECURSIVE t AS (
@@ -490,7 +502,8 @@ class Journal:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
         made = [_identified(one) for one in drafts]
-        async with borrowed(self._pool) as connection:
+        alone = not any(map(_may_be_known, made))  # one statement then
+        async with (autocommitted if alone else borrowed)(self._pool) as connection:
             stored = await _stored(connection, made)
             accepted = [
                 Accepted(one.invocation_id, one.correlation_id, created=True)
@@ -579,14 +592,14 @@ class Journal:
         values = {
             "host": host_id,
             "worker": worker,
-            "limit": limit,
             "lease": lease_s,
             "queues": list(skills or ()),
         }
+        statement = _claim(limit, _TOOLS if skills is None else _SKILLS)
         try:
-            async with borrowed(self._pool) as connection:
+            async with autocommitted(self._pool) as connection:
                 cursor = connection.cursor(row_factory=class_row(Delivery))
-                await cursor.execute(_CLAIM if skills is None else _CLAIM_SKILLS, values)
+                await cursor.execute(statement, values)
                 taken = await cursor.fetchall()
         except UniqueViolation:  # somebody took another one of the same order key
             return []
@@ -594,7 +607,7 @@ class Journal:
 
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""
-        async with borrowed(self._pool) as connection:
+        async with autocommitted(self._pool) as connection:
             found = await connection.execute(_END, [_rows(map(_end_row, ends)), len(ends)])
             rows = await found.fetchall()
         await self._unblock(key for _, _, *key in rows)
@@ -606,7 +619,7 @@ class Journal:
         """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
         Those that are missing are no longer the worker's."""
         rows = _fenced(deliveries)
-        async with borrowed(self._pool) as connection:
+        async with autocommitted(self._pool) as connection:
             found = await connection.execute(
                 "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
                 f" {_OF_FENCED}"
@@ -833,16 +846,16 @@ def _identified(draft: Draft) -> Draft:
     return replace(draft, invocation_id=id_, correlation_id=draft.correlation_id or id_)
 
 
+def _may_be_known(draft: Draft) -> bool:
+    """Whether a caller may have given its ids before."""
+    return draft.correlation_id != draft.invocation_id or draft.idempotency_key is not None
+
+
 async def _stored(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
     found = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
     stored = {id_ async for (id_,) in found}
     # One that has ended is elsewhere, and may have been moved there since the statement began.
-    given = [
-        one
-        for one in drafts
-        if one.invocation_id in stored
-        and (one.correlation_id != one.invocation_id or one.idempotency_key is not None)
-    ]
+    given = [one for one in drafts if one.invocation_id in stored and _may_be_known(one)]
     for one in given:
         if await _ended_before(connection, one) is not None:
             await connection.execute(
