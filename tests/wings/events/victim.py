@@ -1,6 +1,6 @@
 """A process that runs invocations and kills itself at a step that the command line names:
 
-    python -m tests.wings.events.victim URL STEP COUNT [REDIS]
+    python -m tests.wings.events.victim URL STEP COUNT ENGINE
 
 A call adds a row to `effect_t`. The process ends by itself when nothing is open.
 """
@@ -9,19 +9,21 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 from msgspec.structs import replace
 
 from config.load import load
+from config.settings import EventKafka
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution, Pause
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.redis_engine import RedisEngine
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import RESYNC, Database, borrowed
 from tests.fixtures_database import HOST
 
 STEPS = ("claimed", "before", "effect", "ending", "ended")
@@ -76,7 +78,8 @@ class Dying(Journal):
         return counted
 
 
-async def main(url: str, step: str, count: int, redis: str) -> None:
+async def main(url: str, step: str, count: int, engine: str) -> None:
+    """`engine`: the URL of a Redis, the address of a Kafka, or nothing."""
     defaults = load(None, {})
     settings = replace(
         defaults.events, poll_s=0.05, sweep_s=0.1, lease_s=0.7, drain_s=0.1, concurrency=4
@@ -97,17 +100,24 @@ async def main(url: str, step: str, count: int, redis: str) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(dispatch.run)
             group.start_soon(notices.listen)
-            if redis:
-                engine = RedisEngine(
-                    redis,
-                    str(os.getpid()),
-                    work=lambda host: dispatch.hear(WORK + host),
-                    room=lambda: dispatch.room,
-                )
-                group.start_soon(engine.read)
+            if engine:
+                group.start_soon(_engine(engine, dispatch, defaults.events.kafka).read)
             while await journal.open_rows(HOST, 1):  # noqa: ASYNC110 - by other processes, too
                 await anyio.sleep(0.05)
             group.cancel_scope.cancel()
+
+
+def _engine(address: str, dispatch: Dispatch, kafka: EventKafka) -> RedisEngine | KafkaEngine:
+    def work(host_id: str) -> None:
+        dispatch.hear(WORK + host_id if host_id else RESYNC)
+
+    if "/" in address:
+        return RedisEngine(address, str(os.getpid()), work=work, room=lambda: dispatch.room)
+    return KafkaEngine(replace(kafka, servers=(address,)), attempts=1, work=work, take=_taken)
+
+
+async def _taken(_headers: Mapping[str, str], _body: bytes) -> tuple[int, str]:
+    return 202, ""
 
 
 if __name__ == "__main__":
