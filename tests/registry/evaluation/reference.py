@@ -2,6 +2,9 @@
 
     score = share * meaning + (1 - share) * words / best words (with meaning: or 4 ln(1 + tools))
 
+With several sentences the best 20 are chosen one after the other, by the score and 0.2 of what a
+tool adds to the cosines that the sentences have with those before.
+
 meaning: the cosine to the whole query; with several sentences 0.3 of that, and 0.7 of the best
 cosine to one of them. words: BM25F over the fields of a tool (Robertson and Zaragoza 2009, 3.6).
 """
@@ -21,6 +24,7 @@ WEIGHTS = {
 K1, B = 1.2, 0.6
 RARE_WORDS = 4
 WHOLE = 0.3
+COVERAGE, CHOSEN = 0.2, 20
 
 Terms = Callable[[str], Counter[str]]  # stems of a text, and how often each stands in it
 Fields = Mapping[str, str]
@@ -72,3 +76,20 @@ def scored(words: Sequence[float], meanings: Sequence[float], share: float) -> l
         Score(word, mean, share * mean + (1 - share) * word / best)
         for word, mean in zip(words, meanings, strict=True)
     ]
+
+
+def covering(
+    scores: Mapping[str, float], cosines: Mapping[str, NDArray[np.float32]]
+) -> dict[str, float]:
+    """The scores by id, best first. `cosines` of a tool: to each sentence."""
+    left, best, covered = dict(scores), dict[str, float](), np.float32(0)
+    while left and len(best) < CHOSEN:
+        gained = {
+            id_: score + COVERAGE * float(np.maximum(cosines[id_] - covered, 0).sum())
+            for id_, score in left.items()
+        }
+        id_ = max(gained, key=gained.__getitem__)
+        best[id_] = gained[id_]
+        covered = np.maximum(covered, cosines[id_])
+        del left[id_]
+    return best | dict(sorted(left.items(), key=lambda one: -one[1]))

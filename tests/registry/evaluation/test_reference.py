@@ -4,7 +4,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.sets import Listed
 from registry.search import Mode, SearchQuery
-from tests.registry.evaluation.reference import Fields, Score, bm25f, meaning, scored
+from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, scored
 from tests.registry.search.meaning import Words
 
 pytestmark = pytest.mark.anyio
@@ -108,10 +108,15 @@ async def reference(
     parts = sentences(read, SETTINGS.search.sentences) or [read]
     asked = await embedder.embed(parts)
     words = bm25f([fields(tool) for tool in tools], query, facts.stems.__getitem__)
-    meanings = meaning(
-        np.stack([facts.vectors[tool.id] for tool in tools]), asked, [len(part) for part in parts]
-    )
-    return dict(zip([tool.id for tool in tools], scored(words, meanings, share), strict=True))
+    vectors = np.stack([facts.vectors[tool.id] for tool in tools])
+    meanings = meaning(vectors, asked, [len(part) for part in parts])
+    ids = [tool.id for tool in tools]
+    found = dict(zip(ids, scored(words, meanings, share), strict=True))
+    if share == 0 or len(parts) == 1:
+        return found
+    near = dict(zip(ids, np.maximum(vectors @ asked.T, 0), strict=True))
+    covered = covering({id_: one.score for id_, one in found.items()}, near)
+    return {id_: replace(found[id_], score=score) for id_, score in covered.items()}
 
 
 @pytest.mark.parametrize("seed", [1, 2])

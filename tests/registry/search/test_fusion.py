@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.embedding.texts import readable
-from registry.search.fusion import Candidate, enough, ranked
+from registry.search.fusion import Candidate, Ranked, covering, enough, ranked
 from registry.search.lexical import Word, idfs, last_word, plan
 
 
@@ -132,3 +132,49 @@ def test_any_text_becomes_one_that_postgresql_can_hold(text: str) -> None:
     assert "\0" not in found
     assert len(found.encode()) >= 0  # lone surrogates would raise
     assert len(found) <= 20
+
+
+def near(name: str, *sentences: float, weight: float = 1.0) -> Ranked:
+    score = max(sentences, default=0.0) * weight
+    return Ranked(Candidate(name, name, weight, 0.0, score, sentences or None), score)
+
+
+def chosen(found: list[Ranked], limit: int = 10) -> str:
+    best = covering(found, limit)
+    assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
+    return " ".join(one.candidate.name for one in best)
+
+
+def test_every_sentence_has_its_tools_before_another_of_one_sentence() -> None:
+    found = [near("a", 0.9, 0.1), near("b", 0.88, 0.1), near("c", 0.85, 0.1), near("d", 0.1, 0.8)]
+    assert chosen(found) == "a d b c"
+    assert chosen(found, limit=2) == "a d"
+
+
+def test_a_sentence_does_not_bring_what_is_far_from_it() -> None:
+    assert chosen([near("a", 0.9, 0.2), near("b", 0.8, 0.1), near("c", 0.1, 0.3)]) == "a b c"
+
+
+def test_tools_without_a_vector_keep_their_scores_beside_sentences() -> None:
+    found = [near("a", 0.9, 0.1), Ranked(Candidate("b", "b", 1.0, 9.0, None), 0.95)]
+    assert chosen(found) == "a b"
+    assert [one.candidate.name for one in covering(found[1:], 10)] == ["b"]
+
+
+def test_what_is_deprecated_gains_less_by_a_sentence() -> None:
+    assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.4, 0.4)]) == "a b"
+    assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.45, 0.45)]) == "b a"
+
+
+def test_a_query_of_one_sentence_keeps_its_order() -> None:
+    found = ranked([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
+    assert covering(found, 1) == found[:1]
+
+
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), max_size=30), st.integers(0, 30)
+)
+def test_nothing_is_lost_or_doubled_by_coverage(rows: list[list[float]], limit: int) -> None:
+    found = [near(str(at), *row) for at, row in enumerate(rows)]
+    best = [one.candidate.name for one in covering(found, limit)]
+    assert len(best) == len(set(best)) == min(limit, len(rows))
