@@ -30,6 +30,18 @@ class KnowledgeAnswers(Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_day: Count
 
 
+class KnowledgeChunkers(Struct, frozen=True, forbid_unknown_fields=True):
+    count: Count
+    module_bytes: Bytes
+    fuel: Count
+    fuel_per_byte: Count
+    memory_bytes: Bytes
+    memory_per_byte: Count
+    time_s: Seconds
+    time_per_mb_s: Seconds
+    chunks: Count
+
+
 class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     semantic_share: Share
@@ -50,6 +62,7 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     no_context_reply: str
     agent_claim: str
     chunking: KnowledgeChunking
+    chunkers: KnowledgeChunkers
     model: str
     extraction: KnowledgeExtraction
     answers: KnowledgeAnswers

@@ -99,7 +99,7 @@ class CollectionStore:
         if not rows:
             await self._create(connection, reader, values)
             rows = await (await connection.execute(_OPEN, values)).fetchall()
-        ((id_, same_source, skip_trivial, allowed),) = rows
+        ((id_, same_source, skip_trivial, chunkers, allowed),) = rows
         if not allowed:
             raise no_write(new.name)
         return {
@@ -107,6 +107,7 @@ class CollectionStore:
             "collection": id_,
             "on_same_source": same_source,
             "skip_trivial": skip_trivial,
+            "chunkers": chunkers,
         }
 
     async def _create(
@@ -176,7 +177,7 @@ _OWNER_LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(owner)s, 21))
 """
 _OPEN = f"""
-    SELECT collection_id::text, on_same_source, skip_trivial, {ALLOWED}
+    SELECT collection_id::text, on_same_source, skip_trivial, chunkers, {ALLOWED}
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
     FOR KEY SHARE
 """.encode()

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict
+from gateway.wings.knowledge.chunkers import chosen
 from gateway.wings.knowledge.chunking.chunks import Chunk
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
@@ -25,7 +26,28 @@ from registry.database.postgres import Pool, borrowed
 
 APPENDED = "\n\n"  # between the texts of one document
 TRIES = 100  # of an addition to a document to which others are adding
-Cut = Callable[[str, str, str], Awaitable[Sequence[Chunk]]]  # of a text, media type and path
+
+
+@dataclass(frozen=True, slots=True)
+class TextToCut:
+    """The whole text of a version. `chunker`: hash of the module that cuts it; empty: none."""
+
+    tenant: str
+    content: bytes
+    media_type: str
+    path: str
+    chunker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """The chunks of a text. `note`: why its own chunker did not cut it."""
+
+    chunks: Sequence[Chunk]
+    note: str = ""
+
+
+Cut = Callable[[TextToCut], Awaitable[CutText]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +97,7 @@ class DocumentState:
     attempt: int
     failure: str | None
     next: datetime | None
+    note: str | None  # why it was not read as its type is
 
 
 class DocumentStore:
@@ -90,9 +113,9 @@ class DocumentStore:
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
     ) -> KeptDocument:
         """Store a text as a version of the document of its path. The collection is created if there
-        is none of its name. Texts that are appended are cut while the document is not locked.
-        Raises ProblemDetails."""
-        cut: _CutText | None = None
+        is none of its name. Texts that are appended, or cut by a module, are cut while the
+        document is not locked. Raises ProblemDetails."""
+        cut: tuple[TextToCut, CutText] | None = None
         for _ in range(TRIES):
             async with borrowed(self._pool) as connection:
                 values = await self._collections.ensure_in(connection, reader, collection, "write")
@@ -101,8 +124,7 @@ class DocumentStore:
                 found = await self._add(connection, values, new, cut)
             if isinstance(found, KeptDocument):
                 return found
-            chunks = await self._cut(found.decode(), new.media_type, new.path)
-            cut = _CutText(found, chunks)
+            cut = found, await self._cut(found)
         raise conflict(f"Others are adding to the document {new.path[:255]!r}; try again.")
 
     async def _add(
@@ -110,11 +132,12 @@ class DocumentStore:
         connection: AsyncConnection,
         values: dict[str, Any],
         new: NewDocument,
-        cut: "_CutText | None",
-    ) -> KeptDocument | bytes:
+        cut: tuple[TextToCut, CutText] | None,
+    ) -> KeptDocument | TextToCut:
         """The document, or its text if that is another one than was cut. Raises
         ProblemDetails."""
         values |= {**_document_values(new), "document": str(uuid.uuid4())}
+        values["chunker"] = chunker = chosen(values.pop("chunkers"), new.path)
         if new.is_file:
             values["on_same_source"] = "version"
         rows_ = await (await connection.execute(_LOCK, values)).fetchall()
@@ -125,13 +148,16 @@ class DocumentStore:
             await connection.execute(_SAME, values)
             return KeptDocument(document_id, known[0][0], False, live, count)
         content, appended = await self._content(connection, values, new)
-        if cut is not None and cut.content == content:
-            return await self._write(connection, values, content, cut.chunks)
-        if appended:
-            return content
+        task = TextToCut(str(values["host"]), content, new.media_type, new.path, chunker)
+        if cut is not None and cut[0] == task:
+            return await self._write(
+                connection, _noted(values, new, cut[1]), content, cut[1].chunks
+            )
+        if appended or chunker:
+            return task
         chunks = new.chunks
         if chunks is None:
-            chunks = await self._cut(new.text, new.media_type, new.path)
+            chunks = (await self._cut(task)).chunks
         return await self._write(connection, values, content, chunks)
 
     async def _content(
@@ -221,11 +247,12 @@ class DocumentStore:
     async def contents(
         self, reader: KnowledgeReader, collection: str, source: str
     ) -> list[tuple[str, str]]:
-        """Paths and ids of the contents of a source that are served."""
+        """Paths and ids of the contents of a source that are served, and cut as they are now."""
         values = {**reader.values(), "name": collection, "source": source}
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_OF_SOURCE, values)
-            return [(row[1], row[2]) for row in await found.fetchall()]
+            rows_ = await found.fetchall()
+        return [(path, id_) for _, path, id_, cut, rules in rows_ if cut == chosen(rules, path)]
 
     async def of_source(
         self, reader: KnowledgeReader, collection: str, source: str
@@ -304,14 +331,6 @@ class BegunVersion:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class _CutText:
-    """The whole text of a version, and its chunks."""
-
-    content: bytes
-    chunks: Sequence[Chunk]
-
-
 def _track_id() -> str:
     return f"insert_{uuid.uuid4().hex}"
 
@@ -329,6 +348,13 @@ def _document_values(new: NewDocument) -> dict[str, Any]:
     }
 
 
+def _noted(values: dict[str, Any], new: NewDocument, cut: CutText) -> dict[str, Any]:
+    """With the chunker that has cut the version, or why it did not."""
+    chunker = {"chunker": values["chunker"]} if values["chunker"] else {}
+    note = {"note": cut.note} if cut.note else {}
+    return {**values, "origin": Jsonb({**new.origin, **chunker, **note})}
+
+
 def _blobs(*hashes: bytes | None) -> list[bytes]:
     return sorted({bytes(one) for one in hashes if one is not None})
 
@@ -339,11 +365,14 @@ _LOCK = b"""
     ON CONFLICT (host_id, collection_id, path) DO UPDATE SET path = had.path
     RETURNING document_id::text, live, sha256, chunks
 """
-# The same text again; of documents that are replaced as a whole, as the present one.
+# The same text again; of documents that are replaced as a whole, as the present one, which the same
+# chunker has cut.
 _KNOWN = b"""
     SELECT track_id FROM knowledge_version_t
     WHERE (host_id, document_id) = (%(host)s, %(document)s) AND given_hash = %(given)s
-        AND status = 'processed' AND (version = %(live)s OR %(on_same_source)s = 'append')
+        AND status = 'processed' AND CASE %(on_same_source)s WHEN 'append' THEN true
+            WHEN 'reject' THEN version = %(live)s
+            ELSE version = %(live)s AND coalesce(origin ->> 'chunker', '') = %(chunker)s END
     ORDER BY version DESC LIMIT 1
 """
 # What was being read of it is no version of its own.
@@ -376,7 +405,8 @@ _FAIL = b"""
         AND status = 'parsing'
 """
 _OF_SOURCE = f"""
-    SELECT document.document_id::text, document.path, version.origin ->> 'id'
+    SELECT document.document_id::text, document.path, version.origin ->> 'id',
+        coalesce(version.origin ->> 'chunker', ''), collection.chunkers
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
@@ -486,7 +516,7 @@ _STATES = f"""
         version.version, document.live, document.bytes, document.chunks, document.media_type,
         document.metadata, version.track_id, version.error, document.created_ts,
         document.changed_ts, coalesce(state.status, 'waiting'), coalesce(state.attempt, 0),
-        state.error, state.next_ts
+        state.error, state.next_ts, version.origin ->> 'note'
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)

@@ -18,6 +18,7 @@ from gateway.operations.operation import (
     place,
     unknown,
 )
+from gateway.wings.knowledge.chunker_operations import ChunkerOperations
 from gateway.wings.knowledge.chunking.chunks import line_starts
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
@@ -83,6 +84,7 @@ class KnowledgeOperations:
         *,
         entities: Entities,
         ingestion: Ingestion,
+        chunkers: ChunkerOperations,
         answer: AnswerQuery | None = None,
     ) -> None:
         """`answer`: where a chat model is configured."""
@@ -93,6 +95,7 @@ class KnowledgeOperations:
         self._ingestion = ingestion
         self._settings = settings
         self._answer = answer
+        self._chunkers = chunkers
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -166,6 +169,7 @@ class KnowledgeOperations:
                 "Delete a collection with all its documents.", WRITE, self.delete_collection,
                 status=204, types=COLLECTION,
             ),
+            *self._chunkers.operations,
         )  # fmt: skip
 
     def reader(self, asked: OperationInput) -> KnowledgeReader:

@@ -1,16 +1,18 @@
 """The parts of the knowledge, wired."""
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation, invalid
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
+from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
+from gateway.wings.knowledge.chunkers import ChunkerStore
+from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.chunking.cut import CHUNKERS, cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.credentials import PlaceCredentials
-from gateway.wings.knowledge.documents import DocumentStore
+from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.library import CollectionLibrary
@@ -45,9 +47,12 @@ class KnowledgeParts:
         encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
         self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
+        self.chunkers = ChunkerStore(pool, self.collections, settings.chunkers.count)
         self.documents = DocumentStore(pool, self.collections, self.cut, settings.document_bytes)
         self.searcher = Searcher(pool, encoding, settings)
-        self.workers = ReadingWorkers(settings.readers, reading_limits(settings))
+        self.workers = ReadingWorkers(
+            settings.readers, reading_limits(settings), wasm_limits(settings)
+        )
         self.ingestion = Ingestion(
             self.documents, self.workers, PlaceCredentials(pool, keys), settings
         )
@@ -61,6 +66,7 @@ class KnowledgeParts:
             entities=entities,
             ingestion=self.ingestion,
             answer=None if model is None else model.query,
+            chunkers=ChunkerOperations(self.chunkers, self.workers, settings),
         )
 
     @property
@@ -68,19 +74,25 @@ class KnowledgeParts:
         more = () if self.model is None else self.model.operations
         return (*self._operations.operations, *more)
 
-    async def cut(self, text: str, media_type: str, path: str) -> Sequence[Chunk]:
+    async def cut(self, task: TextToCut) -> CutText:
         """The chunks of a text, which is cut here if that takes milliseconds. Raises
         ProblemDetails."""
-        data = text.encode()
-        if media_type in INLINE and len(data) <= INLINE_BYTES:
-            return cut(text, media_type=media_type, path=path, chunking=self._chunking)
+        text, media_type, path = task.content.decode(), task.media_type, task.path
+        module = None
+        if task.chunker:
+            module = await self.chunkers.module(task.tenant, task.chunker)
+        elif media_type in INLINE and len(task.content) <= INLINE_BYTES:
+            return CutText(cut(text, media_type=media_type, path=path, chunking=self._chunking))
+        name = path if module else _named(path, media_type)
         try:
-            found = await self.workers.read(_named(path, media_type), data, self._chunking)
+            found = await self.workers.read(
+                name, task.content, self._chunking, chunker=module or b""
+            )
         except ReadingRefused as error:
             raise invalid(f"text: {error}.") from error
         if not text.startswith(found.text):
             raise invalid(f"text: expected one that can be read as {media_type}.")
-        return found.chunks
+        return CutText(found.chunks, found.note)
 
 
 def _named(path: str, media_type: str) -> str:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from config.types import END, HostId
 from gateway.operations.operation import Cursor
+from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
 from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.entities import NamedRelation, NameMention
@@ -34,6 +35,10 @@ DocumentPath = Annotated[
         max_length=1024,
         description="a label of the document, as a path; never a file that is read",
     ),
+]
+PathPatterns = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
+    Meta(max_length=20, description="patterns as in .gitignore of what is wanted"),
 ]
 PATH_BYTES = 1024  # more fit into no index
 Grantee = Annotated[
@@ -304,10 +309,7 @@ class IngestSource(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
     ref: Annotated[str, Meta(max_length=255, description="git: a branch or a tag")] = ""
-    filter: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
-        Meta(max_length=20, description="patterns as in .gitignore of what is wanted"),
-    ] = ()
+    filter: PathPatterns = ()
     below: Annotated[str, Meta(max_length=255, description="a folder for its paths")] = ""
 
 
@@ -391,6 +393,26 @@ class CollectionList(Struct, frozen=True):
     items: tuple[CollectionView, ...]
 
 
+class ChunkerSample(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text that the chunker has to cut."""
+
+    path: DocumentPath
+    text: Annotated[str, Meta(min_length=1, max_length=65_536)]
+
+
+class PutChunker(Struct, frozen=True, forbid_unknown_fields=True):
+    """A chunker for the documents of a collection that patterns match; no patterns: all. It is
+    tried with the samples, and stored if it cuts them as it has to."""
+
+    module: Annotated[str, Meta(description="a core module of WebAssembly in base64")]
+    samples: Annotated[tuple[ChunkerSample, ...], Meta(min_length=3, max_length=20)]
+    paths: PathPatterns = ()
+
+
+class ChunkerList(Struct, frozen=True):
+    items: tuple[StoredChunker, ...]
+
+
 class ListDocuments(Struct, frozen=True, forbid_unknown_fields=True):
     collection: CollectionName | None = None
     track_id: Annotated[str, Meta(max_length=128)] | None = None
@@ -425,6 +447,7 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
     metadata: Mapping[str, Any] = {}
     error: str | None = None
     extraction: ExtractionView | None = None
+    note: str | None = None  # why it was not read as its type is
 
     @classmethod
     def of(cls, one: DocumentState, *, is_read: bool = False) -> "DocumentView":
@@ -446,6 +469,7 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
             one.metadata,
             one.error,
             ExtractionView(one.extraction, one.attempt, one.failure, next_) if is_read else None,
+            one.note,
         )
 
 

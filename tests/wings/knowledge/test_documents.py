@@ -1,14 +1,11 @@
 """Documents: their versions, what they share, and how they are deleted."""
 
-from collections.abc import Sequence
-
 import anyio
 import pytest
 
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.knowledge.chunking.chunks import Chunk
 from gateway.wings.knowledge.collections import NewCollection
-from gateway.wings.knowledge.documents import DocumentStore, NewDocument
+from gateway.wings.knowledge.documents import CutText, DocumentStore, NewDocument, TextToCut
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.readers import KnowledgeReader
 from tests.fixtures_database import HOST
@@ -107,11 +104,11 @@ async def test_k11_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeR
 async def test_what_is_appended_is_cut_while_the_document_is_not_locked(rig: KnowledgeRig) -> None:
     ann, cuts = rig.caller(), []
 
-    async def cut(text: str, media_type: str, path: str) -> Sequence[Chunk]:
-        cuts.append(text)
+    async def cut(task: TextToCut) -> CutText:
+        cuts.append(task.content.decode())
         if len(cuts) == 1:
             await ann.add("Gamma.", path="c")
-        return await rig.parts.cut(text, media_type, path)
+        return await rig.parts.cut(task)
 
     await ann.add("Alpha.", path="c", kind="conversation")
     documents = DocumentStore(rig.database.pool, rig.parts.collections, cut, 10**6)

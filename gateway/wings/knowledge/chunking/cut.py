@@ -54,12 +54,13 @@ def cut(
     path: str = "",
     title: str = "",
     chunking: Chunking = DEFAULT_CHUNKING,
+    chunker: Chunker | None = None,
 ) -> tuple[Chunk, ...]:
     """The chunks of a text. `path` is a name, of which the stem is a subject of the first chunk, as
-    is `title`."""
-    chunker = CHUNKERS.get(media_type, CHUNKERS["text/plain"])
-    found = chunker(text, chunking)
-    if media_type not in CODE:  # which has the mentions of its syntax tree
+    is `title`; `chunker` takes the place of that of the media type."""
+    chosen = chunker or CHUNKERS.get(media_type, CHUNKERS["text/plain"])
+    found = chosen(text, chunking)
+    if chunker or media_type not in CODE:  # which has the mentions of its syntax tree
         found = (_described(text, one, path) for one in found)
     chunks = list(located(text, found))
     if chunks:

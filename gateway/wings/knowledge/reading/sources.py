@@ -94,11 +94,11 @@ class WantedFiles(Struct, frozen=True):
     limits: ReadingLimits = DEFAULT_LIMITS
 
     def selects(self, path: str) -> bool:
-        ignored = _matches(IGNORED, path)
-        return not ignored and (not self.filter or _matches(self.filter, path))
+        ignored = matches(IGNORED, path)
+        return not ignored and (not self.filter or matches(self.filter, path))
 
 
-def _matches(patterns: Sequence[str], path: str) -> bool:
+def matches(patterns: Sequence[str], path: str) -> bool:
     """Whether patterns match a path or a directory above it; the last one that does decides."""
     compiled = _compiled(tuple(patterns))
     above = path.split("/")

@@ -13,15 +13,18 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import IO
+from importlib import import_module
+from types import ModuleType
+from typing import IO, Any, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
-from gateway.wings.knowledge.chunking.cut import cut
+from gateway.wings.knowledge.chunking.cut import Chunker, cut
 from gateway.wings.knowledge.reading.archives import archived
+from gateway.wings.knowledge.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
 from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
 from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.parsers import DocumentText, decoded, document_text
@@ -48,6 +51,8 @@ class FileReading(Struct, frozen=True, tag=True):
     chunking: Chunking = Chunking()
     limits: ReadingLimits = ReadingLimits()
     plain: bool = False  # cut as plain text, since its own chunker did not end
+    chunker: bytes = b""  # a module of WebAssembly that cuts the text; it is not parsed
+    wasm: WasmLimits = WasmLimits()
 
 
 class ArchiveReading(Struct, frozen=True, tag=True):
@@ -55,6 +60,16 @@ class ArchiveReading(Struct, frozen=True, tag=True):
 
     data: bytes
     wanted: WantedFiles = WantedFiles()
+
+
+class ChunkerTrial(Struct, frozen=True, tag=True):
+    """A module of WebAssembly that is tried with samples, each a path and a text."""
+
+    module: bytes
+    samples: tuple[tuple[str, str], ...]
+    chunking: Chunking = Chunking()
+    limits: ReadingLimits = ReadingLimits()
+    wasm: WasmLimits = WasmLimits()
 
 
 class ReadDocument(Struct, frozen=True, tag=True):
@@ -78,33 +93,35 @@ class Finished(Struct, frozen=True, tag=True):
     """The end of the answers."""
 
 
-class Ready(Struct, frozen=True, tag=True):
+class WorkerReady(Struct, frozen=True, tag=True):
     """The first answer: whether the process still has the network of the gateway."""
 
     network: bool
 
 
-Request = FileReading | ArchiveReading | GitFetch
-Answer = ReadDocument | NotRead | Finished | SourceFile | LeftOut | GitHead | Ready
+Request = FileReading | ArchiveReading | GitFetch | ChunkerTrial
+Answer = (
+    ReadDocument | ChunkerReport | NotRead | Finished | SourceFile | LeftOut | GitHead | WorkerReady
+)
 
 
 def read_document(task: FileReading) -> ReadDocument:
     """The text and the chunks of a file. Raises ReadingRefused."""
-    if task.plain:
+    if task.plain or task.chunker:
         found = DocumentText(decoded(task.data)[0], "text/plain")
     else:
         found = document_text(task.path, task.data, task.limits)
     text, note = found.text, ""
-    if not task.plain and is_generated(task.path, text):
+    if not task.plain and not task.chunker and is_generated(task.path, text):
         text, note = text[:_HEAD], "it is generated or minified: known by its name"
     media_type = "text/plain" if note else found.media_type
-    chunks = cut(
-        text,
-        media_type=media_type,
-        path=task.path,
-        title=found.title,
-        chunking=task.chunking,
-    )
+    chunker = _wasm_chunker(task) if task.chunker else None
+    given: dict[str, Any] = {"path": task.path, "title": found.title, "chunking": task.chunking}
+    try:
+        chunks = cut(text, media_type=media_type, chunker=chunker, **given)
+    except ChunkerRefused as error:
+        note = f"it was cut as plain text: its chunker {error}"
+        chunks = cut(text, media_type="text/plain", **given)
     return ReadDocument(
         text,
         media_type,
@@ -113,6 +130,19 @@ def read_document(task: FileReading) -> ReadDocument:
         encoding=found.encoding,
         note=note,
     )
+
+
+def _wasm_chunker(task: FileReading) -> Chunker:
+    """Raises ChunkerRefused."""
+    return cast("Chunker", _wasm().wasm_chunker(task.chunker, task.path, task.wasm))
+
+
+def _wasm() -> ModuleType:
+    """The runtime of WebAssembly, which most processes never need. Raises ReadingRefused."""
+    try:
+        return import_module("gateway.wings.knowledge.reading.wasm")
+    except ImportError as error:
+        raise ReadingRefused("chunkers need the extra toolgate[wasm]") from error
 
 
 def _paged(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[Chunk, ...]:
@@ -130,6 +160,8 @@ def answers(request: Request) -> Iterator[Answer]:
             yield read_document(request)
         elif isinstance(request, ArchiveReading):
             yield from limited(archived(request.data, request.wanted.limits), request.wanted)
+        elif isinstance(request, ChunkerTrial):
+            yield _wasm().tried(request.module, request.samples, request.chunking, request.wasm)
         else:
             yield from git_files(request)
         yield Finished()
@@ -146,12 +178,14 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     decoder = msgspec.msgpack.Decoder(Request)
     network = sys.argv[2] == NETWORK or not _left_network()
-    _send(output, Ready(network))
+    _send(output, WorkerReady(network))
     while frame := _frame(sys.stdin.buffer):
         request = decoder.decode(frame)
         files = request.wanted.limits.source_bytes if isinstance(request, GitFetch) else 0
         _limit(resource.RLIMIT_FSIZE, files)
-        if isinstance(request, FileReading):  # ends also where nobody is left to end it
+        if isinstance(
+            request, FileReading | ChunkerTrial
+        ):  # ends also where nobody is left to end it
             _limit(resource.RLIMIT_CPU, int(time.process_time() + request.limits.parse_s) + 2)
         for answer in answers(request):
             _send(output, answer)

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from subprocess import DEVNULL
 from typing import cast
@@ -24,6 +24,11 @@ from msgspec.structs import replace
 
 from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.chunking.cut import DEFAULT_CHUNKING
+from gateway.wings.knowledge.reading.chunkers import (
+    DEFAULT_WASM_LIMITS,
+    ChunkerReport,
+    WasmLimits,
+)
 from gateway.wings.knowledge.reading.git import GitFetch
 from gateway.wings.knowledge.reading.kinds import PARSED, media_type
 from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
@@ -33,18 +38,20 @@ from gateway.wings.knowledge.reading.worker import (
     NO_NETWORK,
     Answer,
     ArchiveReading,
+    ChunkerTrial,
     FileReading,
     Finished,
     NotRead,
     ReadDocument,
-    Ready,
     Request,
+    WorkerReady,
 )
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.wings.knowledge.reading.worker")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
 _DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
 _SHORT_BYTES = 1024  # of an answer without contents
+_REPORT_BYTES = 2**20
 _START_S = 60.0
 _USES = 500  # files that one process reads
 _decoder = msgspec.msgpack.Decoder(Answer)
@@ -84,7 +91,7 @@ class _Worker:
         try:
             with anyio.fail_after(_START_S):
                 ready = await worker.receive()
-            worker.network = isinstance(ready, Ready) and ready.network
+            worker.network = isinstance(ready, WorkerReady) and ready.network
         except BaseException as error:
             await worker.end()
             if isinstance(error, _Died | TimeoutError):
@@ -127,23 +134,36 @@ class _Worker:
 class ReadingWorkers:
     """Processes that read files, a bounded number at a time; those that are idle wait for more."""
 
-    def __init__(self, processes: int, limits: ReadingLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        processes: int,
+        limits: ReadingLimits = DEFAULT_LIMITS,
+        wasm: WasmLimits = DEFAULT_WASM_LIMITS,
+    ) -> None:
         self._slots = anyio.CapacityLimiter(processes)
         self._containers = anyio.CapacityLimiter(processes)  # their files take slots meanwhile
         self._idle: list[_Worker] = []
         self._limits = limits
+        self._wasm_limits = wasm
 
     async def close(self) -> None:
         while self._idle:
             await self._idle.pop().end()
 
     async def read(
-        self, path: str, data: bytes, chunking: Chunking = DEFAULT_CHUNKING
+        self,
+        path: str,
+        data: bytes,
+        chunking: Chunking = DEFAULT_CHUNKING,
+        *,
+        chunker: bytes = b"",
     ) -> ReadDocument:
         """The text and the chunks of a file. Text that its chunker does not cut in time is cut as
-        plain text. Raises ReadingRefused."""
-        task = FileReading(path, data, chunking, self._limits)
-        parsed = media_type(path, data) in PARSED
+        plain text. `chunker`: a module of WebAssembly that cuts a text. Raises ReadingRefused."""
+        task = FileReading(
+            path, data, chunking, self._limits, chunker=chunker, wasm=self._wasm_limits
+        )
+        parsed = not chunker and media_type(path, data) in PARSED
         limit_s = self._limits.parse_s if parsed else self._limits.cut_s
         try:
             return await self._read(task, limit_s)
@@ -153,19 +173,41 @@ class ReadingWorkers:
                 reason = f"did not end within {limit_s:g} s" if late else _DEATH
                 raise ReadingRefused(f"its parser {reason}") from error
         try:
-            found = await self._read(replace(task, plain=True), self._limits.parse_s)
+            task = replace(task, plain=True, chunker=b"")
+            found = await self._read(task, self._limits.parse_s)
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(f"it cannot be cut within {self._limits.parse_s:g} s") from error
-        return replace(found, note="it was cut as plain text: its parser failed or took too long")
+        by = "chunker" if chunker else "parser"
+        return replace(found, note=f"it was cut as plain text: its {by} failed or took too long")
+
+    async def tried(
+        self, module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking
+    ) -> ChunkerReport:
+        """The report about a module of WebAssembly. Raises ReadingRefused."""
+        task = ChunkerTrial(module, tuple(samples), chunking, self._limits, self._wasm_limits)
+        try:
+            found = await self._ask(task, self._limits.parse_s, _REPORT_BYTES)
+        except (_Died, TimeoutError) as error:
+            raise ReadingRefused(
+                f"its trial did not end within {task.limits.parse_s:g} s"
+            ) from error
+        return cast("ChunkerReport", found)
 
     async def _read(self, task: FileReading, limit_s: float) -> ReadDocument:
+        limit_bytes = self._limits.frame_bytes(len(task.data))
+        return cast("ReadDocument", await self._ask(task, limit_s, limit_bytes))
+
+    async def _ask(
+        self, task: FileReading | ChunkerTrial, limit_s: float, limit_bytes: int
+    ) -> Answer:
+        """The one answer to a request. Raises ReadingRefused, _Died and TimeoutError."""
         async with self._slots:
             worker = await self._worker()
             done = False
             try:
                 with anyio.fail_after(limit_s):
                     await worker.send(task)
-                    answer = await worker.receive(self._limits.frame_bytes(len(task.data)))
+                    answer = await worker.receive(limit_bytes)
                     if not isinstance(answer, NotRead):
                         await worker.receive()
                 done = True
@@ -176,7 +218,7 @@ class ReadingWorkers:
                     await worker.end()
         if isinstance(answer, NotRead):
             raise ReadingRefused(answer.reason)
-        return cast("ReadDocument", answer)
+        return answer
 
     async def isolated(self) -> bool:
         """Whether processes that read files are without network. Raises ReadingRefused."""

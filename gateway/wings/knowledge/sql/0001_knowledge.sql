@@ -13,6 +13,7 @@ CREATE TABLE knowledge_collection_t (
     description        text NOT NULL DEFAULT '',
     on_same_source     text NOT NULL CHECK (on_same_source IN ('version', 'append', 'reject')),
     skip_trivial       boolean NOT NULL DEFAULT false,
+    chunkers           jsonb NOT NULL DEFAULT '[]',
     created_ts         timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (host_id, collection_id),
     UNIQUE (host_id, name)
@@ -22,6 +23,19 @@ COMMENT ON COLUMN knowledge_collection_t.on_same_source IS
     'What happens to another text of a document: it is a new version, is appended, or refused.';
 COMMENT ON COLUMN knowledge_collection_t.skip_trivial IS
     'Whether exchanges of conversations that say nothing are left out.';
+COMMENT ON COLUMN knowledge_collection_t.chunkers IS
+    'Rules [{name, sha256, paths}], by name: the first one that matches a path cuts it.';
+
+CREATE TABLE knowledge_chunker_t (
+    host_id            uuid NOT NULL,
+    sha256             bytea NOT NULL,
+    module             bytea NOT NULL,
+    report             jsonb NOT NULL,
+    tried_ts           timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, sha256)
+);
+COMMENT ON TABLE knowledge_chunker_t IS
+    'Modules of WebAssembly that collections use, with the reports of their last trials.';
 
 CREATE TABLE knowledge_grant_t (
     host_id            uuid NOT NULL,

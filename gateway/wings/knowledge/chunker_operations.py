@@ -1,0 +1,110 @@
+"""Operations of the chunkers in WebAssembly of a collection."""
+
+import base64
+import binascii
+import re
+
+from config.knowledge import KnowledgeSettings
+from gateway.operations.operation import Operation, OperationInput, invalid
+from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
+from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
+from gateway.wings.knowledge.reading.chunkers import WasmLimits
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.sources import matches
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from gateway.wings.knowledge.requests import ChunkerList, CollectionName, PutChunker
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class ChunkerOperations:
+    def __init__(
+        self, chunkers: ChunkerStore, workers: ReadingWorkers, settings: KnowledgeSettings
+    ) -> None:
+        self._chunkers = chunkers
+        self._workers = workers
+        self._settings = settings
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        several = "/collections/{collection}/chunkers"
+        types = {"collection": CollectionName}
+        return (
+            Operation(
+                "knowledge_chunkers", "GET", several,
+                "List the chunkers in WebAssembly of a collection.", READ, self.list, ChunkerList,
+                types=types,
+            ),
+            Operation(
+                "knowledge_put_chunker", "PUT", several + "/{chunker}",
+                "Try a chunker in WebAssembly, and use it for documents of a collection.", WRITE,
+                self.put, StoredChunker, body=PutChunker,
+                types={**types, "chunker": CollectionName},
+            ),
+            Operation(
+                "knowledge_delete_chunker", "DELETE", several + "/{chunker}",
+                "Delete a chunker of a collection.", WRITE, self.delete, status=204,
+                types={**types, "chunker": CollectionName},
+            ),
+        )  # fmt: skip
+
+    def _reader(self, asked: OperationInput) -> KnowledgeReader:
+        return knowledge_reader(asked, self._settings.agent_claim)
+
+    async def list(self, asked: OperationInput) -> ChunkerList:
+        found = await self._chunkers.list(self._reader(asked), asked.names["collection"])
+        return ChunkerList(tuple(found))
+
+    async def put(self, asked: OperationInput) -> StoredChunker:
+        body: PutChunker = asked.body
+        reader, collection = self._reader(asked), asked.names["collection"]
+        await self._chunkers.check(reader, collection)
+        module = self._module(body)
+        samples = [(one.path, one.text) for one in body.samples]
+        chunking = self._settings.chunking
+        try:
+            matches(body.paths, "")  # so that a pattern that is none is refused
+            report = await self._workers.tried(
+                module, samples, Chunking(chunking.size, chunking.overlap)
+            )
+        except ReadingRefused as error:
+            raise invalid(f"{error}.") from error
+        if report.error:
+            raise invalid(f"module: it {report.error}.")
+        rule = ChunkerRule(asked.names["chunker"], module_hash(module), body.paths)
+        return await self._chunkers.put(reader, collection, rule, module=module, report=report)
+
+    def _module(self, body: PutChunker) -> bytes:
+        """Raises ProblemDetails."""
+        for number, one in enumerate(body.samples):
+            if "\0" in one.text or _SURROGATES.search(one.text + one.path):
+                raise invalid(f"samples[{number}]: expected text without NUL and lone surrogates")
+        most = self._settings.chunkers.module_bytes
+        try:
+            module = base64.b64decode(body.module, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise invalid("module: expected base64") from error
+        if len(module) > most:
+            raise invalid(
+                f"module: it has {len(module)} bytes, expected at most {most}"
+                " (knowledge.chunkers.module_bytes)"
+            )
+        return module
+
+    async def delete(self, asked: OperationInput) -> None:
+        names = asked.names
+        await self._chunkers.delete(self._reader(asked), names["collection"], names["chunker"])
+
+
+def wasm_limits(settings: KnowledgeSettings) -> WasmLimits:
+    found = settings.chunkers
+    return WasmLimits(
+        fuel=found.fuel,
+        fuel_per_byte=found.fuel_per_byte,
+        memory_bytes=found.memory_bytes,
+        memory_per_byte=found.memory_per_byte,
+        time_s=found.time_s,
+        time_per_mb_s=found.time_per_mb_s,
+        chunks=found.chunks,
+    )

@@ -1,0 +1,337 @@
+"""Chunkers in WebAssembly, which tenants supply for formats of their own: the core ABI, version 1.
+
+A module exports `memory`, `tg_abi() -> i32` (1), `tg_alloc(i32) -> i32`, `tg_analyze(ptr, len) ->
+i64` and `tg_chunk(ptr, len, config_ptr, config_len) -> i64`, whose results are `ptr << 32 | len` of
+JSON. It imports nothing: it has no files, network, clock or random numbers. Each file gets a new
+instance, with limits of fuel, time and memory. Runs in reading processes alone. Compiled code is
+never loaded from bytes, as nothing could check it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Timer
+from typing import Annotated, Any
+
+import msgspec
+import wasmtime
+from msgspec import Meta, Raw, Struct
+
+from config.types import END
+from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.wings.knowledge.chunking.pieces import size
+from gateway.wings.knowledge.reading.chunkers import (
+    ChunkerRefused,
+    ChunkerReport,
+    SampleReport,
+    WasmLimits,
+)
+
+ABI = 1
+GAP = "gap"  # kind of a span that is no chunk
+SAMPLE_BYTES = 65_536  # of a file, that `tg_analyze` gets
+CONFIG_BYTES = 65_536  # that it returns
+OUTPUT_BYTES = 16 * 2**20  # that `tg_chunk` returns
+COMPILE_S = 2.0  # of one core
+_TABLE = 10_000  # elements
+_BLANK = b" \t\r\n"
+_FUNCTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "tg_abi": ((), ("i32",)),
+    "tg_alloc": (("i32",), ("i32",)),
+    "tg_analyze": (("i32", "i32"), ("i64",)),
+    "tg_chunk": (("i32",) * 4, ("i64",)),
+}
+_Name = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*" + END)]
+
+
+class SpanMetadata(Struct, frozen=True):
+    """What a chunk is, and the headings or scopes that it stands in."""
+
+    symbol: _Name = ""
+    header: _Name = ""
+
+
+class ChunkSpan(Struct, frozen=True):
+    """A chunk or a gap, as a module returns it: bytes from `s` to before `e`."""
+
+    s: Annotated[int, Meta(ge=0)]
+    e: Annotated[int, Meta(ge=0)]
+    k: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z][a-z0-9_-]*" + END)] = (
+        "record"
+    )
+    p: Annotated[int, Meta(ge=0)] | None = None  # index of the span it belongs to, before it
+    m: SpanMetadata = SpanMetadata()
+
+
+class ChunkingFailure(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a module returns instead where it cannot read a file."""
+
+    error: str
+
+
+class _Config(Struct, frozen=True):
+    """The configuration that `tg_chunk` gets. `config`: what `tg_analyze` returned."""
+
+    max_chunk_size: int
+    path: str
+    config: Raw
+
+
+_decoder = msgspec.json.Decoder(list[ChunkSpan] | ChunkingFailure)
+
+
+class WasmRun:
+    """One instance of a module, and what it has used."""
+
+    def __init__(self, module: bytes, data: bytes, limits: WasmLimits) -> None:
+        """`data`: the bytes of the largest file that it gets. Raises ChunkerRefused."""
+        self._limits = limits
+        self._fuel = limits.fuel + limits.fuel_per_byte * len(data)
+        compiled = compiled_module(module)
+        self._store = wasmtime.Store(_engine())
+        self._store.set_limits(
+            memory_size=limits.memory_bytes + limits.memory_per_byte * len(data),
+            table_elements=_TABLE,
+            instances=1,
+            tables=1,
+            memories=1,
+        )
+        self._store.set_fuel(self._fuel)
+        with self._limited(len(data)):
+            exports = wasmtime.Instance(self._store, compiled, []).exports(self._store)
+            self._memory: Any = exports["memory"]
+            self._functions: dict[str, Any] = {name: exports[name] for name in _FUNCTIONS}
+            abi = self._functions["tg_abi"](self._store)
+        if abi != ABI:
+            raise ChunkerRefused(f"has version {abi} of the ABI, expected {ABI}")
+
+    @property
+    def fuel(self) -> int:
+        """Fuel used so far: about an instruction each."""
+        return self._fuel - self._store.get_fuel()
+
+    def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
+        """The JSON that the module returns for a file. Raises ChunkerRefused."""
+        sample = data[:SAMPLE_BYTES].decode(errors="ignore").encode()
+        with self._limited(len(data)):
+            found = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
+            try:
+                msgspec.json.decode(found)
+            except msgspec.DecodeError as error:
+                raise ChunkerRefused(
+                    f"returned a configuration that is no JSON: {error}"
+                ) from error
+            config = msgspec.json.encode(_Config(max_chunk_size, path, Raw(found)))
+            return self._call("tg_chunk", data, config, limit=OUTPUT_BYTES)
+
+    def _call(self, name: str, *given: bytes, limit: int) -> bytes:
+        places = [one for data in given for one in (self._put(data), len(data))]
+        found = self._functions[name](self._store, *places) & (2**64 - 1)
+        start, length = found >> 32, found & 0xFFFF_FFFF
+        if length > limit:
+            raise ChunkerRefused(f"returned {length} bytes from {name}, expected at most {limit}")
+        return bytes(self._memory.read(self._store, *self._place(start, length)))
+
+    def _put(self, data: bytes) -> int:
+        start = self._functions["tg_alloc"](self._store, max(len(data), 1)) & 0xFFFF_FFFF
+        self._place(start, len(data))
+        self._memory.write(self._store, data, start)
+        return int(start)
+
+    def _place(self, start: int, length: int) -> tuple[int, int]:
+        if start + length > self._memory.data_len(self._store):
+            raise ChunkerRefused("gave a pointer beyond its memory")
+        return start, start + length
+
+    @contextmanager
+    def _limited(self, length: int) -> Iterator[None]:
+        """End the module after its time; fuel counts no bytes of memory that one instruction
+        moves."""
+        seconds = self._limits.time_s + self._limits.time_per_mb_s * length / 2**20
+        self._store.set_epoch_deadline(1)
+        timer = Timer(seconds, _engine().increment_epoch)
+        timer.start()
+        try:
+            yield
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            raise ChunkerRefused(_reason(error)) from error
+        finally:
+            timer.cancel()
+
+
+_REASONS = {
+    wasmtime.TrapCode.OUT_OF_FUEL: "used all its fuel: it does not end, or is too slow",
+    wasmtime.TrapCode.INTERRUPT: "did not end in time",
+    wasmtime.TrapCode.STACK_OVERFLOW: "calls itself too deeply",
+    wasmtime.TrapCode.UNREACHABLE: "trapped: unreachable (it panicked, perhaps for want of memory)",
+    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "trapped: it left its memory",
+}
+
+
+def _reason(error: Exception) -> str:
+    code = getattr(error, "trap_code", None)
+    if code in _REASONS:
+        return _REASONS[code]
+    return f"failed: {str(error).strip().splitlines()[-1].strip()[:200]}"
+
+
+@lru_cache(maxsize=1)
+def _engine() -> wasmtime.Engine:
+    """Without threads, shared and 64-bit memories. Memory is reserved as it grows, and made without
+    files, which a reading process may not write."""
+    config = wasmtime.Config()
+    config.consume_fuel = True
+    config.epoch_interruption = True
+    config.parallel_compilation = False
+    config.cranelift_nan_canonicalization = True
+    config.wasm_threads = False
+    config.wasm_relaxed_simd = False
+    config.wasm_memory64 = False
+    config.wasm_multi_memory = False
+    config.memory_reservation = 0
+    config.memory_reservation_for_growth = 2**20
+    config.memory_guard_size = 0
+    config.memory_init_cow = False
+    return wasmtime.Engine(config)
+
+
+@lru_cache(maxsize=8)
+def compiled_module(module: bytes) -> wasmtime.Module:
+    """Raises ChunkerRefused for a module that is not of this ABI."""
+    try:
+        found = wasmtime.Module(_engine(), module)
+    except wasmtime.WasmtimeError as error:
+        text = str(error).strip().splitlines()[-1].strip()[:200]
+        raise ChunkerRefused(f"is no core module of WebAssembly: {text}") from error
+    if found.imports:
+        first = found.imports[0]
+        raise ChunkerRefused(f"imports {first.module}.{first.name}, expected no imports")
+    exports = {one.name: one.type for one in found.exports}
+    if not isinstance(exports.get("memory"), wasmtime.MemoryType):
+        raise ChunkerRefused("exports no `memory`")
+    for name, (parameters, results) in _FUNCTIONS.items():
+        type_ = exports.get(name)
+        if not isinstance(type_, wasmtime.FuncType) or (
+            (tuple(map(str, type_.params)), tuple(map(str, type_.results))) != (parameters, results)
+        ):
+            wanted = f"{name}({', '.join(parameters)}) -> {results[0]}"
+            raise ChunkerRefused(f"exports no function {wanted}")
+    return found
+
+
+def wasm_chunker(
+    module: bytes, path: str, limits: WasmLimits
+) -> Callable[[str, Chunking], Iterator[Chunk]]:
+    """The chunker of a module, for `cut`. It raises ChunkerRefused."""
+
+    def chunker(text: str, chunking: Chunking) -> Iterator[Chunk]:
+        data = text.encode()
+        if not data.strip(_BLANK):
+            return
+        found = WasmRun(module, data, limits).chunk(data, path, chunking.size)
+        yield from chunks_of(text, spans_of(found, limits), chunking.size)
+
+    return chunker
+
+
+def spans_of(output: bytes, limits: WasmLimits) -> list[ChunkSpan]:
+    """The spans that a module returned. Raises ChunkerRefused."""
+    try:
+        found: list[ChunkSpan] | ChunkingFailure = _decoder.decode(output)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ChunkerRefused(f"returned no array of spans: {str(error)[:200]}") from error
+    if isinstance(found, ChunkingFailure):
+        raise ChunkerRefused(f"cannot read it: {found.error[:200]}")
+    if len(found) > limits.chunks:
+        raise ChunkerRefused(f"returned {len(found)} spans, expected at most {limits.chunks}")
+    return found
+
+
+def chunks_of(text: str, spans: Sequence[ChunkSpan], limit: int) -> Iterator[Chunk]:
+    """Chunks with offsets in characters. With the gaps they are the text; what is in neither is
+    blank. Raises ChunkerRefused."""
+    offsets = Offsets(text)
+    data = offsets.data
+    numbers: dict[int, int] = {}  # of chunks, by the indexes of their spans
+    at = 0
+    for index, one in enumerate(spans):
+        _check_place(data, at, one, index)
+        at = one.e
+        if one.k == GAP:
+            continue
+        if one.p is not None and one.p not in numbers:
+            raise ChunkerRefused(f"gave span {index} a parent that is no chunk before it")
+        numbers[index] = len(numbers)
+        start, end = offsets.character(one.s), offsets.character(one.e)
+        _check_size(text, start, end, index=index, limit=limit)
+        yield Chunk(
+            start,
+            end,
+            kind=one.k,
+            header=one.m.header,
+            symbol=one.m.symbol,
+            subjects=(one.m.symbol,) if one.m.symbol else (),
+            parent=None if one.p is None else numbers[one.p],
+        )
+    if data[at:].strip(_BLANK):
+        raise ChunkerRefused(f"left out the bytes from {at} on, which are not declared as a gap")
+
+
+def _check_place(data: bytes, at: int, one: ChunkSpan, index: int) -> None:
+    if one.s < at:
+        raise ChunkerRefused(f"returned overlapping spans: {index} begins before byte {at}")
+    if not one.s < one.e <= len(data):
+        raise ChunkerRefused(f"returned span {index} from {one.s} to {one.e} of {len(data)} bytes")
+    if data[at : one.s].strip(_BLANK):
+        raise ChunkerRefused(f"left out the bytes from {at} to {one.s}, not declared as a gap")
+    if any(place < len(data) and data[place] & 0xC0 == 0x80 for place in (one.s, one.e)):
+        raise ChunkerRefused(f"returned span {index}, which cuts a character of UTF-8")
+
+
+def _check_size(text: str, start: int, end: int, *, index: int, limit: int) -> None:
+    length = size(text, start, end)
+    if length == 0:
+        raise ChunkerRefused(f"returned chunk {index}, which is blank")
+    if length > limit:
+        raise ChunkerRefused(
+            f"returned chunk {index} of {length} characters that are not blank, expected at most"
+            f" {limit}"
+        )
+
+
+def tried(
+    module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking, limits: WasmLimits
+) -> ChunkerReport:
+    """The report of a module about samples, each a path and a text."""
+    began = time.process_time()
+    try:
+        compiled_module(module)
+    except ChunkerRefused as error:
+        return ChunkerReport(0.0, error=str(error))
+    compile_s = time.process_time() - began
+    if compile_s > COMPILE_S:
+        return ChunkerReport(compile_s * 1000, error=f"takes {compile_s:.1f} s to compile")
+    reports = tuple(_tried(module, path, text, chunking, limits=limits) for path, text in samples)
+    errors = (f"{one.error} (sample {one.path})" for one in reports if one.error)
+    return ChunkerReport(round(compile_s * 1000, 1), reports, next(errors, ""))
+
+
+def _tried(
+    module: bytes, path: str, text: str, chunking: Chunking, *, limits: WasmLimits
+) -> SampleReport:
+    """The report about one sample, which an instance cuts twice: what it remembers is seen."""
+    data = text.encode()
+    began = time.perf_counter()
+    try:
+        run = WasmRun(module, data, limits)
+        found = run.chunk(data, path, chunking.size)
+        fuel = run.fuel
+        cut = list(chunks_of(text, spans_of(found, limits), chunking.size))
+        if run.chunk(data, path, chunking.size) != found:
+            raise ChunkerRefused("returned other chunks in a second run of the same file")
+    except ChunkerRefused as error:
+        return SampleReport(path, len(data), error=str(error))
+    ms = round((time.perf_counter() - began) * 1000, 1)
+    covered = sum(len(text[one.start : one.end].encode()) for one in cut)
+    return SampleReport(path, len(data), len(cut), len(data) - covered, fuel, ms)

@@ -1,0 +1,269 @@
+"""Chunkers in WebAssembly: what they may do, what is made of broken ones, and how they are used."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wasmtime
+from msgspec.structs import replace
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.chunking.chunks import Chunking, gaps
+from gateway.wings.knowledge.reading.chunkers import ChunkerRefused, WasmLimits
+from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS
+from gateway.wings.knowledge.reading.wasm import spans_of, tried
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from registry.database.postgres import Database
+from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
+
+pytestmark = pytest.mark.anyio
+
+# Their time is not what is tested, but that they end: by fuel, or far below the time of a test.
+LIMITS = WasmLimits(time_s=20)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "chunkers" / "recutils.wasm"
+BOOKS = """\
+# Books of the station
+%rec: Book
+
+Title: Herons of Lake Constance
+Author: Otto Reed
+Note: "Größe" \\ and reeds
+
+Title: Terns
+Author: Ida Sand
+"""
+
+
+def module(
+    chunk: str, *, output: str = "", extra: str = "", analyze: str = "(i64.const 0)"
+) -> bytes:
+    """A chunker whose `tg_chunk` is WAT; `output` is at address 16."""
+    escaped = output.replace("\\", "\\\\").replace('"', '\\"')
+    return bytes(
+        wasmtime.wat2wasm(f"""(module
+          {extra}
+          (memory (export "memory") 2)
+          (data (i32.const 16) "{escaped}")
+          (global $count (mut i32) (i32.const 0))
+          (func (export "tg_abi") (result i32) (i32.const 1))
+          (func (export "tg_alloc") (param i32) (result i32) (i32.const 65536))
+          (func (export "tg_analyze") (param i32 i32) (result i64) {analyze})
+          (func $self (export "tg_chunk") (param i32 i32 i32 i32) (result i64) {chunk}))""")
+    )
+
+
+def returning(output: str) -> bytes:
+    return module(f"(i64.const {16 << 32 | len(output.encode())})", output=output)
+
+
+def error_of(given: bytes, text: str = "hällo world", limits: WasmLimits = LIMITS) -> str:
+    return tried(given, [("a.rec", text)], Chunking(), limits).error
+
+
+ENDLESS = "(loop (br 0)) (i64.const 0)"
+REMEMBERS = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
+    (if (result i64) (i32.eq (global.get $count) (i32.const 1))
+      (then (i64.const 0x0000001000000010)) (else (i64.const 0x0000001000000011)))"""
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        pytest.param(module(ENDLESS), "used all its fuel", id="endless loop"),
+        pytest.param(
+            module("(loop (memory.fill (i32.const 0) (i32.const 0) (i32.const 131072)) (br 0))"
+                   "(i64.const 0)"), "used all its fuel", id="endless fill"),
+        pytest.param(
+            module("(loop (br_if 0 (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))"
+                   "unreachable"), "trapped: unreachable", id="memory bomb"),
+        pytest.param(module("(call $self (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))"),
+                     "calls itself too deeply", id="recursion"),
+        pytest.param(module("(i64.const 0)", extra="(func $s (loop (br 0))) (start $s)"),
+                     "used all its fuel", id="start function"),
+        pytest.param(module("(i64.const 0)", extra='(import "env" "now" (func))'),
+                     "imports env.now", id="import"),
+        pytest.param(module("(i64.const 0x00ffffff00000010)"), "pointer beyond", id="pointer"),
+        pytest.param(module("(i64.const -1)"), "returned 4294967295 bytes", id="length"),
+        pytest.param(module("(i64.store (i32.const -8) (i64.const 0)) (i64.const 0)"),
+                     "left its memory", id="store"),
+        pytest.param(module("(i64.const 0)", analyze="(i64.const 0x0000001000000003)"),
+                     "configuration that is no JSON", id="configuration"),
+        pytest.param(returning('[{"s":0,"e":4},{"s":3,"e":12}]'), "overlapping", id="overlap"),
+        pytest.param(returning('[{"s":0,"e":2},{"s":2,"e":12}]'), "cuts a character", id="UTF-8"),
+        pytest.param(returning('[{"s":0,"e":6}]'), "left out the bytes from 6", id="rest"),
+        pytest.param(returning('[{"s":7,"e":12}]'), "left out the bytes from 0 to 7", id="gap"),
+        pytest.param(returning('[{"s":0,"e":13}]'), "from 0 to 13 of 12", id="end"),
+        pytest.param(returning('[{"s":0,"e":12,"p":0}]'), "parent", id="parent"),
+        pytest.param(returning('[{"s":-1,"e":12}]'), "no array of spans", id="negative"),
+        pytest.param(returning('[{"s":0,"e":12,"m":{"symbol":"\\u0000"}}]'), "no array", id="NUL"),
+        pytest.param(returning('[{"s":0,"e":12,"k":"No Kind"}]'), "no array", id="kind"),
+        pytest.param(returning('{"error":"no header"}'), "cannot read it: no header", id="error"),
+        pytest.param(returning("[[["), "no array of spans", id="JSON"),
+        pytest.param(module(REMEMBERS, output="[{\"s\":0,\"e\":12}]"), "second run", id="memory"),
+        pytest.param(
+            bytes(wasmtime.wat2wasm("(module)")), "exports no `memory`", id="no exports"),
+        pytest.param(
+            bytes(wasmtime.wat2wasm(
+                '(module (memory (export "memory") 1)'
+                ' (func (export "tg_abi") (result i64) (i64.const 1)))')),
+            r"exports no function tg_abi() -> i32", id="other types"),
+        pytest.param(b"\0asm\r\0\1\0", "is no core module", id="component"),
+        pytest.param(b"\x7fELF compiled", "is no core module", id="compiled code"),
+    ],
+)  # fmt: skip
+def test_broken_chunkers_are_refused(given: bytes, error: str) -> None:
+    assert error in error_of(given)
+
+
+def test_a_chunker_of_another_abi_is_refused() -> None:
+    text = EXAMPLE.read_bytes()
+    other = bytes(
+        wasmtime.wat2wasm("""(module (memory (export "memory") 1)
+          (func (export "tg_abi") (result i32) (i32.const 2))
+          (func (export "tg_alloc") (param i32) (result i32) (i32.const 0))
+          (func (export "tg_analyze") (param i32 i32) (result i64) (i64.const 0))
+          (func (export "tg_chunk") (param i32 i32 i32 i32) (result i64) (i64.const 0)))""")
+    )
+    assert error_of(other) == "has version 2 of the ABI, expected 1 (sample a.rec)"
+    assert error_of(text) == ""
+
+
+def test_a_chunker_that_fuel_does_not_end_is_ended_by_time() -> None:
+    limits = replace(LIMITS, fuel=2**62, time_s=0.1)
+    assert "did not end in time" in error_of(module(ENDLESS), limits=limits)
+
+
+def test_the_number_and_the_size_of_chunks_are_limited() -> None:
+    with pytest.raises(ChunkerRefused, match="returned 500000 spans"):
+        spans_of(b"[" + b",".join([b'{"s":0,"e":1}'] * 500_000) + b"]", LIMITS)
+    ten_million = "(i64.const 0x0000000008000000)"  # as JSON 130 MB
+    assert "expected at most 16777216" in error_of(module(ten_million))
+    text = "x" * 3000
+    assert "3000 characters" in error_of(returning(f'[{{"s":0,"e":{len(text)}}}]'), text)
+
+
+def test_the_example_cuts_records() -> None:
+    text = BOOKS + "\nTitle: Long\n" + "Note: many words\n" * 300
+    report = tried(EXAMPLE.read_bytes(), [("books.rec", text)], Chunking(), LIMITS)
+    assert report.error == ""
+    [sample] = report.samples
+    assert sample.chunks == 5  # two records, and one in three parts
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_chunker_runs_in_a_process_that_goes_on_after_it_failed() -> None:
+    workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=60.0, cut_s=60.0), LIMITS)
+    found = await workers.read("b.rec", BOOKS.encode(), chunker=EXAMPLE.read_bytes())
+    assert [(one.kind, one.symbol) for one in found.chunks] == [
+        ("record", "Herons of Lake Constance"), ("record", "Terns"),
+    ]  # fmt: skip
+    assert "Größe" in [one.name for one in found.chunks[0].mentions]
+    [worker] = workers._idle
+    broken = await workers.read("b.rec", BOOKS.encode(), chunker=module(ENDLESS))
+    assert broken.note == (
+        "it was cut as plain text: its chunker used all its fuel: it does not end, or is too slow"
+    )
+    assert not gaps(broken.chunks, len(BOOKS.encode()) - 1)
+    assert workers._idle == [worker]
+    await workers.close()
+
+
+def chunker(given: bytes, **more: Any) -> dict[str, Any]:
+    samples = [{"path": f"{number}.rec", "text": BOOKS} for number in range(3)]
+    return {"module": base64.b64encode(given).decode(), "samples": samples, **more}
+
+
+async def put(rig: KnowledgeRig, given: bytes, subject: str = "ann", **more: Any) -> Any:
+    arguments = {"collection": "books", "chunker": "recutils", **chunker(given, **more)}
+    return await rig.caller(subject)("put_chunker", **arguments)
+
+
+@pytest.fixture
+async def books(database: Database) -> AsyncIterator[KnowledgeRig]:
+    chunkers = replace(knowledge_settings().chunkers, time_s=20)
+    async with rigged(database, knowledge_settings(chunkers=chunkers)) as rig:
+        await rig.caller()("put_collection", collection="books")
+        yield rig
+
+
+async def kinds(rig: KnowledgeRig, path: str) -> list[str]:
+    rows = await rig.rows(
+        "SELECT kind FROM knowledge_chunk_t JOIN knowledge_document_t USING (host_id, document_id)"
+        " WHERE path = %s ORDER BY ordinal", path,
+    )  # fmt: skip
+    return [kind for (kind,) in rows]
+
+
+async def test_a_chunker_cuts_the_documents_of_its_patterns(books: KnowledgeRig) -> None:
+    ann = books.caller()
+    await ann.add(BOOKS, "books", path="old.rec")
+    view = await put(books, EXAMPLE.read_bytes(), paths=["*.rec"])
+    assert [one.chunks for one in view.report.samples] == [2, 2, 2]
+    for path in ("a.rec", "deep/b.rec", "c.txt"):
+        await ann.add(BOOKS, "books", path=path)
+    assert await kinds(books, "deep/b.rec") == ["record", "record"]
+    assert await kinds(books, "c.txt") == ["text"]
+    assert await kinds(books, "old.rec") == ["text"]
+    assert (await ann.add(BOOKS, "books", path="old.rec")).changed  # since it is cut otherwise
+    assert await kinds(books, "old.rec") == ["record", "record"]
+    assert not (await ann.add(BOOKS, "books", path="a.rec")).changed
+    [listed] = (await ann("chunkers", collection="books")).items
+    assert (listed.name, listed.paths) == ("recutils", ("*.rec",))
+    found = await ann("query", query="Otto Reed", filter={"paths": ["a.rec"]})
+    assert found.evidence[0].symbol == "Herons of Lake Constance"
+
+
+async def test_a_file_that_its_chunker_fails_at_is_degraded_to_text(books: KnowledgeRig) -> None:
+    """It cuts the samples, and breaks on other files."""
+    picky = f'[{{"s":0,"e":{len(BOOKS.encode())}}}]'
+    await put(books, returning(picky))
+    ann = books.caller()
+    await ann.add("The heron nests in reeds.", "books", path="x.rec")
+    assert await ann.found("heron") == ["The heron nests in reeds."]
+    [document] = (await ann("documents", collection="books")).items
+    assert document.status == "processed"
+    assert document.note.startswith("it was cut as plain text: its chunker returned span 0 from 0")
+
+
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"module": "no base64!"}, "module: expected base64"),
+    ({"module": base64.b64encode(b"0" * (2**20 + 1)).decode()}, "expected at most 1048576"),
+    ({"module": base64.b64encode(module(ENDLESS)).decode()}, "used all its fuel"),
+    ({"samples": [{"path": "a", "text": "x"}] * 2}, "samples"),
+    ({"samples": [{"path": "a", "text": "x\0"}] * 3}, "without NUL"),
+    ({"paths": ["["]}, "no pattern of .gitignore"),
+)
+
+
+async def test_what_is_no_chunker_is_refused(books: KnowledgeRig) -> None:
+    ann = books.caller()
+    for changes, message in REFUSED:
+        given = {**chunker(EXAMPLE.read_bytes()), **changes}
+        with pytest.raises(ProblemDetails) as refused:
+            await ann("put_chunker", collection="books", chunker="x", **given)
+        assert refused.value.status == 422
+        assert message in str(refused.value)
+    assert (await ann("chunkers", collection="books")).items == ()
+
+
+async def test_administrators_of_a_collection_alone_choose_its_chunkers(
+    books: KnowledgeRig,
+) -> None:
+    await books.caller()("put_collection", collection="books", grants={"user:bo": "write"})
+    await put(books, EXAMPLE.read_bytes())
+    with pytest.raises(ProblemDetails, match="403"):
+        await put(books, EXAMPLE.read_bytes(), "bo")
+    with pytest.raises(ProblemDetails, match="403"):
+        await books.caller("bo")("delete_chunker", collection="books", chunker="recutils")
+    with pytest.raises(ProblemDetails, match="404"):
+        await books.caller("cy")("chunkers", collection="books")
+    await books.caller()("delete_chunker", collection="books", chunker="recutils")
+    assert await books.rows("SELECT FROM knowledge_chunker_t") == []
+    with pytest.raises(ProblemDetails, match="404"):
+        await books.caller()("delete_chunker", collection="books", chunker="recutils")
