@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.masking import (
-    IBAN_LENGTHS,
     ContentRefused,
     Mode,
+    built_in,
     hook_of,
-    mask,
     masked,
     masked_json,
 )
 from registry.database.postgres import Database
 from schemas.errors import ToolgateError
+from schemas.personal_data import IBAN_LENGTHS, mask
 from tests.wings.memory.rig import Rig, memory_settings, rigged
 
 ORG = {"scope": "org"}
@@ -64,8 +64,8 @@ IBAN = "DE89 3704 0044 0532 0130 00"
     ],
 )
 def test_m37_what_is_personal_or_secret_is_replaced(text: str, expected: str) -> None:
-    assert mask(text, ORG)[0] == expected
-    assert mask(expected, ORG) == (expected, ())
+    assert mask(text)[0] == expected
+    assert mask(expected) == (expected, ())
 
 
 @pytest.mark.parametrize(
@@ -87,32 +87,32 @@ def test_m37_what_is_personal_or_secret_is_replaced(text: str, expected: str) ->
     ],
 )
 def test_other_texts_stay(text: str) -> None:
-    assert mask(text, ORG) == (text, ())
+    assert mask(text) == (text, ())
 
 
 def test_kinds_are_named_once_each() -> None:
-    text, kinds = mask("a@b.de, c@d.de, token=abcdefgh, sk-0123456789abcdefgh", ORG)
+    text, kinds = mask("a@b.de, c@d.de, token=abcdefgh, sk-0123456789abcdefgh")
     assert kinds == ("key", "email")
     assert text == "[email], [email], token=[key], [key]"
 
 
 def test_m37_a_scope_stores_masks_or_refuses() -> None:
     text = "ann@example.com"
-    assert masked("off", mask, text, ORG) == (text, [])
-    assert masked("mask", mask, text, ORG) == ("[email]", ["email"])
+    assert masked("off", built_in, text, ORG) == (text, [])
+    assert masked("mask", built_in, text, ORG) == ("[email]", ["email"])
     with pytest.raises(ContentRefused, match="contains email, which the scope org") as refused:
-        masked("refuse", mask, text, ORG)
+        masked("refuse", built_in, text, ORG)
     assert "ann" not in str(refused.value)
-    assert masked("refuse", mask, "Ann", ORG) == ("Ann", [])
+    assert masked("refuse", built_in, "Ann", ORG) == ("Ann", [])
 
 
 def test_json_is_masked_inside() -> None:
     value = {"a@b.de": [1, True, None, 4111111111111111, {"x": "13812345678"}], "n": 2.5}
-    found, kinds = masked_json("mask", mask, value, ORG)
+    found, kinds = masked_json("mask", built_in, value, ORG)
     assert found == {"[email]": [1, True, None, "[card]", {"x": "[phone]"}], "n": 2.5}
     assert kinds == ["email", "card", "phone"]
     with pytest.raises(ContentRefused):
-        masked_json("refuse", mask, value, ORG)
+        masked_json("refuse", built_in, value, ORG)
 
 
 @pytest.mark.parametrize("mode", ["mask", "refuse"])
@@ -184,7 +184,7 @@ def test_every_valid_card_is_found_among_words(before: str, digits: list[int], a
     number = card(digits)
     grouped = " ".join(number[at : at + 4] for at in range(0, len(number), 4))
     for shown in (number, grouped, grouped.replace(" ", "-")):
-        text, _ = mask(f"{before} {shown} {after}", ORG)
+        text, _ = mask(f"{before} {shown} {after}")
         assert number[-8:] not in text.replace(" ", "").replace("-", "")
 
 
@@ -193,13 +193,13 @@ def test_every_valid_iban_is_found_before_words(country: str, fill: int, after: 
     number = iban(country, fill)
     grouped = " ".join(number[at : at + 4] for at in range(0, len(number), 4))
     for shown in (number, grouped):
-        assert "iban" in mask(f"to {shown} {after}", ORG)[1]
+        assert "iban" in mask(f"to {shown} {after}")[1]
 
 
 @given(st.text(max_size=200))
 def test_masking_is_idempotent(text: str) -> None:
-    once, kinds = mask(text, ORG)
-    assert mask(once, ORG)[0] == once
+    once, kinds = mask(text)
+    assert mask(once)[0] == once
     assert bool(kinds) == (once != text)
 
 
@@ -208,7 +208,7 @@ def test_masking_is_idempotent(text: str) -> None:
 )
 def test_m37_no_text_takes_more_than_linear_time(unit: str) -> None:
     text = unit * (65536 // len(unit))
-    mask(text, ORG)  # ends within the timeout of the test; RE2 does not backtrack
+    mask(text)  # ends within the timeout of the test; RE2 does not backtrack
 
 
 @pytest.fixture
