@@ -109,7 +109,7 @@ class WasmRun:
     @property
     def fuel(self) -> int:
         """Fuel used so far: about an instruction each."""
-        return self._fuel - self._store.get_fuel()
+        return self._fuel - int(self._store.get_fuel())
 
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
         """The JSON that the module returns for a file. Raises ChunkerRefused."""
