@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from config.types import DisclosureMode
 from schemas.errors import Fault
@@ -318,10 +317,6 @@ class Context(Struct):
     @property
     def principal(self) -> Principal:
         return self.identity.principal
-
-    def noted(self, note: AuditDraft) -> "Context":
-        """A copy with another audit draft."""
-        return replace(self, note=note)
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

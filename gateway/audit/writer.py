@@ -63,11 +63,12 @@ SETTLE_S = 10.0  # wait for the database at shutdown
 
 def _copy() -> LiteralString:
     names: LiteralString = ", ".join(AuditEntry.__struct_fields__)
-    return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN"
+    return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN WITH (NULL '')"
 
 
 _COPY = _copy()
-_NULL = "".join(("\\", "N"))  # an object of its own: a name may read so too
+_COLUMNS = "\t".join(["%s"] * len(AuditEntry.__struct_fields__))
+_OMITTED = ("", "", *AuditEntry.__struct_defaults__)  # the first two never are
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _members = msgspec.json.Decoder(dict[str, str | int])
 
@@ -103,29 +104,22 @@ async def store(
 
 
 def _row(line: Line, chain_id: str) -> str:
-    """A record in the text format of COPY; members that it omits are null.
+    """A record in the text format of COPY; empty texts are null.
 
     https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
     """
-    # without a backslash in the text, JSON has escaped nothing: no value has a control character
-    values = [
-        _NULL if not one else one if type(one) is str else _text(one) for one in _values(line)
-    ]
-    if b"\\" in line.text:
-        values = [one if one is _NULL else one.translate(_ESCAPES) for one in values]
-    row = "\t".join(values)
-    return f"{chain_id}\t{line.sequence}\t{row}\t\\\\x{line.hash.hex()}\n"
+    values = _values(line)
+    if b"\\" in line.text:  # else JSON has escaped nothing: no value has a control character
+        values = tuple(str(one).translate(_ESCAPES) for one in values)
+    return f"{chain_id}\t{line.sequence}\t{_COLUMNS % values}\t\\\\x{line.hash.hex()}\n"
 
 
-def _values(line: Line) -> Sequence[Any]:
-    """The members of a record, in the order of their columns; false ones were omitted."""
+def _values(line: Line) -> tuple[Any, ...]:
+    """The members of a record, in the order of their columns."""
     if line.entry is not None:
-        return astuple(line.entry)
-    return [*map(_members.decode(line.text).get, AuditEntry.__struct_fields__)]
-
-
-def _text(value: object) -> str:
-    return str(to_builtins(value))  # of a time, as in the text of the record
+        host_id, recorded_ts, *others = astuple(line.entry)
+        return host_id, to_builtins(recorded_ts), *others  # the time as in the text of the record
+    return tuple(map(_members.decode(line.text).get, AuditEntry.__struct_fields__, _OMITTED))
 
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:

@@ -5,21 +5,17 @@ import re
 import anyio
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from gateway import context
 from gateway.context import (
     OUTBOX_BYTES,
     OUTBOX_LIMIT,
-    AuditDraft,
-    Context,
-    Identity,
     Outbox,
     Principal,
     Session,
     new_request_id,
 )
-from schemas.mcp.revisions import JSON_RPC, V2025_06_18
+from schemas.mcp.revisions import V2025_06_18
 
 pytestmark = pytest.mark.anyio
 
@@ -160,13 +156,6 @@ async def test_a_reader_is_sent_to_look_at_the_log():
         assert await box.take(60) == []  # until it has looked
         box.put(b"1")
         assert await box.take(60) == [b"1"]
-
-
-async def test_a_context_with_a_note_differs_in_nothing_else():
-    before = Context(Identity(Principal("ada", "t")), JSON_RPC, "r-1", toolset="x", params={"a": 1})
-    after = before.noted(note := AuditDraft("pay"))
-    assert after == replace(before, note=note)
-    assert before.note is None
 
 
 def test_what_is_prepared_for_a_principal_is_of_that_object_alone():
