@@ -53,7 +53,8 @@ class Guard(Protocol):
         or the policy rules change."""
 
     def guard(self, execute: Execute) -> Execute:
-        """Wrap the execution of calls to which the guard applies."""
+        """Wrap the execution of calls to which the guard applies. A guard that acts only before the
+        call returns the wrapped coroutine: one of its own would be resumed with every answer."""
 
 
 @dataclass(frozen=True, slots=True)

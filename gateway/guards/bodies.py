@@ -6,7 +6,7 @@ connection anyway. The sender need not be authenticated here, see `read_body`.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -77,13 +77,12 @@ class BodyGuard:
         self._budget = budget
         self._largest = largest_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         bodied = scope["type"] == "http" and scope["method"] != "GET"  # bodies of GET are not read
         size = declared(scope) if bodied else 0
         if 0 <= size <= SMALL_BYTES or size > self._largest:
-            await self._app(scope, receive, send)
-        else:
-            await self._serve(size, scope, receive, send)
+            return self._app(scope, receive, send)
+        return self._serve(size, scope, receive, send)
 
     async def _serve(self, size: int, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(self._budget, network_of((scope.get("client") or ("",))[0]), receive)

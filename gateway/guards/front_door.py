@@ -4,7 +4,7 @@ It stands before the router because every call passes here, and a dictionary loo
 expressions. Listing and calling wait for the catalog: clients would believe an empty list.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,16 +28,15 @@ class FrontDoor:
         self._ready = ready
         self._shed = shed
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # `/mcp/` means `/mcp`; a redirect would lose the body of a POST
         path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
         front = self._fronts.get(path)
         if front is None:
-            await self._app(scope, receive, send)
-        elif not self._ready():
+            return self._app(scope, receive, send)
+        if not self._ready():
             fault = Unavailable("The gateway is starting or stopping; /ready has the details")
-            await refuse(scope, receive, send, fault)
-        elif (overload := self._shed()) is not None:
-            await refuse(scope, receive, send, overload)
-        else:
-            await front(scope, receive, send)
+            return refuse(scope, receive, send, fault)
+        if (overload := self._shed()) is not None:
+            return refuse(scope, receive, send, overload)
+        return front(scope, receive, send)

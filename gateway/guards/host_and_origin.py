@@ -6,7 +6,7 @@ cross-site request and is let in. A request of HTTP/1.1 has exactly one Host (RF
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -55,10 +55,9 @@ class OriginGuard:
         self._loopback = re.compile(LOOPBACK_ORIGIN)
         self._seen_hosts: set[bytes] = set()  # accepted Host headers, as sent
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         sent = scope["headers"]
         fields = dict(sent)  # of most requests, which repeat no header and come from no browser
         if (
@@ -66,9 +65,8 @@ class OriginGuard:
             and b"origin" not in fields
             and len(fields) == len(sent)
         ):
-            await self._app(scope, receive, send)
-        else:
-            await self._check(scope, receive, send)
+            return self._app(scope, receive, send)
+        return self._check(scope, receive, send)
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         app, host, checked = self._app, None, scope["path"] not in OPEN_PATHS

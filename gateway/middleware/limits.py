@@ -6,7 +6,7 @@ work. Counts taken for a message that a later limit refuses are given back.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -178,18 +178,18 @@ class RateLimits:
     def guard(self, execute: Execute) -> Execute:
         take_all = self._rates.take_all
 
-        async def limited(call: ToolCall) -> ToolResult | RelayedResult:
+        def limited(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             tool = call.tool
             tenant = call.context.identity.principal.tenant
             bounds, at_a_time = self._of_call(
                 tenant, tool.name, tool.source, tool.tags, domain=tool.domain
             )
             if at_a_time:
-                return await self._at_a_time(execute, call, bounds, at_a_time)
+                return self._at_a_time(execute, call, bounds, at_a_time)
             stopped = take_all(bounds)
-            if stopped is not None:
-                await self._count_rest(bounds, *stopped)
-            return await execute(call)
+            if stopped is None:
+                return execute(call)
+            return self._counted_on(execute, call, bounds, stopped)
 
         return limited
 
@@ -235,6 +235,18 @@ class RateLimits:
                     self._rates.give_back(*before.bucket)
                 raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
             stopped = self._rates.take_all(bounds, place + 1)
+
+    async def _counted_on(
+        self,
+        execute: Execute,
+        call: ToolCall,
+        bounds: Sequence[RateBound],
+        stopped: tuple[int, float | None],
+    ) -> ToolResult | RelayedResult:
+        """Execute the call once the bounds from `stopped` on are counted. Raises TooManyRequests
+        and Unavailable."""
+        await self._count_rest(bounds, *stopped)
+        return await execute(call)
 
     async def _at_a_time(
         self,

@@ -1,6 +1,9 @@
 """Policy guard of calls: rules over arguments, and approvals. Calls of hidden tools are rejected
 before."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from msgspec import Raw
 
 from gateway.abc import Execute, ToolCall
@@ -33,17 +36,17 @@ class PolicyGuard:
     def guard(self, execute: Execute) -> Execute:
         decide = self._policy_view.decide
 
-        async def judged(call: ToolCall) -> ToolResult | RelayedResult:
+        def judged(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             context = call.context
             decision = decide(context, call.tool, call.arguments)
             note = context.note
             if note is not None:
                 note.decision, note.rule = decision.effect, decision.rule
             if decision.effect == "allow":
-                return await execute(call)
+                return execute(call)
             if decision.effect == "deny":
                 raise Denied(f"{decision.rule} denies {call.tool.name}")
-            return await self._approved(execute, call, decision)
+            return self._approved(execute, call, decision)
 
         return judged
 

@@ -10,7 +10,6 @@ clients exist that send the version they requested instead of the negotiated one
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -56,8 +55,7 @@ class Headers(Struct):
     mirrored: dict[str, str] | None = None  # Mcp-Param-*, by the rest of their names
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     revision: Revision
     session: Session | None = None
     opens: InitializeParams | None = None  # an `initialize`: a session is to be opened

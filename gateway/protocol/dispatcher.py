@@ -177,9 +177,9 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
     """A handler of MCP, behind the checks of its envelope."""
     notifies = route.method.startswith(NOTIFICATIONS)
 
-    async def checked(context: Context, request: Request) -> Any:
+    def checked(context: Context, request: Request) -> Awaitable[Any]:
         if request.id is UNSET and not notifies:
-            return None  # no request of MCP lacks an id, and admission lets these in unchecked
+            return _unanswered()  # no request of MCP lacks an id; admission lets these in unchecked
         params = request.params
         if type(params) is dict and "_meta" in params:
             meta = params["_meta"]
@@ -188,7 +188,7 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
                 context = _traced(context, meta[TRACEPARENT])
         if needs_identity and context.identity.refusal is not None:
             raise context.identity.refusal
-        return await handler(context, request)
+        return handler(context, request)
 
     return checked
 
@@ -201,13 +201,17 @@ def _traced(context: Context, traceparent: Any) -> Context:
     return replace(context, headers=replace(context.headers, traceparent=traceparent))
 
 
+async def _unanswered() -> None:
+    return None
+
+
 def _identified(handler: Handler) -> Handler:
     """A handler that needs an authenticated caller."""
 
-    async def identified(context: Context, request: Request) -> Any:
+    def identified(context: Context, request: Request) -> Awaitable[Any]:
         if context.identity.refusal is not None:
             raise context.identity.refusal
-        return await handler(context, request)
+        return handler(context, request)
 
     return identified
 
