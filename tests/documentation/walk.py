@@ -1,0 +1,150 @@
+"""Runs the code blocks of a page as a reader does: in order, in one folder.
+
+A block with a `title` is a file of that name; one that is titled "Terminal" runs until the end.
+Other blocks of `sh` run to their end. A block of `text` or `json` after one is what it prints: each
+line is found in the output, where `...` stands for anything.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.load import load
+from config.settings import DatabaseSettings
+from registry.embedding.status import status
+from tests.documentation.pages import ROOT
+from tests.fixtures_gateway import DEADLINE_S, Client, running
+from tests.fixtures_redis import free_ports
+from tests.polling import until
+
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+GATEWAY, SERVICE = "127.0.0.1:8765", "8766"
+REPLACED = {"pip install toolgate": "toolgate --version"}  # tests/test_installed.py installs it
+PROGRAMS = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    title: str
+    text: str
+
+    @property
+    def stays(self) -> bool:
+        """Whether it runs until the end."""
+        return self.title.startswith("Terminal")
+
+
+def blocks(path: Path) -> list[Block]:
+    return [Block(*found) for found in BLOCK.findall(path.read_text())]
+
+
+@dataclass
+class Walk:
+    """The state of a reader."""
+
+    folder: Path
+    env: Mapping[str, str]
+    database: DatabaseSettings
+    running: AsyncExitStack
+    service: int  # port of what the page starts on SERVICE
+    gateway: str = ""  # host and port of the gateway that runs
+    printed: str = ""
+    done: list[str] = field(default_factory=list)
+
+    async def take(self, block: Block) -> None:
+        text = block.text.replace(SERVICE, str(self.service))
+        if block.stays:
+            await self._start(text.strip())
+        elif block.title:
+            file = self.folder / block.title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace(GATEWAY, self.gateway or GATEWAY))
+        elif block.language == "sh":
+            self.printed = await self._shell(text.replace(GATEWAY, self.gateway or GATEWAY))
+        elif block.language == "json":
+            assert json.loads(self.printed) == json.loads(text)
+        elif block.language == "text":
+            for line in text.splitlines():
+                pattern = re.escape(line).replace(r"\.\.\.", ".*")
+                assert re.search(pattern, self.printed), f"{line}\nis not in\n{self.printed}"
+        else:
+            pytest.fail(f"nothing runs this block of {block.language}:\n{block.text}")
+        self.done.append(block.title or block.language)
+
+    async def _start(self, command: str) -> None:
+        if command == "toolgate serve":
+            settings = load("toolgate.yaml", dict(self.env))
+            settings = replace(settings, database=self.database)
+            client = await self.running.enter_async_context(running(settings))
+            self.gateway = client.url.removeprefix("http://")
+            if settings.embedding.provider != "disabled":  # a reader is slower than the model
+                await until(lambda: is_embedded(client))
+            return
+        await self.running.enter_async_context(self._process(command))
+        await until(lambda: is_open(self.service))
+
+    @asynccontextmanager
+    async def _process(self, command: str) -> AsyncIterator[None]:
+        process = await anyio.open_process(
+            ["sh", "-c", f"exec {command}"], cwd=self.folder, env=self.env, stdout=None, stderr=None
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+
+    async def _shell(self, text: str) -> str:
+        for given, ours in REPLACED.items():
+            text = text.replace(given, ours)
+        port = {"TOOLGATE_SERVER__PORT": self.gateway.rpartition(":")[2] or "0"}
+        with anyio.fail_after(DEADLINE_S * 3):
+            done = await anyio.run_process(
+                ["sh", "-e", "-c", text], cwd=self.folder, env={**self.env, **port}, check=False
+            )
+        assert done.returncode == 0, f"{text}\n{done.stderr.decode()}"
+        return done.stdout.decode()
+
+
+async def is_embedded(client: Client) -> bool:
+    pool, host = client.gateway.feed.pool, client.gateway.settings.tenant.host_id
+    assert pool is not None
+    counts = (await status(pool, host)).counts
+    served = [one for one in counts if "serving" in one.role and one.total]
+    ready = bool(served) and all(one.ready == one.total for one in served)
+    return ready and client.gateway.embeddings.missing("tools") is None
+
+
+async def is_open(port: int) -> bool:
+    try:
+        async with await anyio.connect_tcp("127.0.0.1", port):
+            return True
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def walking(
+    folder: Path, database: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, **env: str
+) -> AsyncIterator[Walk]:
+    """A reader in an empty folder, with the environment of this Python."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}")
+    own = {"TOOLGATE_DATABASE__URL": database.url, **env}
+    [port] = free_ports(1)
+    async with AsyncExitStack() as stack:
+        yield Walk(folder, os.environ | own, database, stack, port)
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
