@@ -10,7 +10,7 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
-.PHONY: image sbom docs reference
+.PHONY: image chart sbom docs reference
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -119,6 +119,10 @@ boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
 docs: $(STAMP)-docs ## the documentation as a site: by zensical in build/site, by mkdocs-material in build/site-mkdocs
 	$(BIN)/python .ci/site.py
 
+chart: $(STAMP)-test ## the Helm chart, rendered and validated by Helm and Kubernetes as wheels (100 MB)
+	$(BIN)/python -m pip install --quiet --upgrade --target .chart helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+	PYTHONPATH=.chart $(BIN)/python -m pytest -n 0 -rs tests/deploy/test_chart.py $(ARGS)
+
 image: ## the container image, built and started by buildah and podman where they are installed
 	.ci/image
 
@@ -135,4 +139,4 @@ bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 clean: ## remove what was built here
-	rm -rf $(VENV) .browser .conformance .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist

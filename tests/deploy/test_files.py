@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from config.load import NESTING, PREFIX, load
+from gateway.methods.results import SERVER
 from tests.documentation.test_names import is_setting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +60,11 @@ def test_the_image_runs_without_root_from_locked_packages() -> None:
     assert "\nUSER 65532:65532\n" in final
     assert 'CMD ["toolgate", "health"]' in final
     assert "--require-hashes" in (DEPLOY / "Containerfile").read_text()
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((DEPLOY / "helm" / "toolgate" / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == SERVER.version
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

