@@ -38,6 +38,8 @@ async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> by
 
 REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved has one
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NOT_MODIFIED = 304
+_VALIDATOR = 500  # characters of one
 _HEADERS = {
     "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
     "User-Agent": "toolgate",
@@ -51,6 +53,8 @@ class Fetched:
     data: bytes
     location: str  # absolute path, or the URL after redirects, without credentials
     private: bool = field(default=False, compare=False)  # may refer to private networks
+    validator: tuple[str, str] = ("", "")  # conditional header of a later request; empty: none
+    unchanged: bool = False  # it is as it was with the validator given; `data` is empty
 
 
 async def fetch(
@@ -60,15 +64,18 @@ async def fetch(
     timeout_s: float,
     private_networks: bool,
     named: bool = True,
+    validator: tuple[str, str] = ("", ""),
 ) -> Fetched:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
-    `named`: an operator chose it; else it must be public.
+    `named`: an operator chose it; else it must be public. `validator`: of what was fetched before.
 
     Raises `ImportRejected`, which names the remedy.
     """
     path = local_path(location)
     if path is None:
-        return await _fetch_url(location, limit_bytes, timeout_s, private_networks, named=named)
+        return await _fetch_url(
+            location, limit_bytes, timeout_s, private_networks, named=named, validator=validator
+        )
     return await to_thread.run_sync(_read_file, path, limit_bytes)
 
 
@@ -118,7 +125,13 @@ def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
 
 
 async def _fetch_url(
-    location: str, limit_bytes: int, timeout_s: float, private_networks: bool, *, named: bool
+    location: str,
+    limit_bytes: int,
+    timeout_s: float,
+    private_networks: bool,
+    *,
+    named: bool,
+    validator: tuple[str, str],
 ) -> Fetched:
     try:
         url = URL(location)
@@ -126,7 +139,9 @@ async def _fetch_url(
         raise ImportRejected(f"Cannot fetch {location}: {error}.") from error
     try:
         with anyio.fail_after(timeout_s):
-            return await _follow(url, limit_bytes, private_networks, named)
+            return await _follow(
+                url, limit_bytes, private_networks, named=named, validator=validator
+            )
     except TimeoutError as error:
         raise ImportRejected(
             f"Cannot fetch {_shown(url)}: no answer within {timeout_s:g} s"
@@ -134,7 +149,9 @@ async def _fetch_url(
         ) from error
 
 
-async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: bool) -> Fetched:
+async def _follow(
+    url: URL, limit_bytes: int, private_networks: bool, *, named: bool, validator: tuple[str, str]
+) -> Fetched:
     """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
     resolver: AbstractResolver = _Recorder()
@@ -142,12 +159,14 @@ async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: boo
         resolver = addresses.PublicResolver()
         _check_literal(url, f"Cannot fetch {_shown(url)}")
     for hop in range(REDIRECT_LIMIT + 1):
-        async with _get(url, resolver) as response:
+        async with _get(url, resolver, validator) as response:
             if hop == 0 and isinstance(resolver, _Recorder):
                 trusted = trusted or resolver.private(url)
             if response.status not in _REDIRECTS or "Location" not in response.headers:
+                if response.status == _NOT_MODIFIED and validator[0]:
+                    return Fetched(b"", _shown(url), trusted, validator, unchanged=True)
                 data = await _read_response(response, url, limit_bytes)
-                return Fetched(data, _shown(url), trusted)
+                return Fetched(data, _shown(url), trusted, _validator(response))
             target = _redirected(url, response.headers["Location"])
         if not trusted:
             _check_literal(target, f"{_shown(url)} redirects to {_shown(target)}")
@@ -180,16 +199,28 @@ class _Recorder(AbstractResolver):
 
 
 @asynccontextmanager
-async def _get(url: URL, resolver: AbstractResolver) -> AsyncIterator[aiohttp.ClientResponse]:
+async def _get(
+    url: URL, resolver: AbstractResolver, validator: tuple[str, str]
+) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send one GET; failures, also while the body is read, become `ImportRejected`."""
     connector = aiohttp.TCPConnector(resolver=resolver)
     timeout = aiohttp.ClientTimeout(total=None)  # the caller holds the deadline
-    session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_HEADERS)
+    headers = {**_HEADERS, **dict([validator] if validator[0] else [])}
+    session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)
     try:
         async with session, session.get(url, allow_redirects=False) as response:
             yield response
     except (aiohttp.ClientError, ValueError) as error:
         raise ImportRejected(f"Cannot fetch {_shown(url)}: {_reason(error)}.") from error
+
+
+def _validator(response: aiohttp.ClientResponse) -> tuple[str, str]:
+    """The condition of a later request: an entity tag, or a date (RFC 9110, 13.1)."""
+    for name, condition in (("ETag", "If-None-Match"), ("Last-Modified", "If-Modified-Since")):
+        value = response.headers.get(name, "")
+        if 0 < len(value) <= _VALIDATOR and value.isprintable():
+            return condition, value
+    return "", ""
 
 
 async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:

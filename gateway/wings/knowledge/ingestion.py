@@ -29,7 +29,13 @@ from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_url
 from gateway.wings.knowledge.reading.kinds import TEXT, ZIP, media_type
 from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
+from gateway.wings.knowledge.reading.web import (
+    Bucket,
+    Fetching,
+    bucket_files,
+    check_file_url,
+    url_file,
+)
 from gateway.wings.knowledge.reading.worker import ArchiveReading
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
 
@@ -57,6 +63,7 @@ class IngestReport:
     deleted: int = 0
     failed: list[UnreadFile] = field(default_factory=list)
     left_out: list[UnreadFile] = field(default_factory=list)
+    seen: str = ""  # state of the source: a commit, or the validator of a URL
 
     def count(self, kept: KeptDocument) -> None:
         if not kept.changed:
@@ -80,6 +87,7 @@ class SourceSpec:
     ref: str = ""
     filter: tuple[str, ...] = ()
     below: str = ""
+    seen: str = ""  # `IngestReport.seen` of the reading before; "": all is compared
 
     @property
     def key(self) -> str:
@@ -182,6 +190,10 @@ class Ingestion:
             raise invalid(f"{path}: {error}.") from error
         return run.report
 
+    async def ensure(self, reader: KnowledgeReader, target: NewCollection) -> None:
+        """The collection is there, and the caller may write to it. Raises ProblemDetails."""
+        await self._documents.ensure(reader, target)
+
     async def source(
         self, reader: KnowledgeReader, target: NewCollection, spec: SourceSpec, *, job: Job
     ) -> IngestReport:
@@ -189,11 +201,14 @@ class Ingestion:
         ProblemDetails."""
         await self._documents.ensure(reader, target)
         run = _Run(reader, target, spec, job)
-        wanted = WantedFiles(spec.filter, await self._known(run), self.limits)
+        wanted = WantedFiles(spec.filter, await self._known(run), spec.seen, self.limits)
         try:
             seen = await self._fetched(run, wanted)
         except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
+        if seen is None:
+            run.report.unchanged = len(wanted.known)
+            return run.report
         had = await self._documents.of_source(reader, target.name, spec.key)
         gone = [id_ for id_, path in had if path not in seen]
         for at in range(0, len(gone), DELETED):
@@ -208,11 +223,13 @@ class Ingestion:
         below = f"{run.spec.below}/" if run.spec.below else ""
         return {path.removeprefix(below): id_ for path, id_ in found}
 
-    async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str]:
-        """The paths that were found."""
+    async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
+        """The paths that were found; None: the source is as it was."""
         spec, fetching = run.spec, Fetching(self._settings.private_networks)
         if spec.type == "url":
-            return await self._ingest(run, _one(spec.location, fetching, wanted))
+            found = await url_file(spec.location, fetching, wanted)
+            run.report.seen = found.seen
+            return None if found.file is None else await self._ingest(run, _one(found.file))
         if spec.type == "s3":
             bucket = await self._bucket(run)
             return await self._ingest(run, bucket_files(bucket, fetching, wanted))
@@ -244,12 +261,14 @@ class Ingestion:
             token=entry.token or "",
         )
 
-    async def _ingest(self, run: "_Run", files: AsyncIterable[Any]) -> set[str]:
-        """The paths that were found."""
+    async def _ingest(self, run: "_Run", files: AsyncIterable[Any]) -> set[str] | None:
+        """The paths that were found; None: the source is as it was."""
         seen: set[str] = set()
+        is_unchanged = False
         async for one in files:
             if isinstance(one, GitHead):
-                run.origin["commit"] = one.commit
+                run.origin["commit"] = run.report.seen = one.commit
+                is_unchanged = one.unchanged
                 continue
             path = f"{run.spec.below}/{one.path}" if run.spec.below else one.path
             if isinstance(one, LeftOut):
@@ -263,7 +282,7 @@ class Ingestion:
             else:
                 await self._store(run, SourceFile(path, one.id, one.data))
             run.job.progress(run.report.done, note=path[:200])
-        return seen
+        return None if is_unchanged else seen
 
     async def _store(self, run: "_Run", file: SourceFile) -> None:
         new = NewDocument(file.path, "", origin={**run.origin, "id": file.id}, is_file=True)
@@ -291,12 +310,22 @@ class Ingestion:
         )
 
 
+def check_location(type_: SourceType, location: str) -> None:
+    """Raises ReadingRefused for a location that no source has, such as one with credentials."""
+    if type_ == "git":
+        git_url(location)
+    elif type_ == "s3":
+        bucket_of(location)
+    else:
+        check_file_url(location)
+
+
 def reading_limits(settings: KnowledgeSettings) -> ReadingLimits:
     return ReadingLimits(file_bytes=settings.document_bytes, container_bytes=settings.upload_bytes)
 
 
-async def _one(url: str, fetching: Fetching, wanted: WantedFiles) -> AsyncIterator[SourceFile]:
-    yield await url_file(url, fetching, wanted)
+async def _one(file: SourceFile) -> AsyncIterator[SourceFile]:
+    yield file
 
 
 def _note(noted: list[UnreadFile], path: str, reason: str) -> None:

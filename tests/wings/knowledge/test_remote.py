@@ -352,9 +352,9 @@ async def test_the_names_of_a_bucket_are_selected_outside_of_the_event_loop(web:
 
 
 async def test_a_file_at_a_url(web: Web) -> None:
-    file = await url_file(
-        f"{web.url}/bucket/docs/a.md?X-Amz-Credential=valid", PRIVATE, WantedFiles()
-    )
+    url = f"{web.url}/bucket/docs/a.md?X-Amz-Credential=valid"
+    file = (await url_file(url, PRIVATE, WantedFiles())).file
+    assert file is not None
     assert (file.path, file.data) == ("127.0.0.1/bucket/docs/a.md", b"# A")
     assert (urlsplit(web.url).hostname or "") in file.path
 

@@ -52,9 +52,10 @@ class GitFetch(Struct, frozen=True, tag=True):
 
 
 class GitHead(Struct, frozen=True, tag=True):
-    """The commit of which the files follow; None of them if it is known."""
+    """The commit of which the files follow; none of them if it is `unchanged`."""
 
     commit: str
+    unchanged: bool = False
 
 
 def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
@@ -64,6 +65,9 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
         repository = Repo.init_bare(folder)
         try:
             commit = _fetched(repository, task)
+            if commit is None:
+                yield GitHead(task.wanted.seen, unchanged=True)
+                return
             yield GitHead(commit.id.decode())
             yield from _files(repository, commit, task.wanted)
         except HTTPUnauthorized as error:
@@ -93,7 +97,8 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def _fetched(repository: Repo, task: GitFetch) -> Commit:
+def _fetched(repository: Repo, task: GitFetch) -> Commit | None:
+    """None: the branch is where it was."""
     client = HttpGitClient(
         task.url,
         pool_manager=_GuardedManager(task),
@@ -106,7 +111,7 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit:
         if client.dumb:  # what it sends is not counted
             raise ReadingRefused("the server does not speak the smart protocol of git")
         chosen.append(_chosen(refs, task.ref))
-        return chosen
+        return [] if chosen[0].decode() == task.wanted.seen else chosen
 
     left = task.wanted.limits.source_bytes
     pack, commit, abort = repository.object_store.add_pack()
@@ -124,6 +129,9 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit:
     except BaseException:
         abort()
         raise
+    if chosen[0].decode() == task.wanted.seen:
+        abort()
+        return None
     commit()
     return _commit(repository, chosen[0])
 

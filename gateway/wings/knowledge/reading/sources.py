@@ -91,6 +91,9 @@ class WantedFiles(Struct, frozen=True):
 
     filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
     known: dict[str, str] = {}  # ids of contents by path
+    seen: str = (
+        ""  # state of the whole source whose contents are known; nothing follows if it is it
+    )
     limits: ReadingLimits = DEFAULT_LIMITS
 
     def selects(self, path: str) -> bool:

@@ -7,7 +7,7 @@ Requests to S3 are signed by botocore, as URLs with a short life, and sent by th
 import os
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
 import botocore.session
 from anyio import to_thread
@@ -20,9 +20,10 @@ from msgspec import Struct
 from gateway.wings.knowledge.reading.archives import safe_name
 from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, WantedFiles
-from registry.documents.fetch import fetch, has_credentials
+from registry.documents.fetch import Fetched, fetch, has_credentials
 from schemas.errors import ImportRejected
 
+_CONDITIONS = ("If-None-Match", "If-Modified-Since")
 _SIGNED_S = 300  # life of a signed URL
 _KEYS = 1000  # of one listing
 _LISTING_BYTES = 4 * 2**20
@@ -47,28 +48,49 @@ class Bucket(Struct, frozen=True):
     token: str = ""
 
 
-async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> SourceFile:
+class UrlFile(Struct, frozen=True):
+    """What a URL has: a file, or None where it is as it was when it was `seen`."""
+
+    file: SourceFile | None
+    seen: str
+
+
+async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
-    parts = urlsplit(url)
+    parts = check_file_url(url)
+    found = await _fetched(url, fetching, wanted.limits.container_bytes, wanted.seen)
+    seen = ": ".join(filter(None, found.validator))
+    if found.unchanged:
+        return UrlFile(None, seen)
+    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
+    file = SourceFile.of(name or str(parts.hostname), found.data, wanted.known)
+    return UrlFile(file, seen)
+
+
+def check_file_url(url: str) -> SplitResult:
+    """The parts of the URL of a file. Raises ReadingRefused."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ReadingRefused("expected a URL") from error
     if parts.scheme not in ("http", "https") or has_credentials(url):
         raise ReadingRefused("expected an http or https URL without user and password")
-    data = await _fetched(url, fetching, wanted.limits.container_bytes)
-    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
-    return SourceFile.of(name or str(parts.hostname), data, wanted.known)
+    return parts
 
 
-async def _fetched(url: str, fetching: Fetching, limit_bytes: int) -> bytes:
+async def _fetched(url: str, fetching: Fetching, limit_bytes: int, seen: str = "") -> Fetched:
+    condition, _, value = seen.partition(": ")
     try:
-        found = await fetch(
+        return await fetch(
             url,
             limit_bytes=limit_bytes,
             timeout_s=fetching.timeout_s,
             private_networks=fetching.private_networks,
             named=False,
+            validator=(condition, value) if condition in _CONDITIONS else ("", ""),
         )
     except ImportRejected as error:
         raise ReadingRefused(_without_query(str(error), url)) from None
-    return found.data
 
 
 def _without_query(reason: str, url: str) -> str:
@@ -85,8 +107,8 @@ async def bucket_files(
     signer = await to_thread.run_sync(_Signer, bucket)
     left, count, after = wanted.limits.source_bytes, 0, ""
     for _ in range(wanted.limits.listings):
-        data = await _fetched(signer.listing(after), fetching, _LISTING_BYTES)
-        listed = await to_thread.run_sync(_listed, data, wanted)
+        page = await _fetched(signer.listing(after), fetching, _LISTING_BYTES)
+        listed = await to_thread.run_sync(_listed, page.data, wanted)
         for one in listed.found:
             if isinstance(one, LeftOut):
                 yield one
@@ -125,10 +147,10 @@ async def _object(
     if wanted.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)
     try:
-        data = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
+        found = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
     except ReadingRefused as error:
         return LeftOut(one.path, str(error), unread=True)
-    return SourceFile(one.path, one.id, data)
+    return SourceFile(one.path, one.id, found.data)
 
 
 class _Signer:
