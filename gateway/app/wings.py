@@ -475,8 +475,18 @@ class ServedWing(WingLife):
 class WorkerWing(WingLife):
     """Supervisor of one wing of `toolgate worker`, for its jobs: without requests and tasks."""
 
-    def __init__(self, wing: Wing, parts: WingParts, jobs: "Jobs", settings: Settings) -> None:
+    def __init__(
+        self,
+        wing: Wing,
+        parts: WingParts,
+        jobs: "Jobs",
+        settings: Settings,
+        *,
+        offers: dict[str, Offer],
+    ) -> None:
+        """`offers` of the wings that are open in the process."""
         super().__init__(wing)
+        self._offers = offers
         self._parts = parts
         self._jobs = jobs
         self._settings = settings
@@ -497,8 +507,12 @@ class WorkerWing(WingLife):
             verify_scope=settings.auth.verify_scope,
             masks=settings.guardrails.mask,
         )
-        with self._jobs.offering(server):
-            yield
+        self._offers[self.name] = offer
+        try:
+            with self._jobs.offering(server):
+                yield
+        finally:
+            self._offers.pop(self.name, None)
 
     def tasks(self, offer: Offer) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
         return ()
@@ -523,9 +537,11 @@ async def wings_of_worker(
     keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
     stored, _ = await keys.read()
     models = ConfiguredModels(settings.models, lambda: stored)
-    common = WorkerParts(database, embedders, search, models)
+    common = WorkerParts(database, embedders, search, models, {})
     kept = [
-        WorkerWing(wing, _worker_parts(settings, wing, common), jobs, settings)
+        WorkerWing(
+            wing, _worker_parts(settings, wing, common), jobs, settings, offers=common.offers
+        )
         for wing in map(load_wing, with_jobs(settings))
     ]
     async with models, anyio.create_task_group() as tasks:
@@ -548,6 +564,7 @@ class WorkerParts:
     embedders: Mapping[str, Embedder]
     search: Search
     models: ConfiguredModels
+    offers: dict[str, Offer]
 
 
 def library_of(offers: Mapping[str, Offer]) -> Library | None:
@@ -586,6 +603,8 @@ def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingPa
         identify=identify,
         notify=notify,
         result=call_result,
+        keys=Keys.of(settings.secrets),
+        library=partial(library_of, common.offers),
     )
 
 

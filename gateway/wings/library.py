@@ -1,10 +1,11 @@
 """The documents that one wing keeps, as another wing reads them for a caller."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.context import Context
+from gateway.operations.jobs import Job
 
 Lines = tuple[int, int]  # the first and the last, from 1
 Role = Literal["define", "call", "import", "inherit", "link", "mention"]
@@ -89,11 +90,70 @@ class FileLink:
     weight: float  # places that name it, shared by all definitions of the name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A collection that the caller may read."""
+
+    id: str
+    name: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelfStatus:
+    """What of a collection is found now."""
+
+    name: str
+    documents: Mapping[str, int]  # by the status of their last version
+    chunks: int  # found by words
+    embedded: int  # of them, found by meaning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlace:
+    """Where files of a collection come from."""
+
+    type: Literal["git", "url", "s3"]
+    location: str
+    ref: str = ""  # branch or tag; "": the default branch
+    filter: tuple[str, ...] = ()  # patterns of .gitignore; (): all files
+    folder: str = ""  # of their paths in the collection
+    seen: str = ""  # `IngestedSource.seen` of the reading before; "": all is compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestedSource:
+    """What became of the files of a source."""
+
+    added: int
+    changed: int
+    unchanged: int
+    deleted: int
+    failed: Sequence[tuple[str, str]]  # path and reason; the first of them
+    left_out: Sequence[tuple[str, str]]
+    seen: str  # state of the source: a commit, or the validator of a URL; "": none
+
+
 class Library(Protocol):
     """Every method is judged by what the caller of the context may read: what it may not is not
     there. All raise ProblemDetails."""
 
-    async def collections(self, context: Context) -> Sequence[str]: ...
+    async def collections(self, context: Context) -> Sequence[Shelf]: ...
+
+    async def status(
+        self, context: Context, collections: Sequence[str] | None
+    ) -> Sequence[ShelfStatus]: ...
+
+    async def prepare(self, context: Context, collection: str, place: SourcePlace) -> Shelf:
+        """The collection of a source, which is made if there is none. The caller may write to it,
+        and the location is one that may be stored: without credentials."""
+        ...
+
+    async def ingest(
+        self, context: Context, collection: str, place: SourcePlace, job: Job
+    ) -> IngestedSource:
+        """Store the files of a source, and delete those that it no longer has."""
+        ...
 
     async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]: ...
 

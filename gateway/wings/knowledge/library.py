@@ -15,19 +15,27 @@ import re2
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
+from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
 from gateway.wings.knowledge.chunking.chunks import line_starts
 from gateway.wings.knowledge.chunks import dotted
+from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
+from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.search import ChunkQuery, ScoredChunk, Searcher
 from gateway.wings.library import (
     FileLink,
+    IngestedSource,
     LibraryFile,
     Lines,
     Passage,
     PassageQuery,
+    Shelf,
+    ShelfStatus,
+    SourcePlace,
     SymbolPlace,
     SymbolQuery,
 )
@@ -50,16 +58,65 @@ class CollectionLibrary:
     """`gateway.wings.library.Library` over the collections of the knowledge."""
 
     def __init__(
-        self, pool: Pool, searcher: Searcher, entities: Entities, settings: KnowledgeSettings
+        self,
+        pool: Pool,
+        searcher: Searcher,
+        entities: Entities,
+        settings: KnowledgeSettings,
+        *,
+        ingestion: Ingestion,
     ) -> None:
         self._pool = pool
         self._searcher = searcher
         self._entities = entities
+        self._ingestion = ingestion
         self._settings = settings
 
-    async def collections(self, context: Context) -> Sequence[str]:
-        rows = await self._rows(_COLLECTIONS, self._values(context, None, ""))
-        return [row[0] for row in rows]
+    async def collections(self, context: Context) -> Sequence[Shelf]:
+        values = self._values(context, None, "")
+        values["writers"] = self._reader(context).values("write")["accesses"]
+        rows = await self._rows(_COLLECTIONS, values)
+        return [Shelf(id=id_, name=name, writable=writes) for id_, name, writes in rows]
+
+    async def status(
+        self, context: Context, collections: Sequence[str] | None
+    ) -> Sequence[ShelfStatus]:
+        rows = await self._rows(_STATUS, self._values(context, collections, ""))
+        return [
+            ShelfStatus(name=name, documents=documents, chunks=chunks, embedded=embedded)
+            for name, documents, chunks, embedded in rows
+        ]
+
+    async def prepare(self, context: Context, collection: str, place: SourcePlace) -> Shelf:
+        try:
+            check_location(place.type, place.location)
+        except ReadingRefused as error:
+            raise invalid(f"location: {error}.") from error
+        await self._ingestion.ensure(self._reader(context), NewCollection(collection))
+        return next(one for one in await self.collections(context) if one.name == collection)
+
+    async def ingest(
+        self, context: Context, collection: str, place: SourcePlace, job: Job
+    ) -> IngestedSource:
+        spec = SourceSpec(
+            place.type,
+            place.location,
+            place.ref,
+            place.filter,
+            below=place.folder,
+            seen=place.seen,
+        )
+        reader, target = self._reader(context), NewCollection(collection)
+        found = await self._ingestion.source(reader, target, spec, job=job)
+        return IngestedSource(
+            added=found.added,
+            changed=found.changed,
+            unchanged=found.unchanged,
+            deleted=found.deleted,
+            failed=[(one.path, one.reason) for one in found.failed],
+            left_out=[(one.path, one.reason) for one in found.left_out],
+            seen="" if found.failed else found.seen,
+        )
 
     async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]:
         paths = (_glob(query.path),) if query.path else ()
@@ -353,7 +410,35 @@ _SHELVES = f"""shelf AS MATERIALIZED (
     SELECT collection_id, name FROM knowledge_collection_t AS collection
     WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
 )"""
-_COLLECTIONS = f"WITH {_SHELVES} SELECT name FROM shelf ORDER BY name"
+_COLLECTIONS = f"""
+    WITH {_SHELVES}
+    SELECT collection_id::text, name, collection.owner = %(owner)s OR EXISTS (
+        SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
+            AND granted.collection_id = collection.collection_id
+            AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(writers)s))
+    FROM shelf JOIN knowledge_collection_t AS collection USING (collection_id, name)
+    WHERE collection.host_id = %(host)s ORDER BY name
+"""
+_STATUS = f"""
+    WITH {_SHELVES}
+    SELECT shelf.name, coalesce((
+        SELECT jsonb_object_agg(status, number) FROM (
+            SELECT version.status, count(*) AS number FROM knowledge_document_t AS document
+            JOIN knowledge_version_t AS version
+                ON (version.host_id, version.document_id, version.version)
+                    = (%(host)s, document.document_id, document.version)
+            WHERE (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)
+            GROUP BY version.status
+        ) AS one), '{{}}'), counted.chunks::integer, counted.embedded::integer
+    FROM shelf CROSS JOIN LATERAL (
+        SELECT count(*) AS chunks, count(*) FILTER (WHERE EXISTS (
+            SELECT FROM entity_embedding_t AS vector WHERE vector.host_id = %(host)s
+                AND vector.entity_type = 'knowledge_chunk' AND vector.entity_id = chunk.chunk_id
+                AND vector.status = 'ready')) AS embedded
+        FROM knowledge_chunk_t AS chunk
+        WHERE (chunk.host_id, chunk.collection_id) = (%(host)s, shelf.collection_id)
+    ) AS counted ORDER BY shelf.name
+"""
 # Documents that have a version which is served.
 _SERVED = """FROM shelf JOIN knowledge_document_t AS document
     ON (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)

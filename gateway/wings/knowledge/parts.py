@@ -57,7 +57,9 @@ class KnowledgeParts:
             self.documents, self.workers, PlaceCredentials(pool, keys), settings
         )
         entities = Entities(pool)
-        self.library: Library = CollectionLibrary(pool, self.searcher, entities, settings)
+        self.library: Library = CollectionLibrary(
+            pool, self.searcher, entities, settings, ingestion=self.ingestion
+        )
         self._operations = KnowledgeOperations(
             self.collections,
             self.documents,

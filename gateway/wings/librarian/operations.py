@@ -6,9 +6,10 @@ from gateway.operations.operation import Operation
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.lookup import lookup_operations
 from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.tracking import source_operations
 
 OperationGroup = Callable[[WingParts, Shelves], Sequence[Operation]]
-GROUPS: tuple[OperationGroup, ...] = (lookup_operations,)
+GROUPS: tuple[OperationGroup, ...] = (lookup_operations, source_operations)
 """What makes operations of the parts of an open wing. Each concept has one."""
 
 

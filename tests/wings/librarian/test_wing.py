@@ -1,22 +1,25 @@
 """The wing of a gateway: its operations as tools, methods, routes, resources and commands."""
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
+from gateway.operations.jobs import ENDED
 from gateway.wings.librarian.maps import drawn
 from gateway.wings.library import FileLink
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.cli.processes import command
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.librarian.test_library import FILES
 from tests.wings.memory.test_wing import called
-from tests.wings.test_toy import rpc
+from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
 REST = "/librarian/v1"
@@ -24,9 +27,9 @@ REST = "/librarian/v1"
 
 def lending(database: DatabaseSettings, **changes: Any) -> Settings:
     settings = knowing(database)
-    return replace(
-        settings, librarian=replace(settings.librarian, enabled=True, read_bytes=60, **changes)
-    )
+    librarian = replace(settings.librarian, enabled=True, read_bytes=60, **changes)
+    secrets = replace(settings.secrets, key=base64.b64encode(b"k" * 32).decode())
+    return replace(settings, librarian=librarian, secrets=secrets)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,35 @@ async def test_documents_are_resources_with_lines(client: Client) -> None:
     assert answer["result"]["contents"][0]["text"] == "class Scaffold(Root):\n"
     for uri in ("library://code/no.py", "library://other/main.py", "library://code/main.py#L9-L2"):
         assert "error" in await read(uri), uri
+
+
+async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
+    place = {"type": "url", "location": f"{client.url}/health"}
+    added = {"collection": "code", "every_s": 60, "webhook": True, **place}
+    status, answer, _ = await client.post(f"{REST}/sources", added)
+    assert status == 201, answer
+    source = answer["source"]
+    assert (source["status"], answer["secret"][:6]) == ("pending", "whsec_")
+    status, answer, _ = await client.post(source["webhook"], {})
+    assert status == 401, answer
+
+    async with client.http.post(f"{client.url}{REST}/sources/{source['id']}/refresh") as response:
+        assert response.status == 202
+        job = await response.json()
+    with anyio.fail_after(DEADLINE_S):
+        while job["state"] not in ENDED:
+            await anyio.sleep(0.05)
+            status, job, _ = await got(client, f"{REST}/jobs/{job['job']}")
+    assert "not a public address" in job["problem"]["detail"]
+    shown = await posted(client, "status", collections=["code"])
+    assert shown["collections"][0]["documents"] == {"processed": len(FILES)}
+    assert [one["status"] for one in shown["sources"]] == ["failed"]
+
+    async with client.http.delete(f"{client.url}{REST}/sources/{source['id']}") as response:
+        assert response.status == 204
+    assert (await got(client, f"{REST}/sources"))[1] == {"sources": []}
+    status, answer, _ = await client.post(f"{REST}/sources", {**added, "every_s": 5})
+    assert (status, "least_interval_s" in answer["detail"]) == (422, True)
 
 
 async def test_its_commands_are_of_the_group_library(client: Client) -> None:

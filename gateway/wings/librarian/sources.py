@@ -1,0 +1,302 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Tracked sources: what collections follow, and when it is read again.
+
+A source is read by one process at a time, which holds a lease. What asks for a reading meanwhile,
+such as a webhook, makes it due again, so that nothing is missed and requests are coalesced.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import anyio
+import psycopg
+from psycopg.types.json import Jsonb
+
+from config.librarian import LibrarianSettings
+from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.callers import caller_of, current_caller, later_context, read_caller
+from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.library import IngestedSource, Shelf, SourcePlace
+from registry.database.postgres import Pool, borrowed
+
+REPORTED = 20  # files of a report that were not read
+ERROR = 500  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedSource:
+    id: str
+    tenant: str
+    collection: str
+    collection_id: str
+    place: SourcePlace
+    interval_s: int
+    webhook: bool
+    status: str
+    error: str | None
+    report: Mapping[str, Any]
+    read: datetime | None
+    due: datetime | None
+    caller: str = field(repr=False, default="")  # as `caller_of` gives it
+
+
+class TrackedSources:
+    def __init__(self, pool: Pool, shelves: Shelves, settings: LibrarianSettings) -> None:
+        self._pool = pool
+        self._shelves = shelves
+        self._settings = settings
+
+    async def add(
+        self,
+        context: Context,
+        collection: str,
+        place: SourcePlace,
+        *,
+        interval_s: int,
+        webhook: bool,
+    ) -> TrackedSource:
+        """The source, which is due at once; one of the same location is replaced. Raises
+        ProblemDetails."""
+        shelf = await self._shelves.library.prepare(context, collection, place)
+        values = {
+            "host": context.principal.tenant,
+            "source": str(uuid.uuid4()),
+            "collection": shelf.name,
+            "collection_id": shelf.id,
+            "type": place.type,
+            "location": place.location,
+            "ref": place.ref,
+            "filter": list(place.filter),
+            "folder": place.folder,
+            "caller": caller_of(context).decode(),
+            "interval": interval_s,
+            "webhook": webhook,
+            "most": self._settings.sources,
+        }
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_LOCK, values)
+            rows = await (await connection.execute(_ADD, values)).fetchall()
+        if not rows:
+            text = f"The collection has {self._settings.sources} sources (librarian.sources)."
+            raise ProblemDetails(429, "quota", text)
+        return _source(rows[0])
+
+    async def of(self, context: Context, id_: str | None = None) -> list[TrackedSource]:
+        """The sources of the collections to which the caller may write, or one of them."""
+        shelves = await self._writable(context)
+        values = {
+            "host": context.principal.tenant,
+            "collections": [one.id for one in shelves],
+            "source": id_,
+        }
+        return await self._sources(_OF, values)
+
+    async def delete(self, context: Context, id_: str) -> bool:
+        """Stop to follow a source; its documents stay. False: there is none for the caller."""
+        found = await self.of(context, id_)
+        for one in found:
+            await self._sources(_DELETE, {"host": one.tenant, "source": one.id})
+        return bool(found)
+
+    async def hooked(self, tenant: str, id_: str) -> TrackedSource | None:
+        """The source of a webhook, whoever calls it."""
+        found = await self._sources(_HOOKED, {"host": tenant, "source": id_})
+        return found[0] if found else None
+
+    async def make_due(self, one: TrackedSource) -> None:
+        await self._sources(_DUE_NOW, {"host": one.tenant, "source": one.id})
+
+    async def refresh(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
+        """The source after a reading with the caller's rights; while another process reads it, it
+        is due again after that. Raises ProblemDetails."""
+        values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
+        claimed = await self._sources(_CLAIM, values)
+        if not claimed:
+            return (await self._sources(_DUE_NOW, values))[0]
+        return await self._read(context, claimed[0], job)
+
+    async def refresh_due(self) -> int:
+        """Read the sources of all tenants that are due, each with what the credential of the one
+        who added it still permits; returns how many there were."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            hosts = [host for (host,) in await found.fetchall()]
+        count = 0
+        for host in hosts:
+            values = {"host": host, "lease": self._settings.lease_s}
+            while claimed := await self._sources(_CLAIM_DUE, values):
+                await self._read_due(claimed[0])
+                count += 1
+        return count
+
+    async def context_of(self, one: TrackedSource) -> Context:
+        """The context of who added a source. Raises ProblemDetails if the credential was
+        revoked."""
+        caller = read_caller(one.caller)
+        principal = await current_caller(self._pool, caller.principal)
+        return later_context(caller, principal, request_id=new_request_id(), headers=CallHeaders())
+
+    async def _read_due(self, one: TrackedSource) -> None:
+        """A failure is the state of the source."""
+        try:
+            context = await self.context_of(one)
+        except ProblemDetails as error:
+            await self._end(one, None, error.detail)
+            return
+        try:
+            await self._read(context, one, NO_JOB)
+        except ProblemDetails:
+            return
+
+    async def _read(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
+        """Read a source that was claimed. Raises ProblemDetails."""
+        try:
+            await self._check_shelf(context, one)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._renew, one)
+                found = await self._ingested(context, one, job)
+                tasks.cancel_scope.cancel()
+        except ProblemDetails as error:
+            await self._end(one, None, error.detail)
+            raise
+        if isinstance(found, ProblemDetails):
+            await self._end(one, None, found.detail)
+            raise found
+        return await self._end(one, found, None)
+
+    async def _ingested(
+        self, context: Context, one: TrackedSource, job: Job
+    ) -> IngestedSource | ProblemDetails:
+        """A problem is returned: a task group would wrap it."""
+        library = self._shelves.library
+        try:
+            return await library.ingest(context, one.collection, one.place, job)
+        except ProblemDetails as error:
+            return error
+
+    async def _check_shelf(self, context: Context, one: TrackedSource) -> None:
+        """Raises ProblemDetails where the caller may no longer write to the collection, or where
+        another one has its name now."""
+        if one.collection_id not in {shelf.id for shelf in await self._writable(context)}:
+            text = f"The collection {one.collection} is gone, or may not be written to."
+            raise ProblemDetails(403, "forbidden", text)
+
+    async def _writable(self, context: Context) -> list[Shelf]:
+        shelves = await self._shelves.library.collections(context)
+        return [one for one in shelves if one.writable]
+
+    async def _renew(self, one: TrackedSource) -> None:
+        values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
+        while True:
+            await anyio.sleep(self._settings.lease_s / 3)
+            try:
+                await self._sources(_RENEW, values)
+            except psycopg.OperationalError:
+                continue  # the lease lasts for two more attempts
+
+    async def _end(
+        self, one: TrackedSource, found: IngestedSource | None, error: str | None
+    ) -> TrackedSource:
+        values = {
+            "host": one.tenant,
+            "source": one.id,
+            "status": "ready" if error is None else "failed",
+            "error": error and error[:ERROR],
+            "seen": None if found is None else found.seen,
+            "report": None if found is None else Jsonb(_report(found)),
+        }
+        ended = await self._sources(_END, values)
+        return ended[0] if ended else one  # it was deleted meanwhile
+
+    async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(statement, values)
+            return [_source(row) for row in await found.fetchall()]
+
+
+def _report(found: IngestedSource) -> dict[str, Any]:
+    return {
+        "added": found.added,
+        "changed": found.changed,
+        "unchanged": found.unchanged,
+        "deleted": found.deleted,
+        "failed": [list(one) for one in found.failed[:REPORTED]],
+        "left_out": [list(one) for one in found.left_out[:REPORTED]],
+    }
+
+
+def _source(row: Sequence[Any]) -> TrackedSource:
+    id_, tenant, collection, collection_id, type_, location, ref, filter_, folder, seen, *more = row
+    place = SourcePlace(
+        type=type_,
+        location=location,
+        ref=ref,
+        filter=tuple(filter_),
+        folder=folder,
+        seen=seen,
+    )
+    return TrackedSource(id_, tenant, collection, collection_id, place, *more)
+
+
+_COLUMNS = """source_id::text, host_id::text, collection, collection_id::text, type, location, ref,
+    filter, folder, seen, interval_s, webhook, status, error, report, read_ts, next_ts,
+    caller::text"""
+_ONE = "(host_id, source_id) = (%(host)s, %(source)s::uuid)"
+# Sources of a collection are added one after the other, so that none is beyond the limit.
+_LOCK = b"""
+    SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(collection_id)s, 31))
+"""
+_ADD = f"""
+    INSERT INTO librarian_source_t AS had (host_id, source_id, collection, collection_id, type,
+        location, ref, filter, folder, caller, interval_s, webhook, next_ts)
+    SELECT %(host)s, %(source)s, %(collection)s, %(collection_id)s, %(type)s, %(location)s, %(ref)s,
+        %(filter)s, %(folder)s, %(caller)s::jsonb, %(interval)s, %(webhook)s, now()
+    WHERE %(most)s > (SELECT count(*) FROM librarian_source_t AS other
+        WHERE (other.host_id, other.collection_id) = (%(host)s, %(collection_id)s::uuid)
+            AND (other.type, other.location) <> (%(type)s, %(location)s))
+    ON CONFLICT (host_id, collection_id, type, location) DO UPDATE SET ref = excluded.ref,
+        filter = excluded.filter, folder = excluded.folder, caller = excluded.caller,
+        interval_s = excluded.interval_s, webhook = excluded.webhook, next_ts = now(), seen = ''
+    RETURNING {_COLUMNS}
+""".encode()
+_OF = f"""
+    SELECT {_COLUMNS} FROM librarian_source_t
+    WHERE host_id = %(host)s AND collection_id = ANY (%(collections)s::uuid[])
+        AND (%(source)s::uuid IS NULL OR source_id = %(source)s::uuid)
+    ORDER BY collection, type, location
+""".encode()
+_HOOKED = f"SELECT {_COLUMNS} FROM librarian_source_t WHERE {_ONE} AND webhook".encode()
+_DELETE = f"DELETE FROM librarian_source_t WHERE {_ONE} RETURNING {_COLUMNS}".encode()
+_DUE_NOW = f"""
+    UPDATE librarian_source_t SET next_ts = now() WHERE {_ONE} RETURNING {_COLUMNS}
+""".encode()
+_CLAIMED = """SET status = 'reading', lease_ts = now() + make_interval(secs => %(lease)s),
+    next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
+_FREE = "(lease_ts IS NULL OR lease_ts < now())"
+_CLAIM = f"""
+    UPDATE librarian_source_t {_CLAIMED} WHERE {_ONE} AND {_FREE} RETURNING {_COLUMNS}
+""".encode()
+# Also those whose reader died.
+_CLAIM_DUE = f"""
+    UPDATE librarian_source_t {_CLAIMED}
+    WHERE host_id = %(host)s AND source_id = (
+        SELECT source_id FROM librarian_source_t AS due
+        WHERE due.host_id = %(host)s AND (due.next_ts <= now() OR due.status = 'reading')
+            AND {_FREE}
+        ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING {_COLUMNS}
+""".encode()
+_RENEW = f"""
+    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_ONE}
+    RETURNING {_COLUMNS}
+""".encode()
+_END = f"""
+    UPDATE librarian_source_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
+        seen = coalesce(%(seen)s, seen), report = coalesce(%(report)s, report), read_ts = now()
+    WHERE {_ONE} RETURNING {_COLUMNS}
+""".encode()

@@ -1,0 +1,332 @@
+"""TrackedSources that collections follow: git, URLs, schedules and webhooks."""
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from dulwich.refs import Ref
+from msgspec.structs import replace
+
+from config.load import load
+from gateway.context import Context
+from gateway.http.webhooks import signed
+from gateway.operations.jobs import NO_JOB
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.librarian.hooks import SourceHooks
+from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.sources import TrackedSource, TrackedSources
+from gateway.wings.librarian.tracking import HOOKS, HookSecrets
+from gateway.wings.library import PassageQuery, SourcePlace
+from registry.access.secrets import Keys
+from registry.database.postgres import Database
+from schemas.tool import ToolResult
+from tests.fixtures_database import HOST, Cluster, taken
+from tests.recycling import Recycling
+from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.test_remote import GitServer, committed, git, served
+from tests.wings.librarian.test_library import context
+
+__all__ = ["git"]
+pytestmark = pytest.mark.anyio
+
+FILE = 0o100644
+FIRST = {
+    b"README.md": (FILE, b"# Project\n\nIt catches herons.\n"),
+    b"src/a.py": (FILE, b"def catch(): pass\n"),
+    b"src/b.py": (FILE, b"def release(): pass\n"),
+}
+
+
+@dataclass(frozen=True)
+class Tracking:
+    rig: KnowledgeRig
+    sources: TrackedSources
+
+    async def add(self, location: str, who: Context | None = None, **more: Any) -> TrackedSource:
+        place = SourcePlace(type=more.pop("type", "git"), location=location)
+        options = {"interval_s": 0, "webhook": False, **more}
+        return await self.sources.add(who or context(), "code", place, **options)
+
+    async def refresh(self, one: TrackedSource, who: Context | None = None) -> TrackedSource:
+        return await self.sources.refresh(who or context(), one, NO_JOB)
+
+    async def chunks(self) -> Mapping[str, str]:
+        """The paths of chunks by their ids."""
+        rows = await self.rig.rows(
+            "SELECT chunk_id::text, path FROM knowledge_chunk_t"
+            " JOIN knowledge_document_t USING (host_id, document_id)"
+        )
+        return dict(rows)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def readers(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[KnowledgeRig]:
+    """One rig for all tests: its processes that read files take a second to start."""
+    for settings in taken(cluster, with_documents):
+        async with (
+            Database.open(settings) as database,
+            rigged(database, knowledge_settings(private_networks=True)) as rig,
+        ):
+            yield rig
+
+
+@pytest.fixture
+async def tracking(readers: KnowledgeRig) -> Tracking:
+    settings = replace(load(None, {}).librarian, enabled=True, sources=3)
+    sources = TrackedSources(
+        readers.database.pool, Shelves(lambda: readers.parts.library), settings
+    )
+    await readers.run("DELETE FROM librarian_source_t")
+    for table in ("chunk", "version", "document", "collection"):
+        await readers.run(f"DELETE FROM knowledge_{table}_t")
+    return Tracking(readers, sources)
+
+
+def project(git: GitServer) -> str:
+    return f"{git.url}/project"
+
+
+async def test_l22_only_what_changed_in_a_branch_is_read(
+    git: GitServer, tracking: Tracking
+) -> None:
+    committed(git.repository, FIRST)
+    one = await tracking.add(project(git))
+    assert (one.status, one.due is not None) == ("pending", True)
+    one = await tracking.refresh(one)
+    assert (one.status, one.report["added"], one.error) == ("ready", 3, None)
+    assert one.place.seen.encode() == git.repository.refs[Ref(b"refs/heads/main")]
+    before = await tracking.chunks()
+
+    asked = len(git.authorized)
+    one = await tracking.refresh(one)  # the branch is where it was: its refs alone are asked for
+    assert (one.report["unchanged"], one.report["deleted"]) == (3, 0)
+    assert len(git.authorized) - asked == 1
+
+    # A forced push: the commit has no parents.
+    changed = {**FIRST, b"src/a.py": (FILE, b"def snatch(): pass\n")}
+    del changed[b"src/b.py"]
+    committed(git.repository, changed)
+    one = await tracking.refresh(one)
+    assert [one.report[name] for name in ("added", "changed", "unchanged", "deleted")] == [
+        0, 1, 1, 1,
+    ]  # fmt: skip
+    after = await tracking.chunks()
+    assert {before[id_] for id_ in before.keys() - after.keys()} == {"src/a.py", "src/b.py"}
+    assert {after[id_] for id_ in after.keys() - before.keys()} == {"src/a.py"}
+
+
+async def test_l22_a_failed_reading_leaves_what_was_there(
+    git: GitServer, tracking: Tracking
+) -> None:
+    committed(git.repository, FIRST)
+    one = await tracking.refresh(await tracking.add(project(git)))
+    (gone,) = await tracking.rig.rows(
+        "UPDATE librarian_source_t SET location = replace(location, 'project', 'empty')"
+        " RETURNING location"
+    )
+    with pytest.raises(ProblemDetails, match="is empty"):
+        await tracking.refresh(one)
+    (one,) = await tracking.sources.of(context())
+    assert (one.status, "is empty" in (one.error or "")) == ("failed", True)
+    library = tracking.rig.parts.library
+    found = await library.search(context(), PassageQuery(text="herons"))
+    assert [passage.path for passage in found] == ["README.md"]
+    assert gone[0].endswith("/empty")
+
+
+async def test_l23_the_status_agrees_with_what_is_found(git: GitServer, tracking: Tracking) -> None:
+    library = tracking.rig.parts.library
+    committed(git.repository, FIRST)
+    one = await tracking.add(project(git))
+    (status,) = await library.status(context(), ["code"])
+    assert (status.documents, status.chunks) == ({}, 0)
+    await tracking.refresh(one)
+    (status,) = await library.status(context(), None)
+    found = await library.search(context(), PassageQuery(text="herons catch release", limit=50))
+    assert status.documents == {"processed": 3}
+    assert (status.chunks, status.embedded) == (len(found), 0)
+
+
+async def test_what_is_due_is_read_with_the_rights_of_who_added_it(
+    git: GitServer, tracking: Tracking
+) -> None:
+    committed(git.repository, FIRST)
+    ann = tracking.rig.caller()
+    await ann("put_collection", collection="code", grants={"user:bo": "write"})
+    one = await tracking.add(project(git), context("bo"), interval_s=60)
+    assert await tracking.sources.refresh_due() == 1
+    (one,) = await tracking.sources.of(context())
+    assert (one.status, one.report["added"]) == ("ready", 3)
+    assert await tracking.sources.refresh_due() == 0  # not before the interval has passed
+
+    await ann("put_collection", collection="code", grants={})
+    assert await tracking.sources.of(context("bo")) == []
+    await tracking.sources.make_due(one)
+    assert await tracking.sources.refresh_due() == 1
+    (one,) = await tracking.sources.of(context())
+    assert (one.status, "may not be written" in (one.error or "")) == ("failed", True)
+
+
+async def test_a_source_that_is_being_read_is_read_again(
+    git: GitServer, tracking: Tracking
+) -> None:
+    committed(git.repository, FIRST)
+    one = await tracking.add(project(git))
+    run = tracking.rig.run
+    await run(
+        "UPDATE librarian_source_t SET status = 'reading', next_ts = NULL,"
+        " lease_ts = now() + interval '1 hour'"
+    )
+    one = await tracking.refresh(one)
+    assert (one.status, one.due is not None) == ("reading", True)
+    assert await tracking.sources.refresh_due() == 0
+    # Its reader died: what it had begun is taken up.
+    await run("UPDATE librarian_source_t SET next_ts = NULL, lease_ts = now() - interval '1 s'")
+    assert await tracking.sources.refresh_due() == 1
+    (one,) = await tracking.sources.of(context())
+    assert one.status == "ready"
+
+
+async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Tracking) -> None:
+    tag, texts, conditions = ['"1"'], [b"# One"], []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        conditions.append(environ.get("HTTP_IF_NONE_MATCH", ""))
+        if conditions[-1] == tag[0]:
+            start_response("304 Not Modified", [("ETag", tag[0])])
+            return []
+        start_response("200 OK", [("ETag", tag[0])])
+        return [texts[0]]
+
+    with served(app) as url:
+        one = await tracking.add(f"{url}/guide.md", type="url")
+        one = await tracking.refresh(one)
+        assert (one.report["added"], one.place.seen) == (1, 'If-None-Match: "1"')
+        one = await tracking.refresh(one)
+        assert (one.report["unchanged"], one.report["deleted"]) == (1, 0)
+        tag[0], texts[0] = '"2"', b"# Two"
+        one = await tracking.refresh(one)
+        assert (one.report["changed"], one.place.seen) == (1, 'If-None-Match: "2"')
+    assert conditions == ["", '"1"', '"1"']
+
+
+@pytest.mark.parametrize(
+    ("type_", "location"),
+    [
+        ("git", "https://me:secret@host/x"),
+        ("git", "file:///etc"),
+        ("git", "ext::sh -c x"),
+        ("git", "ssh://host/x"),
+        ("url", "file:///etc/passwd"),
+        ("s3", "https://bucket"),
+    ],
+)
+async def test_locations_that_are_not_stored(tracking: Tracking, type_: str, location: str) -> None:
+    with pytest.raises(ProblemDetails, match="location") as raised:
+        await tracking.add(location, type=type_)
+    assert "me:secret" not in raised.value.detail
+    assert await tracking.sources.of(context()) == []
+
+
+async def test_a_collection_has_so_many_sources(tracking: Tracking) -> None:
+    for name in "abc":
+        await tracking.add(f"https://host/{name}")
+    await tracking.add("https://host/a", interval_s=60)  # another state of one that is there
+    with pytest.raises(ProblemDetails, match=r"librarian\.sources"):
+        await tracking.add("https://host/d")
+    assert len(await tracking.sources.of(context())) == 3
+
+
+async def test_l24_sources_are_shown_to_those_who_may_write(tracking: Tracking) -> None:
+    one = await tracking.add("https://host/a")
+    await tracking.rig.caller()("put_collection", collection="code", grants={"user:bo": "read"})
+    for who in (context("bo"), context("cy"), context(None), context("ann", tenant=OTHER)):
+        assert await tracking.sources.of(who) == []
+        assert not await tracking.sources.delete(who, one.id)
+        if who.principal.tenant == HOST:
+            with pytest.raises(ProblemDetails, match=r"may not write|Anonymous"):
+                await tracking.add("https://host/b", who)
+    # Another collection of the name has none of them.
+    ann = tracking.rig.caller()
+    await ann("delete_collection", collection="code")
+    await tracking.rig.caller("bo")("put_collection", collection="code")
+    assert await tracking.sources.of(context("bo")) == []
+    with pytest.raises(ProblemDetails, match="is gone"):
+        await tracking.refresh(one)
+
+
+async def test_l25_signed_webhooks_make_a_source_due(tracking: Tracking) -> None:
+    asked: list[tuple[str | None, str, Mapping[str, Any]]] = []
+
+    async def call(who: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        asked.append((who.principal.id, name, arguments))
+        return ToolResult(())
+
+    one = await tracking.add("https://host/a", webhook=True)
+    pool = tracking.rig.database.pool
+    secrets = HookSecrets(pool, KEYS)
+    secret = await secrets.make(one)
+    body = b'{"ref": "refs/heads/main"}'
+    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    standard = signed("msg_1", int(time.time()), body, [secret])
+    other = "whsec_" + base64.b64encode(b"k" * 32).decode()
+    path = f"{HOOKS}/{HOST}/{one.id}"
+    app = SourceHooks(call, tracking.sources, secrets)
+
+    async def sent(path: str, headers: Mapping[str, str], body: bytes = body) -> int:
+        return await posted(app, path, headers, body)
+
+    for headers in (standard, {"X-Hub-Signature-256": f"sha256={digest}"}):
+        await tracking.rig.run("UPDATE librarian_source_t SET next_ts = NULL")
+        assert await sent(path, headers) == 202
+        (due,) = await tracking.sources.of(context())
+        assert due.due is not None
+    assert asked == [("ann", "librarian_refresh", {"source": one.id})] * 2
+    for bad, headers, payload in (
+        (path, {}, body),
+        (path, standard, b"{}"),
+        (path, {"X-Hub-Signature-256": "sha256=é"}, body),
+        (path, signed("msg_1", int(time.time()), body, [other]), body),
+        (path, signed("msg_1", int(time.time()) - 3600, body, [secret]), body),
+        (f"{HOOKS}/{OTHER}/{one.id}", standard, body),
+        (f"{HOOKS}/{HOST}/{HOST}", standard, body),
+        (f"{HOOKS}/x", standard, body),
+    ):
+        assert await sent(bad, headers, payload) == 401
+    assert len(asked) == 2
+    with pytest.raises(ProblemDetails, match="TOOLGATE_SECRETS__KEY"):
+        HookSecrets(pool, Keys()).check()
+
+
+async def posted(app: Any, path: str, headers: Mapping[str, str], body: bytes) -> int:
+    """The status of a POST to an ASGI application."""
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "server": ("host", 80),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+    await app(scope, receive, send)
+    return statuses[0]
