@@ -344,6 +344,8 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     postings_limit: Count
     feedback: bool
     feedback_share: Share
+    usage_log: bool
+    usage_log_days: Count
 
 
 class Disclosure(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.settings import Settings
+from config.settings import SearchSettings, Settings
 from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
-from gateway.context import Context
+from gateway.context import Context, Principal
 from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe, DescribeSeveral
@@ -22,7 +22,14 @@ from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.results import rate_limit_result
-from gateway.methods.search_tools import Find, SearchLimits, SearchTools, Usage
+from gateway.methods.search_tools import (
+    Find,
+    PastSearch,
+    Record,
+    SearchLimits,
+    SearchTools,
+    Usage,
+)
 from gateway.methods.services import Services
 from gateway.methods.skills.agents import Agents, Handles
 from gateway.methods.skills.files import SkillFiles
@@ -48,6 +55,7 @@ from schemas.tool import ToolResult
 
 if TYPE_CHECKING:  # a gateway without wings does not import them
     from gateway.wings.abc import CallTool
+    from registry.search.usage_log import UsageLog
 
 REGISTRY_UNAVAILABLE = "The registry cannot be read now"
 
@@ -140,7 +148,7 @@ def dispatchers(
         find=find,
         read_file=file_reader(pool),
     )
-    usage = Usage(Feedback(pool).record) if settings.search.feedback else None
+    usage = _usage(settings.search, pool)
     search_tools = _search_tools(settings, lists, find, handles=skills.handles, usage=usage)
     own = _own(settings, lists, search_tools, skills)
     plans = CallPlans({**upstreams, GatewayBinding: own}, guards, access.policy_view)
@@ -182,6 +190,46 @@ def _lists(
         agents=Agents(settings.skills.agent_claim),
         policy_view=policy_view,
     )
+
+
+def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage | None:
+    """What is done with calls that follow a search; None: nothing."""
+    records: list[Record] = []
+    if settings.feedback:
+        records.append(_drawing(Feedback(pool)))
+    if settings.usage_log:
+        from registry.search.usage_log import UsageLog
+
+        records.append(_logging(UsageLog(pool, settings.usage_log_days, settings.query_characters)))
+    return Usage(records) if records else None
+
+
+def _drawing(feedback: Feedback) -> Record:
+    async def record(principal: Principal, tool: str, search: PastSearch) -> None:
+        if search.model is None or search.vector is None:
+            return
+        await feedback.record(
+            principal.tenant,
+            tool,
+            model=search.model,
+            vector=search.vector,
+            principal=principal.id,
+        )
+
+    return record
+
+
+def _logging(log: "UsageLog") -> Record:
+    async def record(principal: Principal, tool: str, search: PastSearch) -> None:
+        await log.record(
+            principal.tenant,
+            tool,
+            request_id=search.request_id,
+            query=search.query,
+            principal=principal.id,
+        )
+
+    return record
 
 
 def _search_tools(

@@ -6,6 +6,7 @@ call are never shown.
 
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 from anyio import to_thread
 
 from config.settings import Toolset
-from gateway.context import Context
+from gateway.context import Context, Principal
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Handles
@@ -41,32 +42,47 @@ CALLERS = 10_000  # whose searches are cached
 SEARCHES = 3  # of each, the newest
 HOLDS_S = 600.0  # later calls are not attributed to the search
 
-Record = Callable[..., Awaitable[Any]]
-"""See `registry.search.feedback.Feedback.record`."""
 
+@dataclass(frozen=True, slots=True)
+class PastSearch:
+    """A search of a caller that called one of the tools found later."""
 
-@dataclass(slots=True)
-class _Search:
-    model: str
+    request_id: str
+    query: str
+    model: str | None  # None: it was by words alone, and has no vector
     vector: Any  # the query's, shape (dimension,)
     left: set[str]  # ids of the tools found that were not called yet
     until: float
 
 
+Record = Callable[[Principal, str, PastSearch], Awaitable[Any]]
+"""Records that a principal called a tool, by its id, after a search. Raises `psycopg.Error`."""
+
+
 class Usage:
-    def __init__(self, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
-        self._record = record
+    def __init__(
+        self, records: Sequence[Record], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._records = records
         self._clock = clock
-        self._searches: Memo[tuple[str, ...], list[_Search]] = Memo(CALLERS)
+        self._searches: Memo[tuple[str, ...], list[PastSearch]] = Memo(CALLERS)
         self.tasks = BackgroundTasks()
 
-    def found(self, context: Context, found: SearchResult, tools: Sequence[Tool]) -> None:
+    def found(
+        self, context: Context, query: str, found: SearchResult, tools: Sequence[Tool]
+    ) -> None:
         """Cache a caller's search and the tools shown."""
         caller = _caller(context)
-        if caller is None or found.vector is None or found.model is None or not tools:
+        if caller is None or not tools:
             return
-        until = self._clock() + HOLDS_S
-        search = _Search(found.model, found.vector, {tool.id for tool in tools}, until)
+        search = PastSearch(
+            str(uuid.uuid4()),
+            query,
+            found.model,
+            found.vector,
+            {tool.id for tool in tools},
+            self._clock() + HOLDS_S,
+        )
         self._searches.put(caller, [search, *self._searches.get(caller, ())][:SEARCHES])
 
     def called(self, context: Context, tool: Tool, result: ToolResult | Members) -> None:
@@ -82,16 +98,10 @@ class Usage:
                 self.tasks.start(self._recorded(context, tool, search))
                 return
 
-    async def _recorded(self, context: Context, tool: Tool, search: _Search) -> None:
-        principal = context.principal
+    async def _recorded(self, context: Context, tool: Tool, search: PastSearch) -> None:
         try:
-            await self._record(
-                principal.tenant,
-                tool.id,
-                model=search.model,
-                vector=search.vector,
-                principal=principal.id,
-            )
+            for record in self._records:
+                await record(context.principal, tool.id, search)
         except AWAY as error:
             log.warning("usage_not_recorded", extra={"reason": str(error).split("\n", 1)[0][:200]})
 
@@ -120,8 +130,8 @@ Json = dict[str, Any]
 Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 """See `registry.search.search.Search.run`."""
 
-Learn = Callable[[Context, SearchResult, Sequence[Tool]], None]
-"""Told of each search, and the tools that its caller sees of what it found."""
+Learn = Callable[[Context, str, SearchResult, Sequence[Tool]], None]
+"""Told of each search, its query, and the tools that its caller sees of what it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +238,7 @@ class SearchTools:
         known = ((catalog.by_id(hit.id), hit.score) for hit in found.hits)
         seen = [(tool, score) for tool, score in known if tool is not None]
         if self._learn is not None:
-            self._learn(context, found, [tool for tool, _ in seen])
+            self._learn(context, query.text, found, [tool for tool, _ in seen])
         return seen, found.note or found.warning
 
 

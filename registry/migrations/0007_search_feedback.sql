@@ -1,5 +1,5 @@
--- Queries that led to successful calls, which raise the tools called (`search.feedback`). Written
--- by registry/search/feedback.py.
+-- Queries that led to successful calls, which raise the tools called (`search.feedback`) or make sets
+-- for evaluations (`search.usage_log`). Written by registry/search/feedback.py and usage_log.py.
 
 CREATE TABLE usage_query_t (
     host_id            uuid NOT NULL,
@@ -43,3 +43,18 @@ BEGIN
     USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
     WHERE (used.host_id, used.entity_type, used.entity_id) = (gone.host_id, kind, gone.entity_id);
 END $$;
+
+CREATE TABLE usage_request_t (
+    host_id            uuid NOT NULL,
+    request_id         uuid NOT NULL,
+    caller             char(32) NOT NULL,
+    query              text NOT NULL,
+    called             uuid[] NOT NULL,
+    asked_ts           timestamptz NOT NULL DEFAULT current_timestamp,
+    PRIMARY KEY (host_id, request_id)
+);
+CREATE INDEX usage_request_asked_ix ON usage_request_t (host_id, asked_ts);
+COMMENT ON TABLE usage_request_t IS
+    'Requests of search_tools, personal data masked, and the tools that were called with success '
+    'after them (`search.usage_log`): sets for `toolgate search eval --from-usage`.';
+COMMENT ON COLUMN usage_request_t.caller IS 'MD5 of the name of the caller.';

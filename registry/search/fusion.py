@@ -30,7 +30,7 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Hit:
     """Search hit. `score` is comparable within one answer only; `lexical` is BM25, `semantic` a
-    cosine."""
+    cosine. `covered` is the part of the score for sentences that no hit before it covers."""
 
     id: str
     name: str
@@ -40,12 +40,14 @@ class Hit:
     score: float
     lexical: float
     semantic: float | None
+    covered: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
     candidate: Candidate
     score: float
+    covered: float = 0.0  # see `covering`
 
 
 def ranked(
@@ -98,8 +100,8 @@ def _covered(one: Ranked, nearest: Sequence[float]) -> Ranked:
     """With the score of what it adds to the sentences, to which those before are so near."""
     pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
     added = sum(max(0.0, own - other) for own, other in pairs)
-    score = one.score + COVERAGE * added * one.candidate.weight
-    return Ranked(one.candidate, round(score, DIGITS))
+    covered = round(COVERAGE * added * one.candidate.weight, DIGITS)
+    return Ranked(one.candidate, round(one.score + covered, DIGITS), covered)
 
 
 def _nearest(nearest: Sequence[float], sentences: Sequence[float] | None) -> Sequence[float]:

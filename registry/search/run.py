@@ -255,7 +255,8 @@ def effort(ef: int, docs: int, reach: int) -> int:
 def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
     found = one.candidate
     return Hit(
-        found.id, found.name, title, description, source, one.score, found.bm25, found.cosine
+        *(found.id, found.name, title, description, source),
+        *(one.score, found.bm25, found.cosine, one.covered),
     )
 
 

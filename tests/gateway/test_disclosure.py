@@ -339,7 +339,7 @@ async def test_tools_are_found_by_meaning_and_what_is_called_then_is_remembered(
     settings: Settings,
 ) -> None:
     bundled = replace(load(None, {}).embedding, poll_s=0.1)
-    learning = finding(replace(settings, embedding=bundled), feedback=True)
+    learning = finding(replace(settings, embedding=bundled), feedback=True, usage_log=True)
     with psycopg.connect(settings.database.url, autocommit=True) as database:
         async with running(learning) as client:
             embeddings = client.gateway.embeddings
@@ -358,3 +358,6 @@ async def test_tools_are_found_by_meaning_and_what_is_called_then_is_remembered(
             learnt = "SELECT name FROM usage_query_t JOIN tool_t ON tool_id = entity_id"
             await until(lambda: database.execute(learnt).rowcount > 0)
             assert database.execute(learnt).fetchall() == [("deletePet",)]
+            logged = "SELECT query, name FROM usage_request_t JOIN tool_t ON tool_id = ANY (called)"
+            await until(lambda: database.execute(logged).rowcount > 0)
+            assert database.execute(logged).fetchall() == [("Get rid of an animal.", "deletePet")]

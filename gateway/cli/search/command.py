@@ -20,6 +20,7 @@ from registry.search.fusion import enough
 COMMANDS = {
     "eval": ("gateway.cli.search.eval:eval_", "Measure the quality of the search."),
     "try": ("gateway.cli.search.command:try_", "Show the hits of a query and their scores."),
+    "usage": ("gateway.cli.search.eval:usage", "Print the requests that were followed by calls."),
 }
 
 
@@ -28,7 +29,10 @@ def search() -> None:
     """Measure and explain how tools are found. To just find some: toolgate tools search."""
 
 
-COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "what it does")
+COLUMNS = (
+    *("score", "meaning", "words", "sentences", "cosine", "BM25"),
+    *("name", "source", "what it does"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ def try_(
     The score of a tool is the sum of a semantic and a lexical part, times the weight of the tool
     (its metadata; less if it is deprecated). The semantic part is the cosine similarity; the
     lexical part is BM25 relative to the best hit, or to a typical good match if the best hit is
-    weak. search.semantic_share weighs the two. Without vectors the search is lexical, with a note,
+    weak. search.semantic_share weighs the two. Where QUERY has several sentences, a third part is
+    for those that no hit before covers. Without vectors the search is lexical, with a note,
     as in the gateway, unless disclosure.when_down is fail_closed; --mode dense fails.
 
     Several --domain or --tier options match any of them.
@@ -127,7 +132,8 @@ async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]
 
 def _row(hit: Hit, parts: ScoreParts) -> tuple[str, ...]:
     cosine = "-" if hit.semantic is None else f"{hit.semantic:.3f}"
-    numbers = (f"{hit.score:.3f}", f"{parts.meaning:.3f}", f"{parts.words:.3f}", cosine)
+    scored = (hit.score, parts.meaning, parts.words, hit.covered)
+    numbers = (*(f"{one:.3f}" for one in scored), cosine)
     about = first_line(hit.title or hit.description)
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 

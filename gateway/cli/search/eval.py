@@ -29,6 +29,8 @@ from registry.evaluation.sets import (
     read_requests,
 )
 from registry.search import Mode
+from registry.search.usage_log import UsageLog
+from schemas.jsonrpc import encode
 
 FILE = click.Path(path_type=Path)
 Format = Literal["table", "json", "md"]
@@ -60,7 +62,9 @@ def _thresholds(
 
 
 @click.command(name="eval")
-@click.argument("queries", nargs=-1, required=True, type=FILE)
+@click.argument("queries", nargs=-1, type=FILE)
+@click.option("--from-usage", is_flag=True,
+              help="Requests of callers and the tools they called (search.usage_log).")  # fmt: skip
 @click.option(
     "--catalog", type=FILE, metavar="TOOLS", help="File of tools to search [default: the registry]."
 )
@@ -80,6 +84,7 @@ def _thresholds(
 def eval_(
     settings: Settings,
     queries: tuple[Path, ...],
+    from_usage: bool,
     catalog: Path | None,
     modes: list[Mode],
     limit: int | None,
@@ -102,6 +107,11 @@ def eval_(
     tables have a 95 % confidence interval of NDCG, --json those of all measures. A difference of
     two modes is significant if its interval excludes zero; fewer than 30 requests are too few.
 
+    With --from-usage the requests are those that callers of search_tools made while
+    search.usage_log was on, and gold is what they called after it: the search is measured by how
+    high it ranks that. What a search did not show was not called, so this flatters the search in
+    use; compare with it, and keep sets of your own.
+
     Without vectors the mode dense is left out, and hybrid is lexical as in the gateway, unless
     disclosure.when_down is fail_closed.
 
@@ -110,11 +120,14 @@ def eval_(
       toolgate search eval requests.jsonl
       toolgate search eval requests.jsonl --catalog tools.jsonl --baseline
       toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
+      toolgate search eval --from-usage --baseline
     """
+    if not queries and not from_usage:
+        fail("expected QUERIES, or --from-usage", USAGE)
     for one in thresholds:
         if one.mode not in {None, *modes}:
             fail(f"--fail-under: {one.mode} is not among --modes {','.join(modes)}", USAGE)
-    results = run(_evaluate(settings, queries, catalog, modes, limit, baseline))
+    results = run(_evaluate(settings, queries, from_usage, catalog, modes, limit, baseline))
     _print_results(results, form or "table")
     qualities = [one.quality for one in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
@@ -128,12 +141,15 @@ def eval_(
 async def _evaluate(
     settings: Settings,
     queries: Sequence[Path],
+    from_usage: bool,
     catalog: Path | None,
     modes: Sequence[Mode],
     limit: int | None,
     baseline: bool,
 ) -> list[SetResult]:
     sets = [_read(path, catalog, limit) for path in queries]  # all of them, before any is searched
+    if from_usage:
+        sets.append(RequestSet("usage", drawn(await _used(settings), limit), None))
     results = []
     with _progress() as heard:
         for number, one in enumerate(sets):
@@ -151,6 +167,38 @@ async def _evaluate(
                     )
                 )
     return results
+
+
+@click.command(name="usage")
+@settings_option
+def usage(settings: Settings) -> None:
+    """Print the requests that were followed by calls, a line of JSON each.
+
+    They are those of callers of search_tools while search.usage_log was on, the newest first, with
+    the ids of the tools that were called with success after them as gold. What looks like personal
+    data or a secret is masked. The lines are a set for toolgate search eval.
+
+    \b
+    Example:
+      toolgate search usage > requests.jsonl
+    """
+    for one in run(_used(settings)):
+        say(encode({"query": one.query, "gold": one.gold}).decode())
+
+
+async def _used(settings: Settings) -> list[EvaluationRequest]:
+    search = settings.search
+    async with open_registry(settings) as registry:
+        log = UsageLog(
+            lambda: registry.database.pool, search.usage_log_days, search.query_characters
+        )
+        found = await log.requests(registry.host_id)
+    if not found:
+        fail("there are no requests yet that were followed by calls; search.usage_log records them")
+    return [
+        EvaluationRequest(f"request {n}", one.query, one.tools, tuple((id_,) for id_ in one.tools))
+        for n, one in enumerate(found, start=1)
+    ]
 
 
 def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:

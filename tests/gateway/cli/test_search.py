@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate, answering
 
 OFF = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
@@ -120,7 +122,7 @@ def test_a_gate_fails_with_a_code_of_its_own(
         (("both", "--modes", "psychic"), 2, "'psychic' is none of hybrid, dense, lexical"),
         (("both", "--fail-under", "speed=1"), 2, "'speed' is no measure; there are recall@1"),
         (("both", "--modes", "lexical", "--fail-under", "dense:mrr@10=1"), 2, "not among --modes"),
-        ((), 2, "Missing argument"),
+        ((), 2, "expected QUERIES, or --from-usage"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_said(
@@ -214,7 +216,7 @@ def test_a_query_is_explained(with_pets: Toolgate) -> None:
     ran = with_pets("search", "try", "remove", "a", "pet", "--mode", "lexical")
     assert ran.code == 0, ran.err
     first = ran.out.splitlines()[0].split()
-    assert first[5:7] == ["deletePet", "pets"]
+    assert first[6:8] == ["deletePet", "pets"]
     assert first[0] == first[2], "all of its score comes from its words"
     assert "by words alone" in ran.out
     found = with_pets("search", "try", "remove a pet", "--mode", "lexical", "--json").json
@@ -271,7 +273,7 @@ def test_while_the_provider_is_down_words_decide_as_in_the_gateway(
 ) -> None:
     ran = with_vectors_of_a_service("search", "try", "remove a pet")
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[0].split()[5:7] == ["deletePet", "pets"]
+    assert ran.out.splitlines()[0].split()[6:8] == ["deletePet", "pets"]
     assert "note: searched by words only: the embedding model gives no vectors" in ran.out
     assert "The embedding service could not be reached" in ran.out
     found = with_vectors_of_a_service("search", "try", "remove a pet", "--json").json
@@ -329,8 +331,9 @@ def test_the_parts_of_a_score_add_up(with_pets: Toolgate) -> None:
     assert ran.code == 0, ran.err
     rows = [line.split() for line in ran.out.splitlines() if " pets " in line and "Pet" in line]
     assert len(rows) >= 3
-    for score, meaning, words, *_ in rows:
-        assert float(score) == pytest.approx(float(meaning) + float(words), abs=0.002)
+    for score, *parts, _cosine, _bm25 in (map(float, row[:6]) for row in rows):
+        assert score == pytest.approx(sum(parts), abs=0.002)
+    assert float(rows[0][3]) > 0  # for its sentences
     assert "all vectors were compared" in ran.out
     assert ran.out.count("also looked up by itself: ") == 2
 
@@ -339,3 +342,23 @@ def test_a_source_that_is_not_there_is_told(with_pets: Toolgate) -> None:
     ran = with_pets("search", "try", "--source", "pts", "pet", **OFF)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "toolgate: There is no source 'pts'. Did you mean pets?\n"
+
+
+def test_requests_in_use_are_measured(
+    with_pets: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    ran = with_pets("search", "eval", "--from-usage", **OFF)
+    assert ran.code == 1
+    assert "search.usage_log records them" in ran.err
+    with psycopg.connect(database_settings.url, autocommit=True) as database:
+        [(pet,)] = database.execute(
+            "INSERT INTO usage_request_t (host_id, request_id, caller, query, called)"
+            " SELECT host_id, gen_random_uuid(), 'x', 'remove a pet', ARRAY[tool_id]"
+            " FROM tool_t WHERE name = 'deletePet' RETURNING called[1]::text"
+        ).fetchall()
+    listed = with_pets("search", "usage")
+    assert json.loads(listed.out) == {"query": "remove a pet", "gold": [pet]}
+    ran = with_pets("search", "eval", "--from-usage", "--modes", "lexical", "--json", **OFF)
+    assert ran.code == 0, ran.err
+    [one] = ran.json["sets"]
+    assert (one["name"], one["requests"], one["unknown"]) == ("usage", 1, {})

@@ -16,6 +16,7 @@ from gateway.methods.search_tools import (
     ANY_DOMAIN,
     BY_WORDS,
     HOLDS_S,
+    PastSearch,
     SearchLimits,
     SearchTools,
     Usage,
@@ -236,8 +237,9 @@ class Records:
     now: float = 0.0
     failure: Exception | None = None
 
-    async def record(self, *said: Any, model: str, vector: Any, principal: str) -> None:
-        self.said.append((*said, model, vector, principal))
+    async def record(self, principal: Principal, tool: str, search: PastSearch) -> None:
+        said = (principal.tenant, tool, search.query, search.model, search.vector, principal.id)
+        self.said.append(said)
         if self.failure is not None:
             raise self.failure
 
@@ -249,10 +251,10 @@ def session(context: Context, id_: str) -> Context:
 
 async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     records, tool = Records(), TOOLS[0]
-    usage = Usage(records.record, lambda: records.now)
+    usage = Usage([records.record], lambda: records.now)
     ann, other = session(caller(), "1"), session(caller(), "2")
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(ann, search, [tool])
+    usage.found(ann, "pets", search, [tool])
     usage.called(other, tool, NOTHING)  # another session found nothing
     usage.called(ann, TOOLS[1], NOTHING)  # not what was found
     usage.called(ann, tool, ToolResult((), is_error=True))
@@ -261,14 +263,14 @@ async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     for _ in range(2):
         usage.called(ann, tool, NOTHING)
     await usage.tasks.drain()
-    assert records.said == [("t", "getPet", "m", [0.5], "ann")]
+    assert records.said == [("t", "getPet", "pets", "m", [0.5], "ann")]
 
 
 async def test_what_is_called_much_later_follows_from_something_else() -> None:
     records, tool = Records(), TOOLS[0]
-    usage = Usage(records.record, lambda: records.now)
+    usage = Usage([records.record], lambda: records.now)
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(caller(), search, [tool])
+    usage.found(caller(), "pets", search, [tool])
     records.now = HOLDS_S + 1
     usage.called(caller(), tool, NOTHING)
     await usage.tasks.drain()
@@ -277,10 +279,10 @@ async def test_what_is_called_much_later_follows_from_something_else() -> None:
 
 async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
     records, tool = Records(), TOOLS[0]
-    usage = Usage(records.record)
+    usage = Usage([records.record])
     anybody = Context(Identity(Principal("anonymous", "t")), V2026_07_28, "r")
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(anybody, search, [tool])
+    usage.found(anybody, "pets", search, [tool])
     usage.called(anybody, tool, NOTHING)
     await usage.tasks.drain()
     assert records.said == []
@@ -288,9 +290,9 @@ async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
 
 async def test_what_cannot_be_recorded_is_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
     records = Records(failure=OperationalError("the server is away\nand more"))
-    usage, tool = Usage(records.record), TOOLS[0]
+    usage, tool = Usage([records.record]), TOOLS[0]
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(caller(), search, [tool])
+    usage.found(caller(), "pets", search, [tool])
     usage.called(caller(), tool, NOTHING)
     await usage.tasks.drain()
     [line] = [one for one in caplog.records if one.message == "usage_not_recorded"]

@@ -1,0 +1,88 @@
+"""A log of requests and of the tools that were called after them, for sets of an evaluation.
+
+Off by default, as requests are texts of people: what looks like personal data or a secret is masked
+before it is stored, callers are hashed, and rows are deleted after some days.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from registry.database.postgres import Pool, borrowed
+from registry.embedding.texts import readable
+from schemas.personal_data import mask
+
+DELETED = 100  # old requests of a tenant, with each that is recorded
+LISTED = 10_000  # newest requests of a set
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRequest:
+    query: str
+    tools: tuple[str, ...]  # their ids, of those that exist
+
+
+class UsageLog:
+    """Raises `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Callable[[], Pool | None], days: float, characters: int) -> None:
+        """`days` that a request is kept, and the `characters` of it."""
+        self._pool = pool
+        self._days = days
+        self._characters = characters
+
+    async def record(
+        self, host_id: str, entity_id: str, *, request_id: str, query: str, principal: str
+    ) -> None:
+        """Record that a tool was called with success after a request."""
+        if (pool := self._pool()) is None:
+            return
+        values = {
+            "host": host_id,
+            "tool": entity_id,
+            "request": request_id,
+            "query": self._kept(query),
+            "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
+            "days": self._days,
+            "deleted": DELETED,
+        }
+        async with borrowed(pool) as connection:
+            await connection.execute(_RECORD, values)
+
+    def _kept(self, query: str) -> str:
+        """What is masked is more than what is kept, so that nothing half cut stays."""
+        return mask(readable(query, 4 * self._characters))[0][: self._characters]
+
+    async def requests(self, host_id: str) -> list[UsedRequest]:
+        """The newest requests of a tenant, each text once, with all tools called after it."""
+        if (pool := self._pool()) is None:
+            return []
+        values = {"host": host_id, "days": self._days, "limit": LISTED}
+        async with borrowed(pool) as connection:
+            rows = await connection.execute(_LIST, values)
+            return [UsedRequest(query, tuple(tools)) async for query, tools in rows]
+
+
+_RECORD = """
+WITH old AS (
+    DELETE FROM usage_request_t WHERE host_id = %(host)s AND request_id IN (
+        SELECT request_id FROM usage_request_t
+        WHERE host_id = %(host)s AND asked_ts < now() - make_interval(days => %(days)s)
+        ORDER BY asked_ts LIMIT %(deleted)s)
+)
+INSERT INTO usage_request_t AS own (host_id, request_id, caller, query, called)
+VALUES (%(host)s, %(request)s, %(caller)s, %(query)s, ARRAY[%(tool)s]::uuid[])
+ON CONFLICT (host_id, request_id) DO UPDATE SET called = own.called || excluded.called
+    WHERE NOT own.called @> excluded.called
+"""
+
+# One caller that repeats a request has no more weight than others.
+_LIST = """
+SELECT query, array_agg(DISTINCT tool_id::text ORDER BY tool_id::text) FROM (
+    SELECT query, asked_ts, called FROM usage_request_t
+    WHERE host_id = %(host)s AND asked_ts >= now() - make_interval(days => %(days)s)
+    ORDER BY asked_ts DESC LIMIT %(limit)s
+) AS asked
+JOIN tool_t ON tool_t.host_id = %(host)s AND tool_id = ANY (called)
+GROUP BY query ORDER BY max(asked_ts) DESC, query
+"""
