@@ -172,11 +172,12 @@ async def _evaluate(
 @click.command(name="usage")
 @settings_option
 def usage(settings: Settings) -> None:
-    """Print the requests that were followed by calls, a line of JSON each.
+    """Print the requests that were followed by calls.
 
-    They are those of callers of search_tools while search.usage_log was on, the newest first, with
-    the ids of the tools that were called with success after them as gold. What looks like personal
-    data or a secret is masked. The lines are a set for toolgate search eval.
+    They are those of callers of search_tools while search.usage_log was on, a line of JSON each,
+    the newest first, with the ids of the tools that were called with success after them as gold.
+    What looks like personal data or a secret is masked. The lines are a set for toolgate search
+    eval.
 
     \b
     Example:
