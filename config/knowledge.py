@@ -1,10 +1,19 @@
 """Settings of the knowledge wing. Their defaults, units and reasons are in `defaults.yaml`."""
 
-from msgspec import Struct
+from typing import Annotated
 
-from config.types import Bytes, Count, CronSchedule, Seconds, Share
+from msgspec import Meta, Struct
+
+from config.types import END, Bytes, Count, CronSchedule, Port, Seconds, Share
 
 AUTO = "auto"
+CollectionName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
+        description="the name of a collection",
+    ),
+]
 
 
 class KnowledgeChunking(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +51,12 @@ class KnowledgeChunkers(Struct, frozen=True, forbid_unknown_fields=True):
     chunks: Count
 
 
+class KnowledgeLightRag(Struct, frozen=True, forbid_unknown_fields=True):
+    port: Port
+    collection: CollectionName
+    clear: bool
+
+
 class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     semantic_share: Share
@@ -66,6 +81,7 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     extraction: KnowledgeExtraction
     answers: KnowledgeAnswers
+    lightrag: KnowledgeLightRag
 
     @property
     def strategy(self) -> str:

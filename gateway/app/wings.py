@@ -686,7 +686,8 @@ class _Mounted:
         identify: Identify | None,
     ) -> None:
         """`limit_bytes`: of a request's body, by `setting`. `identify`: requests of callers that
-        it does not know are refused before their bodies are read; None: the application does."""
+        it does not know are refused before their bodies are read, but for those of methods that
+        have none; None: the application does."""
         self._name = name
         self._app = app
         self._limit_bytes = limit_bytes
@@ -705,7 +706,7 @@ class _Mounted:
         app = self._app()
         if app is None:
             raise not_open(self._name)
-        if self._identify is not None:
+        if self._identify is not None and scope["method"] not in ("GET", "HEAD"):
             check_known(await self._identify(scope), headers_of(scope))
         if declared(scope) > self._limit_bytes:
             raise too_large(self._limit_bytes, self._setting)

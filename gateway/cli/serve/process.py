@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 from msgspec import Struct
 from prometheus_client import generate_latest
+from starlette.types import ASGIApp
 
 from config.document import SettingsError
 from config.load import load
@@ -24,6 +25,7 @@ from gateway.admin.resources.status import Restarted
 from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
+from gateway.cli.serve.bare_port import BarePort, bare_listener
 from gateway.cli.serve.tls import ListenerCertificate
 from gateway.cli.serve.worker import WorkerLink, of_worker
 from schemas.errors import ToolgateError
@@ -63,6 +65,8 @@ class ServingProcess:
         self._gateway = Gateway(settings, link.siblings if link else None)
         self._gateway.restart = self._restart
         self._listener = listener
+        bare = bare_listener(settings.knowledge, listener)
+        self._listeners = [listener] if bare is None else [listener, bare]
         self._config_file = config_file
         uvicorn_config = self._uvicorn_config(settings)
         self._server = UvicornServer(uvicorn_config, self._gateway, link is not None)
@@ -82,7 +86,7 @@ class ServingProcess:
             breaker = self._gateway.access.bounds.breaker
             breaker.changed.subscribe(lambda place, state: siblings.tell(state, place))
         try:
-            await self._server.serve(sockets=[self._listener])
+            await self._server.serve(sockets=self._listeners)
         finally:
             for task in beside:
                 task.cancel()
@@ -109,8 +113,12 @@ class ServingProcess:
         }
 
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:
+        app: ASGIApp = self._gateway.app()
+        if len(self._listeners) > 1:
+            port = self._listeners[1].getsockname()[1]
+            app = BarePort(app, port, settings.knowledge.lightrag.collection)
         config = uvicorn.Config(
-            self._gateway.app(),
+            app,
             http=self._gateway.access.bounds.protocol(),
             ws="none",
             lifespan="on",

@@ -7,6 +7,7 @@ data: they get no tools, and what they ask for changes at most what the model sa
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated
 
 import anyio
@@ -84,7 +85,7 @@ class Answerer:
         why = "the passages do not answer the question, or the answer quotes none of them"
         try:
             with anyio.fail_after(self._settings.deadline_s):
-                async with aclosing(self.parts(asked)) as found:
+                async with aclosing(self._parts(asked)) as found:
                     async for one in found:
                         parts += (one,)
         except TimeoutError:
@@ -97,7 +98,31 @@ class Answerer:
         return _whole(parts, why) if parts else why
 
     async def parts(self, asked: AnswerRequest) -> AsyncGenerator[CitedText]:
-        """The answer as it comes. Raises ModelFailed and BudgetExhausted."""
+        """The answer as it comes; the deadline is that of each part. Raises ModelFailed and
+        BudgetExhausted."""
+        limit_s = self._settings.deadline_s
+        async with aclosing(self._parts(asked)) as found:
+            while True:
+                try:
+                    with anyio.fail_after(limit_s):
+                        one = await anext(found)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as error:
+                    raise ModelFailed(f"the model took more than {limit_s:g} s", "late") from error
+                yield one
+
+    async def say(self, asked: AnswerRequest) -> str:
+        """What the model says without passages. Raises ModelFailed and BudgetExhausted."""
+        model = self._models.of(self._strategy)
+        messages = [*_past(asked), ChatMessage("user", asked.question)]
+        options = RequestOptions(max_tokens=self._settings.tokens)
+        worst, _ = model.worst(messages, (), options)
+        async with self._spending.reserved(asked.tenant, worst.total) as budget:
+            reply = await model.complete(messages, (), replace(options, budget=budget))
+        return reply.text
+
+    async def _parts(self, asked: AnswerRequest) -> AsyncGenerator[CitedText]:
         if not asked.found.evidence:
             return
         model = self._models.of(self._strategy)
@@ -106,7 +131,7 @@ class Answerer:
         worst, _ = model.worst(messages, (), options)
         rest, is_cut = "", False
         async with self._spending.reserved(asked.tenant, worst.total) as budget:
-            options = RequestOptions(max_tokens=self._settings.tokens, budget=budget)
+            options = replace(options, budget=budget)
             async with aclosing(model.stream(messages, (), options)) as events:
                 async for event in events:
                     if isinstance(event, ContentChunk):
@@ -136,15 +161,18 @@ def _messages(asked: AnswerRequest) -> list[ChatMessage]:
         for number, one in enumerate(asked.found.evidence, 1)
     )  # fmt: skip
     wish = f"\nHow the reader wants the answer: {asked.wish}" if asked.wish else ""
-    past = [
-        ChatMessage("assistant" if role == "assistant" else "user", text[:SAID])
-        for role, text in asked.history[-HISTORY:]
-    ]
     question = encode({"question": asked.question}).decode()
     return [
         ChatMessage("system", PROMPT + wish),
-        *past,
+        *_past(asked),
         ChatMessage("user", f"{passages}\n{question}"),
+    ]
+
+
+def _past(asked: AnswerRequest) -> list[ChatMessage]:
+    return [
+        ChatMessage("assistant" if role == "assistant" else "user", text[:SAID])
+        for role, text in asked.history[-HISTORY:]
     ]
 
 
@@ -167,7 +195,7 @@ def _cited(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedText]:
 def _plain(text: str) -> str:
     """The text on one line, without characters that are not seen, images, and marks of its own."""
     seen = "".join(one if one.isprintable() else " " for one in text)
-    return " ".join(_MARKS.sub(" ", seen.replace("![", "[")).split())
+    return " ".join(_MARKS.sub("", seen.replace("![", "[")).split())
 
 
 def _citation(quote: _Quote, evidence: Sequence[Evidence]) -> Iterator[CitationView]:

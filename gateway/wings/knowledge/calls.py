@@ -21,7 +21,11 @@ class ToolCalls:
 
     async def call(self, request: Request, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Raises ProblemDetails, and Fault."""
-        return checked(await self._parts.call(await self.context(request), name, arguments))
+        return checked(await self.made(await self.context(request), name, arguments))
+
+    async def made(self, context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Raises Fault."""
+        return await self._parts.call(context, name, arguments)
 
     async def context(self, request: Request) -> Context:
         """The context of the caller's calls. Raises ProblemDetails."""

@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 
-from config.knowledge import KnowledgeSettings
+from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.operations.operation import Operation, OperationInput, invalid
 from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
 from gateway.wings.knowledge.chunking.chunks import Chunking
@@ -13,7 +13,7 @@ from gateway.wings.knowledge.reading.chunkers import WasmLimits
 from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.reading.sources import matches
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
-from gateway.wings.knowledge.requests import ChunkerList, CollectionName, PutChunker
+from gateway.wings.knowledge.requests import ChunkerList, PutChunker
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

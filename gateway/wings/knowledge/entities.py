@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.wings.knowledge.chunking.mentions import normal
 from gateway.wings.knowledge.graph import HUB
-from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.search import PERMITTED
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
@@ -19,6 +19,7 @@ HOPS = 3  # chunks of a path at most
 BRANCHES = 200  # names from which a path is sought further, the rarest first
 ROWS = 5000  # of the graph that one step reads
 READ = 200  # chunks of a name that are read for its neighbours
+MERGED = 100  # names of one group
 QUOTE = 240  # characters of a quote, around what it mentions
 
 
@@ -51,10 +52,11 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class NamedEntity:
-    norm: str
+    norms: Sequence[str]  # its own, then those that were merged with it
     chunks: int  # that mention it
     mentions: Sequence[NameMention]
     neighbours: Sequence[Neighbour]
+    senses: Sequence[str]  # names that tell it from others, such as "Jaguar (car)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,39 @@ class Entities:
             "read": READ,
         }
         async with transaction(self._pool, Transaction) as opened:
+            values["norms"] = await _same(opened, values, values["norm"])
             mentions = await opened.rows(LOOKUPS, _MENTIONS, values)
             if not mentions:
                 return None
             near = await opened.rows(LOOKUPS, _NEIGHBOURS, values)
+            senses = [row[0] for row in await opened.rows(LOOKUPS, _SENSES, values)]
         found = [_mention(row[1:]) for row in mentions]
-        return NamedEntity(values["norm"], mentions[0][0], found, _neighbours(near)[:limit])
+        return NamedEntity(
+            values["norms"], mentions[0][0], found, _neighbours(near)[:limit], senses
+        )
+
+    async def merge(
+        self,
+        reader: KnowledgeReader,
+        collection: str,
+        names: Sequence[str],
+        *,
+        into: str,
+        confidence: float = 1.0,
+    ) -> int:
+        """Make names one with another; returns how many were not yet. What mentions them stays."""
+        values = _edges(reader, collection, names, into)
+        async with transaction(self._pool, Transaction) as opened:
+            rows = await opened.rows(LOOKUPS, _MERGE, {**values, "confidence": confidence})
+        return len(rows)
+
+    async def split(
+        self, reader: KnowledgeReader, collection: str, names: Sequence[str], *, into: str
+    ) -> int:
+        """Undo a merge; returns how many names were one with the other."""
+        async with transaction(self._pool, Transaction) as opened:
+            rows = await opened.rows(LOOKUPS, _SPLIT, _edges(reader, collection, names, into))
+        return len(rows)
 
     async def popular(
         self,
@@ -144,13 +173,13 @@ class Entities:
         reader: KnowledgeReader,
         *,
         limit: int,
-        norm: str | None = None,
+        norms: Sequence[str] = (),
         chunks: Sequence[str] | None = None,
         collections: Sequence[str] | None = None,
     ) -> list[NamedRelation]:
         """Relations of a name, or in chunks; those that most chunks state first."""
         values = _values(reader, collections)
-        values |= {"norm": norm, "chunks": None if chunks is None else list(chunks)}
+        values |= {"norms": list(norms), "chunks": None if chunks is None else list(chunks)}
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _RELATIONS, {**values, "limit": limit})
             return [NamedRelation(*row) for row in rows]
@@ -166,20 +195,21 @@ class Entities:
     ) -> list[list[Hop]]:
         """The shortest paths of chunks from one name to another, at most HOPS long; those of the
         rarest names first."""
-        begin, end = normal(source), normal(target)
-        if begin == end:
-            return []
         values = _values(reader, collections)
         async with transaction(self._pool, Transaction) as opened:
+            begins = await _same(opened, values, normal(source))
+            ends = await _same(opened, values, normal(target))
+            if set(begins) & set(ends):
+                return []
 
             async def step(names: Iterable[str]) -> "_Step":
                 chosen = {"reached": list(names)[:BRANCHES], "rows": ROWS}
                 return _Step.of(await opened.rows(LOOKUPS, _STEP, {**values, **chosen}))
 
-            first = await step([begin])
-            if end in first.near:
-                return [[hop] for hop in first.to(end)[:limit]]
-            last = await step([end])
+            first = (await step(begins)).without(begins)
+            if direct := [hop for end in ends for hop in first.to(end)]:
+                return [[hop] for hop in direct[:limit]]
+            last = (await step(ends)).without(ends)
             if middle := first.shared(last):
                 return _joined(first, [last], middle, limit)
             second = await step(first.rarest)
@@ -214,6 +244,10 @@ class _Step:
         for source, target, chunk, _ in rows:
             hops.setdefault(target, []).append(Hop(source, target, chunk))
         return cls(hops, {target: count for _, target, _, count in rows})
+
+    def without(self, names: Sequence[str]) -> "_Step":
+        """The step, but for what leads to other names of its beginning."""
+        return _Step({k: v for k, v in self.hops.items() if k not in names}, self.seldom)
 
     @property
     def near(self) -> frozenset[str]:
@@ -250,6 +284,20 @@ def _joined(
         if len(found) == limit:
             break
     return found
+
+
+def _edges(
+    reader: KnowledgeReader, collection: str, names: Sequence[str], into: str
+) -> dict[str, Any]:
+    norm = normal(into)
+    aliases = sorted({normal(one) for one in names} - {norm, ""})
+    return {**reader.values("write"), "name": collection, "aliases": aliases, "norm": norm}
+
+
+async def _same(opened: Transaction, values: Mapping[str, Any], norm: str) -> list[str]:
+    """A name, and those that were merged with it in collections that the caller may read."""
+    found = await opened.rows(LOOKUPS, _SAME, {**values, "norm": norm})
+    return [norm, *sorted({row[0] for row in found} - {norm})]
 
 
 def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[str, Any]:
@@ -294,7 +342,8 @@ _JOINED = """
         ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)"""
 _OF_NAME = """mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
-    AND mention.norm = %(norm)s AND (%(type)s::text IS NULL OR mention.type = %(type)s)"""
+    AND mention.norm = ANY (%(norms)s::text[])
+    AND (%(type)s::text IS NULL OR mention.type = %(type)s)"""
 _MENTIONS = f"""
     WITH {PERMITTED}, first AS MATERIALIZED (
         SELECT DISTINCT ON (mention.chunk_id, mention.role) mention.*, permitted.name AS shelf
@@ -304,6 +353,40 @@ _MENTIONS = f"""
     SELECT (SELECT count(DISTINCT chunk_id) FROM first), {_PLACE.replace("permitted.name", "shelf")}
     FROM first AS mention {_JOINED}
     ORDER BY mention.role <> 'subject', document.path, chunk.ordinal, mention.role LIMIT %(limit)s
+""".encode()
+_MERGE = f"""
+    INSERT INTO knowledge_alias_t (host_id, collection_id, alias, norm, confidence, owner)
+    SELECT collection.host_id, collection.collection_id, one, %(norm)s, %(confidence)s, %(owner)s
+    FROM knowledge_collection_t AS collection CROSS JOIN unnest(%(aliases)s::text[]) AS one
+    WHERE {ALLOWED} AND collection.name = %(name)s AND %(norm)s <> ''
+    ON CONFLICT DO NOTHING RETURNING alias
+""".encode()
+_SPLIT = f"""
+    DELETE FROM knowledge_alias_t AS edge USING knowledge_collection_t AS collection
+    WHERE {ALLOWED} AND collection.name = %(name)s AND edge.host_id = %(host)s
+        AND edge.collection_id = collection.collection_id AND edge.norm = %(norm)s
+        AND edge.alias = ANY (%(aliases)s::text[])
+    RETURNING edge.alias
+""".encode()
+# Both directions: a merge of merged names is one group, and cycles end.
+_SAME = f"""
+    WITH RECURSIVE {PERMITTED}, same (norm) AS (
+        SELECT %(norm)s::text COLLATE "C"
+        UNION
+        SELECT CASE edge.alias WHEN same.norm THEN edge.norm ELSE edge.alias END
+        FROM same CROSS JOIN permitted JOIN knowledge_alias_t AS edge ON edge.host_id = %(host)s
+            AND edge.collection_id = permitted.collection_id
+            AND same.norm IN (edge.alias, edge.norm)
+    )
+    SELECT norm FROM same LIMIT {MERGED}
+""".encode()
+_SENSES = f"""
+    WITH {PERMITTED}
+    SELECT min(mention.name) FROM permitted JOIN knowledge_mention_t AS mention
+        ON mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
+    WHERE mention.norm >= %(norm)s || ' (' AND mention.norm < %(norm)s || ' )'
+        AND mention.norm LIKE '%%)'
+    GROUP BY mention.norm ORDER BY mention.norm LIMIT %(limit)s
 """.encode()
 _CHUNKS_OF = """(SELECT count(DISTINCT mention.chunk_id) FROM permitted
     JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
@@ -317,7 +400,7 @@ _NEIGHBOURS = f"""
         SELECT mention.norm, min(mention.name) AS name, count(DISTINCT mention.chunk_id) AS docs
         FROM own JOIN knowledge_mention_t AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, own.chunk_id)
-        WHERE mention.norm <> %(norm)s
+        WHERE mention.norm <> ALL (%(norms)s::text[])
         GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT 100
     )
     SELECT near.norm, near.name, near.docs::integer, (SELECT count(*) FROM own)::integer,
@@ -354,13 +437,11 @@ _RELATIONS = f"""
     WITH {PERMITTED}, stated AS MATERIALIZED (
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
-                AND one.source = %(norm)s
-        WHERE %(norm)s::text IS NOT NULL
+                AND one.source = ANY (%(norms)s::text[])
         UNION
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
-                AND one.target = %(norm)s
-        WHERE %(norm)s::text IS NOT NULL
+                AND one.target = ANY (%(norms)s::text[])
         UNION
         SELECT one.* FROM unnest(%(chunks)s::uuid[]) AS chunk (chunk_id)
         JOIN knowledge_relation_t AS one

@@ -64,8 +64,10 @@ class IngestReport:
     failed: list[UnreadFile] = field(default_factory=list)
     left_out: list[UnreadFile] = field(default_factory=list)
     seen: str = ""  # state of the source: a commit, or the validator of a URL
+    track_id: str = ""  # of the last document
 
     def count(self, kept: KeptDocument) -> None:
+        self.track_id = kept.track_id
         if not kept.changed:
             self.unchanged += 1
         elif kept.version == 1:

@@ -5,34 +5,57 @@ not known are ignored, and errors are `{"detail": ...}`, as there. Deviations ar
 docs/knowledge.md.
 """
 
-import re
+import posixpath
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta, Struct
 from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.operation import ProblemDetails
+from gateway.models.abc import ModelFailed
+from gateway.models.usage import BudgetExhausted
+from gateway.operations.operation import ProblemDetails, bad_request
 from gateway.wings.knowledge.calls import ToolCalls, structured, text_of
+from gateway.wings.knowledge.ingestion import Ingestion
+from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
+from gateway.wings.knowledge.lightrag_requests import (
+    LightRagDelete,
+    LightRagInvalid,
+    LightRagPage,
+    LightRagQuery,
+    LightRagText,
+    LightRagTexts,
+    Workspace,
+    Workspaces,
+    invalid_value,
+)
+from gateway.wings.knowledge.reading.kinds import EXTENSIONS
 from gateway.wings.knowledge.requests import (
     DocumentAdded,
     DocumentList,
     DocumentView,
-    EntityView,
+    FilesIngested,
     KnowledgeFound,
     NameView,
 )
+from registry.database.postgres import is_uuid
 from schemas.errors import Fault
+
+if TYPE_CHECKING:
+    from gateway.wings.knowledge.answers import AnswerRequest
+    from gateway.wings.knowledge.modelled import KnowledgeModel
 
 PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
-TOP = 1000  # most that `top_k` may ask for
 ENTITIES = 60  # of one answer
 DOCUMENTS = 20_000  # that pages of a collection are made of
 STATUSES = ("pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed")
@@ -48,50 +71,14 @@ PIPELINE = {
     "latest_message": "",
     "history_messages": [],
 }  # texts are stored when their request is answered
-SEPARATOR = "<SEP>"  # between the sources of an entity, as there
-Top = Annotated[int, Meta(ge=1, le=TOP)]
-Tokens = Annotated[int, Meta(ge=1)]
-
-
-_FIELD = re.compile(r"required field `(\w+)`|at `\$\.(\w+)")  # in an error of msgspec
-
-
-class LightRagQuery(Struct, frozen=True):
-    query: Annotated[str, Meta(max_length=65_536)]
-    mode: Literal["local", "global", "hybrid", "naive", "mix", "bypass"] = "mix"
-    top_k: Top | None = None
-    chunk_top_k: Top | None = None
-    max_total_tokens: Tokens | None = None
-    ids: list[str] | None = None  # older versions had it
-    include_references: bool | None = True
-    include_chunk_content: bool | None = False
-    include_progress: bool | None = False
-    only_need_prompt: bool | None = None
-
-
-class LightRagText(Struct, frozen=True):
-    text: str
-    file_source: str | None = None
-
-
-class LightRagTexts(Struct, frozen=True):
-    texts: Annotated[list[str], Meta(min_length=1, max_length=1000)]
-    file_sources: list[str] | None = None
-
-
-class LightRagPage(Struct, frozen=True):
-    page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    page_size: Annotated[int, Meta(ge=10, le=200)] = 50
-    status_filter: str | None = None
-    status_filters: list[str] | None = None
-    sort_field: Literal["created_at", "updated_at", "id", "file_path"] = "updated_at"
-    sort_direction: Literal["asc", "desc"] = "desc"
-
-
-class LightRagDelete(Struct, frozen=True):
-    doc_ids: Annotated[list[str], Meta(min_length=1, max_length=1000)]
-
-
+STORED = "Text stored."
+SHORT = (
+    "RAG query is too short. Enter at least 3 English characters or an equivalent combination "
+    "where each Chinese, Japanese or Korean character counts as 2."
+)
+NDJSON = "application/x-ndjson"
+FILE_TYPES = tuple(sorted(f".{one}" for one in EXTENSIONS))
+DELETED = 100  # documents of one call
 _SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
     "created_at": lambda one: (one.created, one.document),
     "updated_at": lambda one: (one.changed, one.document),
@@ -101,92 +88,225 @@ _SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
 
 
 class LightRag:
-    def __init__(self, calls: ToolCalls, settings: KnowledgeSettings) -> None:
-        self._calls = calls
+    def __init__(
+        self,
+        calls: ToolCalls,
+        ingestion: Ingestion,
+        settings: KnowledgeSettings,
+        model: "KnowledgeModel | None" = None,
+    ) -> None:
+        """`model`: where a chat model is configured."""
+        self._workspaces = Workspaces(calls)
+        self._ingestion = ingestion
         self._settings = settings
+        self._model = model
 
     @property
     def app(self) -> Starlette:
-        documents = ROOT + "/documents"
+        documents, graph = ROOT + "/documents", LightRagGraph(self._workspaces)
         routes = [
             (ROOT + "/health", self.health, "GET"),
+            (ROOT + "/auth-status", self.auth_status, "GET"),
             (ROOT + "/query", self.query, "POST"),
             (ROOT + "/query/stream", self.stream, "POST"),
             (ROOT + "/query/data", self.data, "POST"),
+            (documents, self.clear, "DELETE"),
             (documents + "/text", self.text, "POST"),
             (documents + "/texts", self.texts, "POST"),
+            (documents + "/upload", self.upload, "POST"),
             (documents + "/track_status/{track_id}", self.track_status, "GET"),
             (documents + "/status_counts", self.status_counts, "GET"),
             (documents + "/pipeline_status", self.pipeline_status, "GET"),
+            (documents + "/supported_file_types", self.file_types, "GET"),
             (documents + "/paginated", self.paginated, "POST"),
+            (documents + "/reprocess_failed", self.reprocess, "POST"),
+            (documents + "/clear_cache", self.clear_cache, "POST"),
+            (documents + "/cancel_pipeline", self.cancel, "POST"),
             (documents + "/delete_document", self.delete, "DELETE"),
-            (ROOT + "/graph/label/list", self.labels, "GET"),
-            (ROOT + "/graph/label/popular", self.labels, "GET"),
-            (ROOT + "/graph/label/search", self.labels, "GET"),
-            (ROOT + "/graph/entity/exists", self.exists, "GET"),
-            (ROOT + "/graphs", self.graph, "GET"),
+            (ROOT + "/graphs", graph.graph, "GET"),
+            (ROOT + "/graph/label/list", graph.labels, "GET"),
+            (ROOT + "/graph/label/popular", graph.popular, "GET"),
+            (ROOT + "/graph/label/search", graph.search, "GET"),
+            (ROOT + "/graph/entity/exists", graph.exists, "GET"),
+            (ROOT + "/graph/entity/create", graph.create_entity, "POST"),
+            (ROOT + "/graph/entity/edit", graph.edit_entity, "POST"),
+            (ROOT + "/graph/relation/create", graph.create_relation, "POST"),
+            (ROOT + "/graph/relation/edit", graph.edit_relation, "POST"),
+            (ROOT + "/graph/entities/merge", graph.merge, "POST"),
         ]
+        failures = dict.fromkeys((ProblemDetails, Fault, HTTPException), _failed)
         return Starlette(
             routes=[Route(path, serve, methods=[method]) for path, serve, method in routes],
-            exception_handlers={ProblemDetails: _failed, Fault: _failed},
+            exception_handlers={**failures},
         )
 
     async def health(self, _request: Request) -> Response:
         return JSONResponse({"status": "healthy", "auth_mode": "enabled", "pipeline_busy": False})
 
+    async def auth_status(self, _request: Request) -> Response:
+        """Callers have keys of this gateway: there is no login, and no guest."""
+        return JSONResponse({"auth_configured": True, "auth_mode": "enabled"})
+
     async def text(self, request: Request) -> Response:
-        given = await self._body(request, LightRagText)
-        added = await self._add(request, given.text, given.file_source)
-        text = "Skipped: it says nothing." if added.skipped else "Text stored."
-        return JSONResponse({"status": "success", "message": text, "track_id": added.track_id})
+        workspace, given = await self._workspaces.read(request, LightRagText)
+        added = await self._add(workspace, given.text, given.file_source, ("body", "text"))
+        text = "Skipped: it says nothing." if added.skipped else STORED
+        return _received(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
-        given = await self._body(request, LightRagTexts)
+        workspace, given = await self._workspaces.read(request, LightRagTexts)
         names: Sequence[str | None] = given.file_sources or [None] * len(given.texts)
         if len(names) != len(given.texts):
-            raise _invalid("file_sources", "Expected as many file_sources as texts.")
+            raise bad_request("A valid file_source is required for each text")
         added = [
-            await self._add(request, text, name)
+            await self._add(workspace, text, name, ("body", "texts"))
             for text, name in zip(given.texts, names, strict=True)
         ]
-        text = f"{len(added)} texts stored."
-        track_id = added[-1].track_id
-        return JSONResponse({"status": "success", "message": text, "track_id": track_id})
+        return _received(f"{len(added)} texts stored.", added[-1].track_id)
 
-    async def _add(self, request: Request, text: str, name: str | None) -> DocumentAdded:
+    async def _add(
+        self, workspace: Workspace, text: str, name: str | None, place: tuple[str, ...]
+    ) -> DocumentAdded:
         if not text.strip():
-            raise _invalid("text", "Expected text; it is empty.")
-        arguments = {"collection": self._collection(request), "text": text, "kind": "conversation"}
+            raise invalid_value(place, "text cannot be empty or whitespace-only", text)
+        arguments = {"collection": workspace.collection, "text": text, "kind": "conversation"}
         if name is not None and name.strip():
             arguments["path"] = name.strip()
-        result = await self._calls.call(request, "knowledge_add", arguments)
+        result = await workspace.call("knowledge_add", arguments)
         return msgspec.json.decode(structured(result), type=DocumentAdded)
+
+    async def upload(self, request: Request) -> Response:
+        """A file of a form. Its name is a label."""
+        workspace = await self._workspaces.of(request)
+        async with request.form(max_files=1, max_fields=10) as form:
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise LightRagInvalid("missing", ("body", "file"), "Field required")
+            name, data = (file.filename or "").strip(), await file.read()
+        extension = posixpath.splitext(name)[1].lower()
+        if extension not in FILE_TYPES:
+            text = f"Unsupported file type. Supported types: {FILE_TYPES}"
+            raise bad_request(text)
+        token = self._ingestion.hold(data)
+        arguments = {"collection": workspace.collection, "path": name, "upload": token}
+        try:
+            result = await workspace.call("knowledge_add_file", arguments)
+        finally:
+            self._ingestion.drop(token)
+        track_id = msgspec.json.decode(structured(result), type=FilesIngested).track_id
+        return _received(f"File '{name}' uploaded and stored.", track_id)
+
+    async def clear(self, request: Request) -> Response:
+        """Delete all documents, where the settings allow that."""
+        workspace = await self._workspaces.of(request)
+        if not self._settings.lightrag.clear:
+            text = "Deleting all documents is switched off (knowledge.lightrag.clear)."
+            raise ProblemDetails(403, "forbidden", text)
+        found = await self._documents(workspace)
+        for at in range(0, len(found), DELETED):
+            ids = [one.document for one in found[at : at + DELETED]]
+            arguments = {"collection": workspace.collection, "documents": ids}
+            await workspace.call("knowledge_delete", arguments)
+        message = f"All documents cleared successfully. Deleted {len(found)} files."
+        return JSONResponse({"status": "success", "message": message})
+
+    async def file_types(self, request: Request) -> Response:
+        await self._workspaces.of(request)
+        engines = {"toolgate": list(FILE_TYPES)}
+        return JSONResponse({"supported_extensions": list(FILE_TYPES), "engines": engines})
+
+    async def reprocess(self, request: Request) -> Response:
+        """Have the chat model read failed documents again; files that cannot be read are read again
+        when they are given again."""
+        workspace = await self._workspaces.of(request)
+        if self._model is not None:
+            await workspace.call("knowledge_retry", {"collection": workspace.collection})
+        message = "Failed documents are read again."
+        return JSONResponse({"status": "reprocessing_started", "message": message, "track_id": ""})
+
+    async def clear_cache(self, request: Request) -> Response:
+        """Nothing is kept that could be stale: answers are kept by the text that they are of."""
+        await self._workspaces.of(request)
+        return JSONResponse({"status": "success", "message": "Successfully cleared all cache"})
+
+    async def cancel(self, request: Request) -> Response:
+        await self._workspaces.of(request)
+        message = "Pipeline is not running. No cancellation needed."
+        return JSONResponse({"status": "not_busy", "message": message})
 
     async def query(self, request: Request) -> Response:
         started = time.perf_counter()
-        given, found, text = await self._found(request)
-        content = bool(given.include_chunk_content)
-        references = _references(found, content=content) if given.include_references else None
-        if references is not None and not content:
-            references = [{**one, "content": None} for one in references]
-        answer: dict[str, Any] = {"response": text, "references": references}
-        answer["response_time"] = round(time.perf_counter() - started, 6)
-        return JSONResponse({**answer, "llm_generated": False})
+        asked = await self._asked(request)
+        answer = await self._answer(asked)
+        content = bool(asked.given.include_chunk_content)
+        found = _references(asked.found, content=content)
+        if not content:
+            found = [{**one, "content": None} for one in found]
+        return JSONResponse(
+            {
+                "response": answer or asked.text,
+                "references": found if asked.given.include_references else None,
+                "response_time": round(time.perf_counter() - started, 6),
+                "llm_generated": bool(answer),
+            }
+        )
+
+    async def _answer(self, asked: "_Asked") -> str:
+        """What the chat model says; "": nothing, or it is not asked."""
+        if self._model is None or not asked.wants_answer:
+            return ""
+        if asked.given.mode == "bypass":
+            return await self._model.say(self._request(self._model, asked))
+        found = await self._model.answerer.answer(self._request(self._model, asked))
+        return "" if isinstance(found, str) else found.text
+
+    @staticmethod
+    def _request(model: "KnowledgeModel", asked: "_Asked") -> "AnswerRequest":
+        return model.request(
+            asked.tenant, asked.given.query, asked.found, history=asked.history, wish=asked.wish
+        )
 
     async def stream(self, request: Request) -> Response:
         """Lines of JSON: references first, then the response."""
-        given, found, text = await self._found(request)
+        started = time.perf_counter()
+        asked = await self._asked(request)
+        given = asked.given
+        references = _references(asked.found, content=bool(given.include_chunk_content))
+        at_once = not given.stream or given.mode == "bypass" or not asked.wants_answer
+        if self._model is None or at_once:
+            answer = await self._answer(asked)
+            told = {"references": references} if given.include_references else {}
+            response = {"response": answer or asked.text, "llm_generated": bool(answer)}
+            lines: list[dict[str, Any]] = [{**response, **told}]
+            if given.stream and told:
+                lines = [told, response]
+            return Response(b"".join(map(_line, lines)), media_type=NDJSON)
+        parts = self._model.answerer.parts(self._request(self._model, asked))
 
-        async def lines() -> AsyncIterator[bytes]:
+        async def streamed() -> AsyncIterator[bytes]:
+            if given.include_progress:
+                yield _line({"progress": "retrieving_chunks"})
             if given.include_references:
-                content = bool(given.include_chunk_content)
-                yield _line({"references": _references(found, content=content)})
-            yield _line({"response": text, "llm_generated": False})
+                yield _line({"references": references})
+            said = False
+            try:
+                async with aclosing(parts):
+                    async for one in parts:
+                        yield _line({"response": f" {one.text}" if said else one.text})
+                        said = True
+            except (ModelFailed, BudgetExhausted) as error:
+                if said:
+                    yield _line({"error": str(error)})
+            if not said:
+                yield _line({"response": asked.text, "llm_generated": False})
+            if given.include_progress:
+                yield _line({"response_time": round(time.perf_counter() - started, 6)})
 
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
+        return StreamingResponse(streamed(), media_type=NDJSON)
 
     async def data(self, request: Request) -> Response:
-        given, found, _ = await self._found(request, names=ENTITIES)
+        asked = await self._asked(request, names=ENTITIES)
+        found = asked.found
         chunks = [
             {
                 "reference_id": str(one.reference),
@@ -203,28 +323,27 @@ class LightRag:
             "chunks": chunks,
             "references": _references(found, content=False),
         }
-        message = "Query executed successfully"
         keywords: dict[str, list[str]] = {"high_level": [], "low_level": []}
-        metadata = {"query_mode": given.mode, "keywords": keywords}
+        metadata = {"query_mode": asked.given.mode, "keywords": keywords}
+        message = "Query processed successfully"
         return JSONResponse(
             {"status": "success", "message": message, "data": data, "metadata": metadata}
         )
 
-    async def _found(
-        self, request: Request, *, names: int = 0
-    ) -> tuple[LightRagQuery, KnowledgeFound, str]:
-        """What a request asks for, what is found, and that as a text."""
-        given = await self._body(request, LightRagQuery)
+    async def _asked(self, request: Request, *, names: int = 0) -> "_Asked":
+        """What a request asks for, and what is found."""
+        workspace, given = await self._workspaces.read(request, LightRagQuery)
         query = given.query.strip()
-        if not query:
-            raise _invalid("query", "Expected a query; it is empty.")
         if given.mode != "bypass" and _length(query) < 3:
-            raise _invalid("query", "Expected at least 3 characters; CJK characters count twice.")
+            raise invalid_value(("body",), SHORT, {"query": given.query})
         if given.mode == "bypass":
-            raise ProblemDetails(503, "unavailable", "No chat model answers without retrieval.")
+            if self._model is None:
+                text = "No chat model is configured (knowledge.model)."
+                raise ProblemDetails(503, "unavailable", text)
+            return _Asked(workspace, given, KnowledgeFound((), ()), "")
         arguments: dict[str, Any] = {
             "query": query,
-            "collections": [self._collection(request)],
+            "collections": [workspace.collection],
             "mode": given.mode,
             "names": names,
             "limit": min(given.chunk_top_k or given.top_k or 20, 100),
@@ -233,15 +352,16 @@ class LightRag:
             arguments["tokens"] = min(given.max_total_tokens, self._settings.context_tokens)
         if given.ids is not None:
             arguments["filter"] = {"documents": given.ids}
-        result = await self._calls.call(request, "knowledge_query", arguments)
+        result = await workspace.call("knowledge_query", arguments)
         found = msgspec.json.decode(structured(result), type=KnowledgeFound)
         text = text_of(result) if found.evidence else self._settings.no_context_reply
-        return given, found, text
+        return _Asked(workspace, given, found, text)
 
     async def track_status(self, request: Request) -> Response:
         track_id = request.path_params["track_id"]
-        arguments = {"collection": self._collection(request), "track_id": track_id}
-        result = await self._calls.call(request, "knowledge_documents", arguments)
+        workspace = await self._workspaces.of(request)
+        arguments = {"collection": workspace.collection, "track_id": track_id}
+        result = await workspace.call("knowledge_documents", arguments)
         found = msgspec.json.decode(structured(result), type=DocumentList)
         summary: dict[str, int] = {}
         for one in found.items:
@@ -256,9 +376,11 @@ class LightRag:
         )
 
     async def status_counts(self, request: Request) -> Response:
-        name = {"collection": self._collection(request)}
+        workspace = await self._workspaces.of(request)
         try:
-            result = await self._calls.call(request, "knowledge_get_collection", name)
+            result = await workspace.call(
+                "knowledge_get_collection", {"collection": workspace.collection}
+            )
         except ProblemDetails as problem:
             if problem.status != 404:
                 raise
@@ -267,14 +389,14 @@ class LightRag:
         return JSONResponse({"status_counts": _counts(counts)})
 
     async def pipeline_status(self, request: Request) -> Response:
-        await self._calls.context(request)
+        await self._workspaces.of(request)
         return JSONResponse(PIPELINE)
 
     async def paginated(self, request: Request) -> Response:
-        given = await self._body(request, LightRagPage)
+        workspace, given = await self._workspaces.read(request, LightRagPage)
         one_status = [given.status_filter] if given.status_filter else []
         wanted = set(given.status_filters or one_status)
-        found = await self._documents(request)
+        found = await self._documents(workspace)
         found = [one for one in found if not wanted or one.status in wanted]
         counts: dict[str, int] = {}
         for one in found:
@@ -296,12 +418,12 @@ class LightRag:
             {"documents": documents, "pagination": pagination, "status_counts": _counts(counts)}
         )
 
-    async def _documents(self, request: Request) -> list[DocumentView]:
+    async def _documents(self, workspace: Workspace) -> list[DocumentView]:
         """The first documents of the collection, at most DOCUMENTS."""
         found: list[DocumentView] = []
-        given: dict[str, Any] = {"collection": self._collection(request), "limit": 1000}
+        given: dict[str, Any] = {"collection": workspace.collection, "limit": 1000}
         while len(found) < DOCUMENTS:
-            result = await self._calls.call(request, "knowledge_documents", given)
+            result = await workspace.call("knowledge_documents", given)
             page = msgspec.json.decode(structured(result), type=DocumentList)
             found += page.items
             if not page.next:
@@ -310,76 +432,45 @@ class LightRag:
         return found
 
     async def delete(self, request: Request) -> Response:
-        given = await self._body(request, LightRagDelete)
-        arguments = {"collection": self._collection(request), "documents": given.doc_ids}
-        await self._calls.call(request, "knowledge_delete", arguments)
+        workspace, given = await self._workspaces.read(request, LightRagDelete)
+        ids = [one for one in given.doc_ids if is_uuid(one)]  # others are no documents of ours
+        if ids:
+            arguments = {"collection": workspace.collection, "documents": ids}
+            await workspace.call("knowledge_delete", arguments)
         message = f"{len(given.doc_ids)} documents deleted."
-        ids = ", ".join(given.doc_ids)
-        return JSONResponse({"status": "deletion_started", "message": message, "doc_id": ids})
+        told = ", ".join(given.doc_ids)
+        return JSONResponse({"status": "deletion_started", "message": message, "doc_id": told})
 
-    async def labels(self, request: Request) -> Response:
-        asked = request.query_params
-        limit = asked.get("limit", "1000")
-        is_number = limit.isascii() and limit.isdigit() and len(limit) <= 9
-        if not is_number or not 1 <= int(limit) <= TOP:
-            raise _invalid("limit", f"Expected a number from 1 to {TOP}.")
-        arguments = {
-            "collection": self._collection(request),
-            "prefix": asked.get("q", "")[:256],
-            "limit": int(limit),
-        }
-        result = await self._calls.call(request, "knowledge_names", arguments)
-        return JSONResponse(msgspec.json.decode(structured(result))["items"])
 
-    async def exists(self, request: Request) -> Response:
-        found = await self._entity(request, request.query_params.get("name", ""))
-        return JSONResponse({"exists": found is not None})
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A query, and the passages that were found, also as a text."""
 
-    async def graph(self, request: Request) -> Response:
-        """A name and what stands beside it."""
-        label = request.query_params.get("label", "")
-        found = await self._entity(request, label)
-        if found is None:
-            return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
-        names = [found.name, *(one.name for one in found.near)]
-        nodes = [{"id": one, "labels": [one], "properties": {"entity_id": one}} for one in names]
-        edges = [
-            {
-                "id": f"{found.name}-{one.name}",
-                "type": "DIRECTED",
-                "source": found.name,
-                "target": one.name,
-                "properties": {"weight": one.passages, "npmi": one.npmi},
-            }
-            for one in found.near
-        ]
-        return JSONResponse({"nodes": nodes, "edges": edges, "is_truncated": False})
+    workspace: Workspace
+    given: LightRagQuery
+    found: KnowledgeFound
+    text: str
 
-    async def _entity(self, request: Request, name: str) -> EntityView | None:
-        """Raises ProblemDetails."""
-        if not name.strip():
-            raise _invalid("name", "Expected a name; it is empty.")
-        arguments = {"name": name[:256], "collections": [self._collection(request)], "limit": 100}
-        try:
-            result = await self._calls.call(request, "knowledge_entity", arguments)
-        except ProblemDetails as problem:
-            if problem.status != 404:
-                raise
-            return None
-        return msgspec.json.decode(structured(result), type=EntityView)
+    @property
+    def wants_answer(self) -> bool:
+        return not (self.given.only_need_context or self.given.only_need_prompt)
 
-    def _collection(self, request: Request) -> str:
-        return str(request.path_params["collection"])
+    @property
+    def history(self) -> tuple[tuple[str, str], ...]:
+        return tuple((one.role, one.content) for one in self.given.conversation_history or ())
 
-    async def _body(self, request: Request, type_: type[Any]) -> Any:
-        """Raises ProblemDetails."""
-        await self._calls.context(request)  # callers that are not known are told nothing else
-        body = await request.body()
-        try:
-            return msgspec.json.decode(body, type=type_)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            named = _FIELD.search(str(error))
-            raise _invalid(named[1] or named[2] if named else "body", f"{error}") from error
+    @property
+    def wish(self) -> str:
+        """How the caller wants the answer."""
+        return "\n".join(filter(None, (self.given.response_type, self.given.user_prompt)))
+
+    @property
+    def tenant(self) -> str:
+        return self.workspace.context.identity.principal.tenant
+
+
+def _received(text: str, track_id: str) -> Response:
+    return JSONResponse({"status": "success", "message": text, "track_id": track_id})
 
 
 def _length(query: str) -> int:
@@ -404,27 +495,40 @@ def _entity(one: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
     return {
         "entity_name": one.name,
         "entity_type": one.type,
-        "description": "",
+        "description": one.description,
         "source_id": SEPARATOR.join(one.chunks),
         "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in one.chunks)),
     }
 
 
 def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """What a passage is about, and what it mentions."""
+    """What a chat model read, then what a passage is about, and what it mentions."""
+    for stated in found.relations:
+        chunks = [id_ for id_ in stated.chunks if id_ in paths]
+        told = {"description": stated.description, "keywords": stated.type}
+        yield _relationship((stated.source, stated.target), told, chunks, paths)
     for subject in found.names:
         for one in found.names:
             shared = [id_ for id_ in subject.about if id_ in one.chunks and id_ not in one.about]
             if shared:
-                yield {
-                    "src_id": subject.name,
-                    "tgt_id": one.name,
-                    "description": "",
-                    "keywords": "mentions",
-                    "weight": float(len(shared)),
-                    "source_id": SEPARATOR.join(shared),
-                    "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in shared)),
-                }
+                told = {"description": "", "keywords": "mentions"}
+                yield _relationship((subject.name, one.name), told, shared, paths)
+
+
+def _relationship(
+    names: tuple[str, str],
+    told: Mapping[str, str],
+    chunks: Sequence[str],
+    paths: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
+        "src_id": names[0],
+        "tgt_id": names[1],
+        **told,
+        "weight": float(len(chunks)),
+        "source_id": SEPARATOR.join(chunks),
+        "file_path": SEPARATOR.join(dict.fromkeys(paths[id_] for id_ in chunks)),
+    }
 
 
 def _counts(counts: Mapping[str, int]) -> dict[str, int]:
@@ -451,22 +555,16 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-INVALID = "invalid:"  # before the name of a member, as the kind of a problem
-
-
-def _invalid(field: str, text: str) -> ProblemDetails:
-    return ProblemDetails(422, f"{INVALID}{field}", text)
-
-
 async def _failed(_request: Request, error: Exception) -> Response:
     """Errors as FastAPI tells them."""
-    if isinstance(error, ProblemDetails) and error.status == 422:
-        field = error.kind.removeprefix(INVALID) if error.kind.startswith(INVALID) else ""
-        place = {"loc": ["body", field] if field else ["body"], "input": None}
-        detail = [{"type": "value_error", **place, "msg": error.detail}]
-        return JSONResponse({"detail": detail}, 422)
+    if isinstance(error, LightRagInvalid):
+        return JSONResponse({"detail": [error.told]}, 422)
     if isinstance(error, ProblemDetails):
+        if error.status == 422:
+            return await _failed(_request, invalid_value(("body",), error.detail))
         return JSONResponse({"detail": error.detail}, error.status, error.headers)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"detail": error.detail}, error.status_code)
     if not isinstance(error, Fault):
         raise error
     status = error.status if error.status >= 400 else 422

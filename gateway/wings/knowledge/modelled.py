@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.knowledge import KnowledgeSettings
+from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.context import Context
 from gateway.models.abc import ChatModels, ModelFailed
+from gateway.models.usage import BudgetExhausted
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Operation,
@@ -25,7 +26,6 @@ from gateway.wings.knowledge.extractor import DocumentExtractor, ExtractionRepor
 from gateway.wings.knowledge.readers import WRITE, knowledge_reader
 from gateway.wings.knowledge.requests import (
     AnswerView,
-    CollectionName,
     KnowledgeFound,
     QueryKnowledge,
 )
@@ -90,8 +90,26 @@ class KnowledgeModel:
             raise invalid("Expected a caller.")
         body: QueryKnowledge = asked.body
         found = await self.passages(asked.context, replace(body, answer=False))
-        request = AnswerRequest(asked.principal.tenant, body.query, found)
+        request = self.request(asked.principal.tenant, body.query, found)
         return answered(found, await self.answerer.answer(request))
+
+    def request(
+        self,
+        tenant: str,
+        question: str,
+        found: KnowledgeFound,
+        *,
+        history: tuple[tuple[str, str], ...] = (),
+        wish: str = "",
+    ) -> AnswerRequest:
+        return AnswerRequest(tenant, question, found, history, wish)
+
+    async def say(self, asked: AnswerRequest) -> str:
+        """What the model says without passages. Raises ProblemDetails."""
+        try:
+            return await self.answerer.say(asked)
+        except (ModelFailed, BudgetExhausted) as error:
+            raise ProblemDetails(503, "unavailable", f"No answer: {error}.") from error
 
     async def passages(self, context: Context, query: QueryKnowledge) -> KnowledgeFound:
         """Raises ProblemDetails, and Fault."""

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
-from config.knowledge import KnowledgeSettings
+from config.knowledge import CollectionName, KnowledgeSettings
 from config.types import HostId
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
@@ -31,7 +31,6 @@ from gateway.wings.knowledge.requests import (
     AddDocument,
     AddFile,
     CollectionList,
-    CollectionName,
     CollectionView,
     DeleteDocuments,
     DocumentAdded,
@@ -49,7 +48,9 @@ from gateway.wings.knowledge.requests import (
     ListDocuments,
     ListNames,
     MentionView,
+    MergeNames,
     NameList,
+    NamesMerged,
     NameView,
     NeighbourView,
     PathsFound,
@@ -59,6 +60,7 @@ from gateway.wings.knowledge.requests import (
     ReadDocumentLines,
     RelationView,
     SourceReference,
+    SplitNames,
     evidence,
     relation_view,
 )
@@ -119,6 +121,15 @@ class KnowledgeOperations:
                 "knowledge_path", "POST", "/path",
                 "Show how two names are related: the shortest paths of passages that mention both.",
                 READ, self.path, PathsFound, body=FindPath, details=DATA,
+            ),
+            Operation(
+                "knowledge_merge", "POST", "/names/merge",
+                "Make names one: what is known of one is known of all. It can be undone.", WRITE,
+                self.merge, NamesMerged, body=MergeNames,
+            ),
+            Operation(
+                "knowledge_split", "POST", "/names/split", "Undo a merge of names.", WRITE,
+                self.split, NamesMerged, body=SplitNames,
             ),
             Operation(
                 "knowledge_add", "POST", "/documents", "Store a text as a document.", WRITE,
@@ -245,7 +256,7 @@ class KnowledgeOperations:
         relations = await self._entities.relations(
             self.reader(asked),
             limit=body.limit,
-            norm=found.norm,
+            norms=found.norms,
             collections=body.collections or None,
         )
         return EntityView(
@@ -254,7 +265,30 @@ class KnowledgeOperations:
             mentions,
             tuple(near),
             tuple(map(relation_view, relations)),
+            tuple(found.norms[1:]),
+            tuple(found.senses),
         )
+
+    async def merge(self, asked: OperationInput) -> NamesMerged:
+        body: MergeNames = asked.body
+        reader = await self._writer(asked, body.collection)
+        count = await self._entities.merge(
+            reader, body.collection, body.names, into=body.into, confidence=body.confidence
+        )
+        return NamesMerged(count)
+
+    async def split(self, asked: OperationInput) -> NamesMerged:
+        body: SplitNames = asked.body
+        reader = await self._writer(asked, body.collection)
+        return NamesMerged(
+            await self._entities.split(reader, body.collection, body.names, into=body.into)
+        )
+
+    async def _writer(self, asked: OperationInput, collection: str) -> KnowledgeReader:
+        """Raises ProblemDetails."""
+        reader = self.reader(asked)
+        await self._collections.get(reader, collection, "write")
+        return reader
 
     async def path(self, asked: OperationInput) -> PathsFound:
         body: FindPath = asked.body
@@ -286,6 +320,7 @@ class KnowledgeOperations:
                 metadata={**found.metadata, **body.metadata},
                 dated=found.dated,
                 trivial=is_trivial(found, self._settings.trivial_characters),
+                is_file=body.replace,
             ),
         )
         added = DocumentAdded(
@@ -336,8 +371,7 @@ class KnowledgeOperations:
 
     async def delete(self, asked: OperationInput) -> DocumentsDeleted:
         body: DeleteDocuments = asked.body
-        reader = self.reader(asked)
-        await self._collections.get(reader, body.collection, "write")
+        reader = await self._writer(asked, body.collection)
         deleted = await self._documents.delete(reader, body.collection, body.documents)
         return DocumentsDeleted(deleted)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from config.knowledge import CollectionName
 from config.types import END, HostId
 from gateway.operations.operation import Cursor
 from gateway.wings.knowledge.chunkers import StoredChunker
@@ -17,13 +18,6 @@ from gateway.wings.knowledge.ingestion import IngestReport, SourceType
 from gateway.wings.knowledge.readers import Access
 from gateway.wings.knowledge.search import Mode, ScoredChunk
 
-CollectionName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection",
-    ),
-]
 Collections = Annotated[
     tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")
 ]
@@ -212,6 +206,30 @@ class EntityView(Struct, frozen=True, omit_defaults=True):
     mentions: tuple[MentionView, ...]
     near: tuple[NeighbourView, ...]
     relations: tuple[RelationView, ...] = ()
+    merged: Annotated[
+        tuple[str, ...], Meta(description="names that were merged with it, as they are compared")
+    ] = ()
+    senses: Annotated[
+        tuple[str, ...], Meta(description="names that tell it from others of its name")
+    ] = ()
+
+
+class SplitNames(Struct, frozen=True, forbid_unknown_fields=True):
+    """Names, and the one that they are one with."""
+
+    collection: CollectionName
+    names: Annotated[tuple[EntityName, ...], Meta(min_length=1, max_length=100)]
+    into: EntityName
+
+
+class MergeNames(SplitNames, frozen=True, forbid_unknown_fields=True):
+    confidence: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+class NamesMerged(Struct, frozen=True):
+    """How many names were merged, or split."""
+
+    names: int
 
 
 class ListNames(Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,6 +281,9 @@ class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     metadata: dict[str, Any] = {}
     kind: Annotated[CollectionKind, Meta(description="of a collection that is created")] = "mixed"
+    replace: Annotated[
+        bool, Meta(description="replace another text of the path, whatever the collection does")
+    ] = False
 
     def __post_init__(self) -> None:
         _check_path(self.path or "")
@@ -319,7 +340,8 @@ class UnreadView(Struct, frozen=True):
 
 
 class FilesIngested(Struct, frozen=True):
-    """`failed`: files that cannot be read, whose older version goes on; `left_out`: others."""
+    """`failed`: files that cannot be read, whose older version goes on; `left_out`: others.
+    `track_id`: of the last document that was stored."""
 
     added: int
     changed: int
@@ -327,12 +349,14 @@ class FilesIngested(Struct, frozen=True):
     deleted: int
     failed: tuple[UnreadView, ...] = ()
     left_out: tuple[UnreadView, ...] = ()
+    track_id: str = ""
 
     @classmethod
     def of(cls, one: IngestReport) -> "FilesIngested":
         failed = tuple(UnreadView(it.path, it.reason) for it in one.failed)
         left_out = tuple(UnreadView(it.path, it.reason) for it in one.left_out)
-        return cls(one.added, one.changed, one.unchanged, one.deleted, failed, left_out)
+        counts = one.added, one.changed, one.unchanged, one.deleted
+        return cls(*counts, failed, left_out, one.track_id)
 
 
 class PutCollection(Struct, frozen=True, forbid_unknown_fields=True):

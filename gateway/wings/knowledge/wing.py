@@ -32,11 +32,12 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys, model=model)
     calls = ToolCalls(parts)
     uploads = FileUploads(calls, knowledge.ingestion)
+    lightrag = LightRag(calls, knowledge.ingestion, parts.settings, model)
     try:
         yield Offer(
             operations=knowledge.operations,
             library=knowledge.library,
-            apps={PATH: LightRag(calls, parts.settings).app, FILES: uploads.app},
+            apps={PATH: lightrag.app, FILES: uploads.app},
         )
     finally:
         await knowledge.workers.close()
@@ -79,7 +80,7 @@ WING = Wing(
     kinds=(KIND,),
     mounts=(PATH, FILES),
     checks=checked,
-    body_limits={FILES: "upload_bytes"},
+    body_limits={FILES: "upload_bytes", PATH: "upload_bytes"},
     commands={
         "eval": ("gateway.cli.knowledge:evaluate", "Measure how well documents are found."),
         "upload": ("gateway.cli.knowledge:upload", "Store files and directories."),

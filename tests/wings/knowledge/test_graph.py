@@ -123,3 +123,35 @@ def test_npmi_is_from_never_to_always_together() -> None:
     assert npmi(0, 5, 5, 100) == -1
     assert npmi(5, 5, 5, 100) == pytest.approx(1)
     assert npmi(5, 50, 10, 100) == pytest.approx(0)
+
+
+async def test_k16_merges_of_names_are_edges_that_can_be_undone(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("# International Business Machines\n\nIt sits in Armonk.", path="a.md")
+    await ann.add("# Note\n\nThey say IBM is near Watson Laboratory.", path="b.md")
+    merged = {"collection": "notes", "into": "International Business Machines"}
+    before = await ann("entity", name="IBM")
+    assert (await ann("merge", names=["IBM", "Big Blue"], **merged)).names == 2
+    assert (await ann("merge", names=["IBM"], **merged)).names == 0
+    cycle = {"collection": "notes", "into": "IBM"}
+    assert (await ann("merge", names=["International Business Machines"], **cycle)).names == 1
+    for name in ("ibm", "Big Blue", "International Business Machines"):
+        found = await ann("entity", name=name)
+        assert (found.passages, len(found.merged)) == (2, 2)
+    assert (await ann("path", **{"from": "Big Blue", "to": "Armonk"})).paths
+    assert (await ann("path", **{"from": "IBM", "to": "Big Blue"})).paths == ()
+    bob = rig.caller("bob")
+    with pytest.raises(ProblemDetails):
+        await bob("merge", names=["IBM"], **merged)
+    assert (await ann("split", names=["International Business Machines"], **cycle)).names == 1
+    assert (await ann("split", names=["IBM", "Big Blue"], **merged)).names == 2
+    assert await ann("entity", name="IBM") == before
+
+
+async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("# Jaguar (car)\n\nIt has four wheels.", path="a.md")
+    await ann.add("# Jaguar (animal)\n\nIt has four legs.", path="b.md")
+    found = await ann("entity", name="Jaguar")
+    assert (found.passages, found.senses) == (2, ("Jaguar (animal)", "Jaguar (car)"))
+    assert (await ann("entity", name="Jaguar (car)")).passages == 1

@@ -19,7 +19,7 @@ _LOOKED_AT = 8192  # bytes
 _ENTRY = b"PK\x01\x02"  # magic number of an entry in the directory of a zip archive
 _ENTRIES = 10_000
 
-_EXTENSIONS: Mapping[str, str] = {
+EXTENSIONS: Mapping[str, str] = {
     extension: media_type
     for media_type, extensions in {
         "text/markdown": "md markdown mdown mdx",
@@ -64,7 +64,7 @@ _GUESSES = (
 def media_type(path: str, data: bytes) -> str:
     """The media type of a file; `BINARY`: it has no text that is read. What a name promises counts
     only where the bytes do not say otherwise."""
-    named = _EXTENSIONS.get(posixpath.splitext(path)[1][1:].lower(), "")
+    named = EXTENSIONS.get(posixpath.splitext(path)[1][1:].lower(), "")
     magic = next((found for mark, found in _MAGIC.items() if data.startswith(mark)), "")
     if magic:
         return _packed(data) if magic == ZIP else magic

@@ -201,6 +201,23 @@ CREATE TABLE knowledge_base_t (
 CREATE INDEX knowledge_base_ix ON knowledge_base_t (host_id, collection_id, base);
 COMMENT ON TABLE knowledge_base_t IS 'The names of what symbols inherit.';
 
+CREATE TABLE knowledge_alias_t (
+    host_id            uuid NOT NULL,
+    collection_id      uuid NOT NULL,
+    alias              text COLLATE "C" NOT NULL,
+    norm               text COLLATE "C" NOT NULL,
+    confidence         real NOT NULL CHECK (confidence > 0 AND confidence <= 1),
+    owner              text COLLATE "C" NOT NULL,
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, collection_id, alias, norm),
+    FOREIGN KEY (host_id, collection_id) REFERENCES knowledge_collection_t ON DELETE CASCADE,
+    CHECK (alias <> norm)
+);
+CREATE INDEX knowledge_alias_norm_ix ON knowledge_alias_t (host_id, collection_id, norm);
+COMMENT ON TABLE knowledge_alias_t IS
+    'Names that were merged, as edges between them: mentions stay as they are, and deleting the edge '
+    'splits the names again.';
+
 CREATE FUNCTION knowledge_text(content bytea, start_byte integer, end_byte integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN convert_from(substring(content FROM start_byte + 1 FOR end_byte - start_byte), 'UTF8');

@@ -1,0 +1,255 @@
+"""The graph of LightRAG's contract: names, what stands beside them, and edits.
+
+An entity is what documents name. What an edit states is therefore a document, which is found, cited
+and deleted like others: `graph/NAME.md` for an entity, `graph/NAME -- NAME.md` for a relation.
+Merges and new names are edges between names, which can be undone.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gateway.operations.operation import ProblemDetails, bad_request
+from gateway.wings.knowledge.calls import structured
+from gateway.wings.knowledge.lightrag_requests import (
+    TOP,
+    LightRagEntity,
+    LightRagEntityEdit,
+    LightRagInvalid,
+    LightRagMerge,
+    LightRagRelation,
+    LightRagRelationData,
+    LightRagRelationEdit,
+    Workspace,
+    Workspaces,
+)
+from gateway.wings.knowledge.requests import EntityView, MentionView, PathsFound
+
+SEPARATOR = "<SEP>"  # between the sources of an entity, as there
+NODES = 100  # beside a name
+EDGE = {"description": "", "keywords": ""}
+
+
+class LightRagGraph:
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
+
+    async def labels(self, request: Request) -> Response:
+        limit = _number(request, "limit", TOP, TOP)
+        found = await self._names(request, "", limit)
+        return JSONResponse(sorted(found))
+
+    async def popular(self, request: Request) -> Response:
+        return JSONResponse(await self._names(request, "", _number(request, "limit", 300, TOP)))
+
+    async def search(self, request: Request) -> Response:
+        prefix = _given(request, "q")[:256]
+        return JSONResponse(await self._names(request, prefix, _number(request, "limit", 50, 100)))
+
+    async def _names(self, request: Request, prefix: str, limit: int) -> list[str]:
+        shelf = await self._workspaces.of(request)
+        given = {"collection": shelf.collection, "prefix": prefix, "limit": limit}
+        return list(
+            msgspec.json.decode(structured(await shelf.call("knowledge_names", given)))["items"]
+        )
+
+    async def exists(self, request: Request) -> Response:
+        name = _given(request, "name")
+        return JSONResponse({"exists": await self._known(request, name) is not None})
+
+    async def graph(self, request: Request) -> Response:
+        """A name and what stands beside it."""
+        label = _given(request, "label")
+        most = _number(request, "max_nodes", NODES, TOP)
+        _number(request, "max_depth", 3, 100)
+        found = await self._known(request, label)
+        if found is None:
+            return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
+        near = found.near[: most - 1]
+        nodes = [_node(found.name, found.mentions), *(_node(one.name) for one in near)]
+        stated = {frozenset((one.source, one.target)): one for one in found.relations}
+        edges = []
+        for one in near:
+            relation = stated.get(frozenset((found.name, one.name)))
+            told = EDGE if relation is None else {
+                "description": relation.description, "keywords": relation.type
+            }  # fmt: skip
+            edges.append(
+                {
+                    "id": f"{found.name}-{one.name}",
+                    "type": "DIRECTED",
+                    "source": found.name,
+                    "target": one.name,
+                    "properties": {**told, "weight": float(one.passages), "npmi": one.npmi},
+                }
+            )
+        cut = len(near) < len(found.near)
+        return JSONResponse({"nodes": nodes, "edges": edges, "is_truncated": cut})
+
+    async def create_entity(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagEntity)
+        name, data = _line(given.entity_name), given.entity_data
+        if await _entity(shelf, name) is not None:
+            raise bad_request(f"Entity '{name}' already exists")
+        made = await self._state_entity(shelf, name, data.description, data.entity_type)
+        return _done(f"Entity '{name}' created successfully", made)
+
+    async def edit_entity(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagEntityEdit)
+        name, data = _line(given.entity_name), given.updated_data
+        found = await _entity(shelf, name)
+        if found is None:
+            raise bad_request(f"Entity '{name}' does not exist")
+        new = _line(data.entity_name or name)
+        renamed = new != name
+        if renamed and not given.allow_rename:
+            raise bad_request("Entity renaming is not allowed. Set allow_rename to True to enable.")
+        merged = renamed and await _entity(shelf, new) is not None
+        if merged and not given.allow_merge:
+            raise bad_request(f"Entity name '{new}' already exists, cannot rename.")
+        made = await self._state_entity(shelf, new, data.description, data.entity_type)
+        if renamed:
+            await _merge(shelf, [name], new)
+        summary = {
+            "merged": merged,
+            "merge_status": "success" if merged else "not_attempted",
+            "merge_error": None,
+            "operation_status": "success",
+            "target_entity": new if merged else None,
+            "final_entity": new,
+            "renamed": renamed,
+        }
+        return _done("Entity updated successfully", made, operation_summary=summary)
+
+    async def create_relation(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagRelation)
+        ends = _line(given.source_entity), _line(given.target_entity)
+        for kind, name in zip(("Source", "Target"), ends, strict=True):
+            if await _entity(shelf, name) is None:
+                raise bad_request(f"{kind} entity '{name}' does not exist")
+        made = await self._state_relation(shelf, ends, given.relation_data)
+        return _done(f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made)
+
+    async def edit_relation(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagRelationEdit)
+        ends = _line(given.source_id), _line(given.target_id)
+        asked = {"from": ends[0], "to": ends[1], "collections": [shelf.collection], "limit": 1}
+        result = await shelf.call("knowledge_path", asked)
+        found = msgspec.json.decode(structured(result), type=PathsFound)
+        if not any(len(one.hops) == 1 for one in found.paths):
+            raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
+        made = await self._state_relation(shelf, ends, given.updated_data)
+        return _done("Relation updated successfully", made)
+
+    async def merge(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagMerge)
+        into = _line(given.entity_to_change_into)
+        await _merge(shelf, given.entities_to_change, into)
+        found = await _entity(shelf, into)
+        data = {"entity_name": into, "source_id": "", "graph_data": _properties(into, found)}
+        count = len(given.entities_to_change)
+        return _done(f"Successfully merged {count} entities into '{into}'", data)
+
+    async def _known(self, request: Request, name: str) -> EntityView | None:
+        return await _entity(await self._workspaces.of(request), name)
+
+    async def _state_entity(
+        self, shelf: Workspace, name: str, description: str, type_: str
+    ) -> dict[str, Any]:
+        path = f"graph/{name}.md"
+        await _state(shelf, path, f"# {name}\n\n{description.strip() or name}\n", type_)
+        told = {"entity_id": name, "entity_type": type_, "description": description}
+        return {"entity_name": name, "source_id": path, "graph_data": {**told, **_made(path)}}
+
+    async def _state_relation(
+        self, shelf: Workspace, ends: tuple[str, str], data: LightRagRelationData
+    ) -> dict[str, Any]:
+        path, keywords = f"graph/{ends[0]} -- {ends[1]}.md", _line(data.keywords) or "related to"
+        text = f"# {ends[0]}\n\n{ends[0]}, {keywords}: {ends[1]}.\n\n{data.description.strip()}\n"
+        await _state(shelf, path, text, "relation")
+        told = {
+            "description": data.description, "keywords": data.keywords, "weight": data.weight
+        }  # fmt: skip
+        names = {"src_entity": ends[0], "tgt_entity": ends[1], "source_id": path}
+        return {**names, "graph_data": {**told, **_made(path)}}
+
+
+async def _state(shelf: Workspace, path: str, text: str, type_: str) -> None:
+    given: dict[str, Any] = {"path": path, "text": text, "replace": True}
+    metadata = {"entity_type": type_} if type_ else {}
+    await shelf.call(
+        "knowledge_add", {"collection": shelf.collection, "metadata": metadata, **given}
+    )
+
+
+async def _merge(shelf: Workspace, names: Sequence[str], into: str) -> None:
+    given = {"collection": shelf.collection, "names": list(names), "into": into}
+    await shelf.call("knowledge_merge", given)
+
+
+async def _entity(shelf: Workspace, name: str) -> EntityView | None:
+    arguments = {"name": name, "collections": [shelf.collection], "limit": 100}
+    try:
+        result = await shelf.call("knowledge_entity", arguments)
+    except ProblemDetails as problem:
+        if problem.status != 404:
+            raise
+        return None
+    return msgspec.json.decode(structured(result), type=EntityView)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _made(path: str) -> dict[str, Any]:
+    return {"source_id": path, "file_path": path, "created_at": int(time.time())}
+
+
+def _node(name: str, mentions: Sequence[MentionView] = ()) -> dict[str, Any]:
+    return {"id": name, "labels": [name], "properties": _described(name, mentions)}
+
+
+def _properties(name: str, found: EntityView | None) -> dict[str, Any]:
+    return _described(name, () if found is None else found.mentions)
+
+
+def _described(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
+    read = [one for one in mentions if one.method == "llm"]
+    type_ = read[0].type if read else mentions[0].type if mentions else ""
+    paths = SEPARATOR.join(dict.fromkeys(one.path for one in mentions))
+    return {"entity_id": name, "entity_type": type_, "description": "", "file_path": paths}
+
+
+def _done(message: str, data: Mapping[str, Any], **more: Any) -> Response:
+    return JSONResponse({"status": "success", "message": message, "data": data, **more})
+
+
+def _given(request: Request, name: str) -> str:
+    """A parameter of the query. Raises LightRagInvalid."""
+    found = request.query_params.get(name)
+    if found is None or not found.strip():
+        raise LightRagInvalid("missing", ("query", name), "Field required")
+    return found[:256]
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    """Raises LightRagInvalid."""
+    text = request.query_params.get(name, str(default))
+    place = ("query", name)
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        told = "Input should be a valid integer, unable to parse string as an integer"
+        raise LightRagInvalid("int_parsing", place, told, found=text[:100])
+    if int(text) < 1:
+        told = "Input should be greater than or equal to 1"
+        context = {"ge": 1}
+        raise LightRagInvalid("greater_than_equal", place, told, found=text, context=context)
+    if int(text) > most:
+        told = f"Input should be less than or equal to {most}"
+        context = {"le": most}
+        raise LightRagInvalid("less_than_equal", place, told, found=text, context=context)
+    return int(text)

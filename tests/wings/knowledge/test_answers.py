@@ -1,0 +1,168 @@
+"""Answers of a chat model from the passages found: cited words stand there, and what a bad model or
+a hostile document does costs an answer, never a query."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.models import Strategy
+from gateway.wings.knowledge.answers import _cited
+from gateway.wings.knowledge.requests import Evidence
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import Client, running
+from tests.servers.provider import Answer, Provider, chat, chat_whole, providing, sse
+from tests.wings.knowledge.test_lightrag import knowing
+from tests.wings.memory.test_wing import called
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "The gateway listens on port 8080.\nRedis has port 6380 and keeps sessions."
+QUERY = {"query": "Which port has Redis?"}
+
+
+def line(text: str, quote: str, passage: int = 1) -> str:
+    return json.dumps({"text": text, "quotes": [{"passage": passage, "quote": quote}]}) + "\n"
+
+
+GOOD = line("Redis has port 6380 [7].", "Redis has port 6380")
+INVENTED = line("Redis belongs to Ann.", "Redis belongs to Ann")
+
+
+@dataclass
+class AnswerRig:
+    client: Client
+    provider: Provider
+
+    def script(self, *answers: Answer) -> None:
+        self.provider.answers[:] = answers
+        self.provider.requests.clear()
+
+    async def ask(self, **more: Any) -> Any:
+        return await called(self.client, "knowledge_query", {**QUERY, "answer": True, **more})
+
+    async def post(self, path: str, body: Any) -> Any:
+        status, answer, _ = await self.client.post(f"/lightrag/notes{path}", body)
+        assert status == 200, answer
+        return answer
+
+    async def lines(self, **more: Any) -> list[Any]:
+        url = f"{self.client.url}/lightrag/notes/query/stream"
+        async with self.client.http.post(url, json={**QUERY, **more}) as response:
+            assert response.status == 200
+            return [json.loads(one) for one in (await response.text()).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def rig(cluster: Cluster) -> AsyncIterator[AnswerRig]:
+    for database in own_database(cluster, TEMPLATE):
+        async with providing(chat(GOOD)) as provider:
+            settings = knowing(database)
+            scripted = Strategy(url=provider.url, needs_key=False, model="m")
+            models = replace(settings.models, strategy="m", strategies={"m": scripted}, retries=0)
+            answers = replace(settings.knowledge.answers, deadline_s=60.0)
+            never = replace(settings.knowledge.extraction, schedule="0 0 30 2 *")
+            knowledge = replace(settings.knowledge, model="auto", answers=answers, extraction=never)
+            settings = replace(settings, models=models, knowledge=knowledge)
+            async with running(settings) as client:
+                given = {"collection": "notes", "path": "ports.md", "text": TEXT}
+                await called(client, "knowledge_add", given)
+                yield AnswerRig(client, provider)
+
+
+async def test_an_answer_has_verified_references(rig: AnswerRig) -> None:
+    rig.script(chat(GOOD + INVENTED + "So it is.\n"))
+    found = await rig.ask()
+    assert found["answer"]["text"] == "Redis has port 6380. [1]"
+    [citation] = found["answer"]["citations"]
+    assert (citation["path"], citation["lines"]) == ("ports.md", [2, 2])
+    assert citation["quote"] == "Redis has port 6380"
+    sent = rig.provider.requests[0].body["messages"][-1]["content"]
+    assert json.loads(sent.splitlines()[0])["text"] == TEXT, sent
+
+
+async def test_clients_of_lightrag_get_it_too(rig: AnswerRig) -> None:
+    rig.script(chat(GOOD))
+    history = [{"role": "assistant", "content": "Earlier."}]
+    more = {"conversation_history": history, "user_prompt": "As a haiku."}
+    found = await rig.post("/query", {**QUERY, **more})
+    assert (found["response"], found["llm_generated"]) == ("Redis has port 6380. [1]", True)
+    sent = rig.provider.requests[0].body["messages"]
+    assert "As a haiku." in sent[0]["content"]
+    assert sent[1] == {"role": "assistant", "content": "Earlier."}
+    assert [list(one) for one in await rig.lines()] == [["references"], ["response"]]
+    [whole] = await rig.lines(stream=False)
+    assert (whole["llm_generated"], len(whole["references"])) == (True, 1)
+    told = await rig.lines(include_progress=True)
+    assert ("progress" in told[0], "response_time" in told[-1]) == (True, True)
+    rig.script(chat_whole("Hello!"))
+    assert (await rig.post("/query", {"query": "Hi", "mode": "bypass"}))["response"] == "Hello!"
+    rig.script()
+    only = await rig.post("/query", {**QUERY, "only_need_context": True})
+    assert (only["llm_generated"], TEXT in only["response"]) == (False, True)
+
+
+HALF = Answer(pieces=[*chat(GOOD).pieces[:-3], sse("{half")], end="cut")
+BAD = {
+    "500": Answer(status=500, pieces=[b"no"], kind="text/plain"),
+    "429": Answer(status=429, pieces=[b"{}"], kind="application/json"),
+    "invalid": Answer(pieces=[b"data: {nothing\n\n"]),
+    "empty": chat(""),
+    "prose": chat("Redis has port 6380, I think."),
+    "invented": chat(INVENTED * 3),
+    "deep": chat('{"text":' * 5000),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_without_an_answer_the_passages_are_there(rig: AnswerRig, kind: str) -> None:
+    rig.script(BAD[kind])
+    found = await rig.ask()
+    assert "answer" not in found
+    assert found["note"].startswith("No answer: ")
+    assert found["evidence"][0]["text"] == TEXT
+    lines = await rig.lines()
+    assert lines[-1]["llm_generated"] is False
+    assert TEXT in lines[-1]["response"]
+
+
+async def test_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
+    for answer in (HALF, chat(GOOD + '{"text": "And', finish="length")):
+        rig.script(answer)
+        found = (await rig.ask())["answer"]
+        assert (found["text"], bool(found["incomplete"])) == ("Redis has port 6380. [1]", True)
+        lines = await rig.lines()
+        assert [list(one) for one in lines] == [["references"], ["response"], ["error"]]
+
+
+async def test_a_silent_model_is_waited_for_until_the_deadline(rig: AnswerRig) -> None:
+    rig.script(Answer(silent=True))
+    [wing] = [one for one in rig.client.gateway.wings._served if one.name == "knowledge"]  # type: ignore[union-attr]
+    mounted = wing._apps["/lightrag"].routes[2].endpoint.__self__  # type: ignore[attr-defined]
+    answerer = mounted._model.answerer
+    kept = answerer._settings
+    answerer._settings = replace(kept, deadline_s=0.2)
+    try:
+        assert "0.2 s" in (await rig.ask())["note"]
+        assert (await rig.lines())[-1]["llm_generated"] is False
+    finally:
+        answerer._settings = kept
+
+
+def test_an_answer_is_plain_text_with_places_of_its_own() -> None:
+    one = Evidence(3, "notes", "d", "a.md", 2, (10, 12), "First.\nRedis has\nport 6380.", 1.0, "c",
+                   "text")  # fmt: skip
+    hostile = "![x](http://evil/?q=1) \x1b[31mred\u200b [2]"
+    [found] = _cited(line(hostile, "'Redis has port 6380.'", passage=9), [one])
+    assert found.text == "[x](http://evil/?q=1) [31mred [3]"
+    assert found.citations[0].lines == (11, 12)
+    assert list(_cited(line("", "Redis has port"), [one])) == []
+    assert list(_cited('{"text": "x", "quotes": []}', [one])) == []
