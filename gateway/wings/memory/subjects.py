@@ -14,7 +14,8 @@ from gateway.wings.memory.rows import Memory
 from gateway.wings.memory.transfer import held
 
 PRESENT: Condition = (BELIEVED, {"as_of": None, "valid_at": None})
-READ, ERASE = "admin:memory:read", "admin:memory:erase"
+# Not a scope that admin:read includes: who looks after the gateway need not read what people say.
+READ, ERASE = "admin:memory", "admin:memory:erase"
 SUBJECT = {
     "subject": Annotated[
         str, Meta(min_length=1, max_length=256, description="the id of a user: `sub` of its tokens")

@@ -11,6 +11,7 @@ from config.settings import Settings
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
+from tests.polling import until
 from tests.wings.test_toy import got
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +22,8 @@ PATH = "/admin/v1/subjects/ann/memories"
 
 @pytest.fixture
 async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
-    on = replace(settings, memory=replace(settings.memory, enabled=True))
+    audit = replace(settings.audit, mode="always", flush_s=0.05)
+    on = replace(settings, audit=audit, memory=replace(settings.memory, enabled=True))
     async with running(replace(on, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         yield client
 
@@ -37,9 +39,10 @@ async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Clie
     await added(client, "Ann lives in Chur", slot="home")
     await added(client, "Ann is new here", scope="session", session="first-day")
     await added(client, "Bob lives in Basel", bob)
-    reader, eraser = bearer(scope="admin:memory:read"), bearer(scope="admin:memory:erase")
+    reader, eraser = bearer(scope="admin:memory"), bearer(scope="admin:memory:erase")
     assert (await got(client, PATH, **bearer("ann", scope="memory:read memory:erase")))[0] == 403
-    assert (await got(client, PATH, **bearer(scope="admin:registry:read")))[0] == 403
+    overview = bearer("ops", scope="admin:read")
+    assert (await got(client, PATH, **overview))[0] == 403
     _, page, _ = await got(client, PATH, **reader)
     assert [one["content"] for one in page["items"]] == ["Ann lives in Chur", "Ann is new here"]
     _, page, _ = await got(client, f"{PATH}?history=true&limit=2", **reader)
@@ -47,6 +50,7 @@ async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Clie
     assert (len(page["items"]), len(rest["items"]), "next" in rest) == (2, 1, False)
     _, exported, _ = await got(client, f"{PATH}/export", **reader)
     assert {one["owner"] == "ann" for one in exported["items"]} == {True, False}
+    await until(lambda: audited(client, overview))
     assert len(exported["items"]) == 3
     for query, status, count in (("dry_run=true", 200, 3), ("expect=2", 409, None), ("", 200, 3)):
         answer = await deleted(client, f"{PATH}?{query}", eraser)
@@ -59,6 +63,14 @@ async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Clie
     assert len(bobs["items"]) == 1
     _, restored, _ = await client.post("/memory/v1/import", {"items": exported["items"][:1]}, ANN)
     assert (restored["stored"], restored["erased"]) == (0, 1)
+
+
+async def audited(client: Client, headers: dict[str, str]) -> bool:
+    """Whether the audit log has who read whose memories."""
+    _, page, _ = await got(client, "/admin/v1/audit?limit=100", **headers)
+    entries = [one["entry"] for one in page["items"]]
+    readers = {one["method"] for one in entries if one.get("subject") == "ann"}
+    return {"listMemoriesOfSubject", "exportSubject"} <= readers
 
 
 async def deleted(client: Client, path: str, headers: dict[str, str]) -> tuple[int, Any]:
