@@ -59,3 +59,4 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: Seconds
     wait_s: Seconds
     transcripts: bool
+    usage_days: Count

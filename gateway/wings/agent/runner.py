@@ -39,6 +39,7 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.agent")
 
+PRUNE_S = 3600.0  # interval of deleting old usage
 TURNS = 200  # of a conversation that the window is chosen from
 BROKEN = Ending(
     state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
@@ -147,6 +148,7 @@ class Runner:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._renew_regularly)
+            tasks.start_soon(self._prune_regularly)
             try:
                 while True:
                     with suppress(*AWAY):
@@ -270,6 +272,12 @@ class Runner:
             stored, principal, request_id=new_request_id(), headers=NO_CALL_HEADERS
         )
         return replace(context, run=RunMark())
+
+    async def _prune_regularly(self) -> None:
+        while True:
+            with suppress(*AWAY):
+                await self.runs.prune_usage(self._settings.usage_days)
+            await anyio.sleep(PRUNE_S)
 
     async def _renew_regularly(self) -> None:
         while True:

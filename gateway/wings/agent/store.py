@@ -162,6 +162,14 @@ _ADD = (
     " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
     " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
 )
+PRUNED = 1000  # rows that one statement deletes
+_OLD = f"day < {_TODAY} - %(days)s::integer"
+_TENANTS_TO_PRUNE = f"SELECT DISTINCT host_id::text FROM agent_usage_t WHERE {_OLD}"  # noqa: S608 - constants
+_PRUNE = (
+    "DELETE FROM agent_usage_t WHERE host_id = %(host)s AND (owner, day) IN ("  # noqa: S608 - constants
+    f"SELECT owner, day FROM agent_usage_t WHERE host_id = %(host)s AND {_OLD}"
+    " ORDER BY day LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+)
 # Who counts the open runs of an owner sees those that are begun at the same time.
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 _DUE = (
@@ -496,6 +504,16 @@ class Runs(_Tables):
                 [host_id, id_, owner],
             )
         return await self.get(host_id, owner, id_)
+
+    async def prune_usage(self, days: int) -> None:
+        """Delete what was used on days that are over so long ago, tenant by tenant."""
+        values = {"days": days, "limit": PRUNED}
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TENANTS_TO_PRUNE, values)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            while await self._changed(_PRUNE, {**values, "host": host}) == PRUNED:
+                pass
 
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrowed(self._pool) as connection:

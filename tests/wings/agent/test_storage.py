@@ -1,7 +1,7 @@
 """Storage of conversations in the database and in memory (A12): one contract."""
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
 import anyio
@@ -204,6 +204,21 @@ async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:
     assert await store.conversations.delete(HOST, store.owner, conversation.id)
     assert await store.runs.all(HOST, store.owner, None, 10) == []
     assert (await store.conversations.spent(run))[1] == day
+
+
+async def test_old_usage_is_deleted(store: Store, storage: Pool) -> None:
+    conversation = await store.conversation()
+    run = await store.run(conversation.id)
+    for age in (0, 9, 11):
+        day = datetime.now(UTC).date() - timedelta(days=age)
+        await store.runs.add(run, 0, [], Used(7, 0.0, 1.0, 2), day=day)
+    await store.runs.prune_usage(10)
+    async with borrowed(storage) as connection:
+        found = await connection.execute(
+            "SELECT count(*) FROM agent_usage_t WHERE host_id = %s AND owner = %s",
+            [HOST, store.owner],
+        )
+        assert await found.fetchall() == [(2,)]
 
 
 async def test_a_run_in_memory_leaves_nothing_in_the_database(rig: Rig) -> None:

@@ -78,6 +78,7 @@ CREATE TABLE agent_usage_t (
     calls              bigint NOT NULL,
     PRIMARY KEY (host_id, owner, day)
 );
+CREATE INDEX agent_usage_day_idx ON agent_usage_t (day);
 
 -- Traffic with providers, for `agent.transcripts`.
 CREATE TABLE agent_exchange_t (
