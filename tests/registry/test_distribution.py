@@ -159,7 +159,6 @@ _IN_PARTS = {  # statements of several texts, of which another names the tenant
     "registry.embedding.queue._FAIL",
     "registry.search.statements._exact",
     "registry.search.statements._near",
-    "registry.search.statements._sentences",
     "registry.search.statements._looked_up",
     "registry.search.statements._sentences",
 }

@@ -184,11 +184,15 @@ def marked(source: str, text: str) -> str:
 
 
 def _said(result: ToolResult) -> str:
-    """The member `text` of a result that has one, or all of it."""
+    """The member `text` of a result that has one, or all of it; "": nothing was found."""
     if result.structured_content is not UNSET:
         found = msgspec.json.decode(bytes(result.structured_content))
         if isinstance(found, dict) and isinstance(found.get("text"), str):
             return str(found["text"])
+        if isinstance(found, dict) and all(
+            value == [] or name == "note" for name, value in found.items()
+        ):
+            return ""
     return text_of(result)
 
 

@@ -13,6 +13,7 @@ from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, RunMa
 from gateway.operations.callers import caller_of, later_context, read_caller
 from gateway.wings.agent.tools import Toolbox
 from schemas.mcp.revisions import V2025_11_25
+from tests import polling
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
@@ -23,7 +24,10 @@ from tests.wings.agent.test_takeover import GET, PET
 
 pytestmark = pytest.mark.anyio
 
-SCOPES = frozenset({"agent:read", "agent:write", "memory:read", "memory:write", "pets"})
+SCOPES = frozenset(
+    {"agent:read", "agent:write", "memory:read", "memory:write", "pets"}
+    | {"knowledge:read", "knowledge:write"}
+)
 
 
 def caller(name: str, run: RunMark | None = None) -> Context:
@@ -35,15 +39,19 @@ def caller(name: str, run: RunMark | None = None) -> Context:
 async def rig(
     module_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Rig]:
-    """The agent beside the memory."""
+    """The agent beside the memory and the knowledge."""
     service = Recorder()
     folder: Path = tmp_path_factory.mktemp("agent")
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = agent_settings(
             module_database, folder / "pets.json", service, provider.url,
-            reads=("memory_context", "getPet", "noSuchTool"),
+            reads=("memory_context", "knowledge_query", "getPet", "noSuchTool"),
         )  # fmt: skip
-        settings = replace(settings, memory=replace(settings.memory, enabled=True))
+        settings = replace(
+            settings,
+            memory=replace(settings.memory, enabled=True),
+            knowledge=replace(settings.knowledge, enabled=True),
+        )
         async with running(settings) as client:
             yield Rig(client, provider, service)
 
@@ -66,6 +74,29 @@ async def test_memory_is_read_before_a_run_and_written_after_it(rig: Rig) -> Non
     bob = caller("bob")
     await called(rig, bob, "agent_ask", message="Which cats does Ann like?")
     assert "likes grey cats" not in str(rig.sent(1))
+
+
+async def test_knowledge_is_read_before_a_run(rig: Rig) -> None:
+    """As the caller: a document of another one is not."""
+    eve = caller("eve")
+    for text in ("Axolotls regrow limbs.", "Newts regrow eyes."):
+        await called(rig, eve, "knowledge_add", collection="eves", text=text)
+
+    async def is_found() -> bool:
+        found = await called(rig, eve, "knowledge_query", query="What do axolotls regrow?")
+        return "limbs" in str(found)
+
+    await polling.until(is_found)
+    rig.script(chat_whole("Limbs."), chat_whole("Who knows."))
+    run = await called(rig, eve, "agent_ask", message="What do axolotls regrow?")
+    assert run["answer"] == "Limbs."
+    told = rig.sent(0)[1]["content"]
+    assert '<data source="knowledge_query" trusted="no">' in told
+    assert "regrow limbs" in told
+    await called(rig, caller("mallory"), "agent_ask", message="What do axolotls regrow?")
+    assert "knowledge_query" not in str(
+        rig.sent(1)
+    )  # nothing found is not told, and taints nothing
 
 
 async def test_what_reads_and_keeps_is_marked_like_the_calls_of_the_run(
