@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -242,6 +242,7 @@ class _Plan:
     hidden: tuple[str, ...]
     limits: dict[str, int]
     filter: str  # hexadecimal
+    tells: bool = False  # the launcher writes the id of the command's process to stderr first
 
 
 _decoder = msgspec.json.Decoder(_ScriptOutput)
@@ -281,15 +282,26 @@ class Sandbox:
 
 
 def _plan(language: Language, settings: Scripts) -> str:
-    """The plan of the launcher. Raises ScriptFailed on an unsupported machine."""
-    machine = MACHINES.get(os.uname().machine)
-    if sys.platform != "linux" or machine is None:
+    """The plan of the launcher. Raises ScriptFailed."""
+    found = runtime_of(language, settings.memory_bytes)
+    cpu_s = math.ceil(settings.time_s) + 1
+    return launch_plan(found, process_limits(found, settings.memory_bytes, cpu_s))
+
+
+def runtime_of(language: Language, memory_bytes: int) -> Runtime:
+    """The interpreter of a language. Raises ScriptFailed on an unsupported machine."""
+    if sys.platform != "linux" or os.uname().machine not in MACHINES:
         raise ScriptFailed(
             "cannot be run: scripts need Linux on x86-64 or arm64, with namespaces and seccomp"
         )
-    found = runtime(language, settings.memory_bytes)
+    found = runtime(language, memory_bytes)
     if found is None:
         raise ScriptFailed("cannot be run: there is no node (Node.js) on this machine's PATH")
+    return found
+
+
+def launch_plan(found: Runtime, limits: Mapping[str, int], *, tells: bool = False) -> str:
+    """The argument of `jail.py` that runs the command of an interpreter."""
     plan = _Plan(
         os.getpid(),
         found.command,
@@ -297,16 +309,17 @@ def _plan(language: Language, settings: Scripts) -> str:
         paths=found.paths,
         links=found.links,
         hidden=found.hidden,
-        limits=_limits(found, settings),
-        filter=program(machine).hex(),
+        limits=dict(limits),
+        filter=program(MACHINES[os.uname().machine]).hex(),
+        tells=tells,
     )
     return json.dumps(asdict(plan))
 
 
-def _limits(found: Runtime, settings: Scripts) -> dict[str, int]:
+def process_limits(found: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, int]:
     return {
-        found.memory: settings.memory_bytes,
-        "RLIMIT_CPU": math.ceil(settings.time_s) + 1,  # of all threads
+        found.memory: memory_bytes,
+        "RLIMIT_CPU": cpu_s,  # of all threads
         "RLIMIT_FSIZE": 0,
         "RLIMIT_NOFILE": OPEN_FILES,
         "RLIMIT_NPROC": THREADS,

@@ -1,0 +1,252 @@
+"""Session of Python inside the jail: cells of code come in frames, and share their variables.
+
+A frame is its length in 4 bytes, big-endian, and JSON. The host sends the options first, then cells
+(`{"run": code}`). While a cell runs, this side asks (`{"ask": name, "arguments": [...]}`) and gets
+`{"value": ...}` or `{"error": text}`; at its end it sends `{"output": ..., ...}`.
+
+Nothing here protects the host, which checks what it gets: code may do with this process what it
+likes. The random numbers, the hashes and the clock are the same in each session, so that a session
+can be replayed.
+"""
+
+import ast
+import builtins
+import datetime
+import json
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+STACK_BYTES = 1 << 20  # of a thread: more would fill the address space
+
+
+class Done(BaseException):
+    """The cell has given its final answer."""
+
+
+class LibraryError(Exception):
+    """The host refuses what was asked for."""
+
+
+class Channel:
+    """Frames over two file descriptors, one exchange at a time."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self._source, self._target = source, target
+        self.lock = threading.RLock()
+
+    def read(self) -> Any:
+        return json.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
+
+    def write(self, value: Any) -> None:
+        data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        data = len(data).to_bytes(4, "big") + data
+        while data:
+            data = data[os.write(self._target, data) :]
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        with self.lock:
+            self.write({"ask": name, "arguments": arguments})
+            answer = self.read()
+        if "error" in answer:
+            raise LibraryError(answer["error"])
+        return answer["value"]
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            found = os.read(self._source, size - len(data))
+            if not found:
+                os._exit(0)
+            data += found
+        return bytes(data)
+
+
+class Output:
+    """What a cell prints: its beginning and its end."""
+
+    encoding = "utf-8"
+
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
+        self._head = self._tail = ""
+        self._dropped = 0
+
+    def write(self, text: str) -> int:
+        room = self._half - len(self._head)
+        self._head += text[:room]
+        rest = self._tail + text[room:]
+        self._dropped += max(len(rest) - self._half, 0)
+        self._tail = rest[-self._half :]
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    @property
+    def text(self) -> str:
+        cut = f"\n[{self._dropped} characters left out]\n" if self._dropped else ""
+        return self._head + cut + self._tail
+
+
+class Library:
+    """The documents that the caller may read."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._ask = channel.ask
+
+    def search(self, q: str, k: int = 10, filter: str = "") -> Any:  # noqa: A002 - the design's name
+        return self._ask("search", q, k, filter)
+
+    def grep(self, re2: str, glob: str = "", limit: int = 100) -> Any:
+        return self._ask("grep", re2, glob, limit)
+
+    def files(self, glob: str = "", after: str = "") -> Any:
+        return self._ask("files", glob, after)
+
+    def read(self, path: str, a: int | None = None, b: int | None = None) -> Any:
+        return self._ask("read", path, a, b)
+
+    def symbols(self, name: str = "", kind: str = "", glob: str = "", inherits: str = "") -> Any:
+        return self._ask("symbols", name, kind, glob, inherits)
+
+    def refs(self, symbol: str) -> Any:
+        return self._ask("refs", symbol)
+
+    def neighbors(self, entity: str) -> Any:
+        return self._ask("neighbors", entity)
+
+
+class Space(dict[str, Any]):
+    """Variables of the cells. `context` is fetched when it is first used."""
+
+    channel: Channel
+
+    def __missing__(self, name: str) -> Any:
+        if name != "context":
+            raise KeyError(name)
+        self[name] = self.channel.ask("context")
+        return self[name]
+
+
+class Cells:
+    def __init__(self, channel: Channel, output_limit: int) -> None:
+        self._channel = channel
+        self._limit = output_limit
+        self._final: list[Any] = []
+        self._space = Space({"__name__": "cell", "answer": {"content": "", "ready": False}})
+        self._space.channel = channel
+        self._names = {
+            "llm_query": self._query("llm_query"), "llm_query_batched": self._batch("llm_query"),
+            "rlm_query": self._query("rlm_query"), "rlm_query_batched": self._batch("rlm_query"),
+            "lib": Library(channel), "FINAL": self._give, "FINAL_VAR": self._give_variable,
+            "SHOW_VARS": self._variables, "LibraryError": LibraryError,
+        }  # fmt: skip
+
+    def run(self, code: str) -> dict[str, Any]:
+        """Run a cell. The names of the host are set again before each."""
+        self._final.clear()
+        self._space.update(self._names)
+        output, failed = Output(self._limit), False
+        sys.stdout = sys.stderr = output
+        try:
+            exec(compile(ast.parse(code, "cell"), "cell", "exec"), self._space)  # noqa: S102 - that is what we are here for
+        except Done:
+            pass
+        except BaseException as error:
+            output.write(_told(error))
+            failed = True
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        return {"output": output.text, "failed": failed, **self._answered()}
+
+    def _answered(self) -> dict[str, Any]:
+        said = self._space.get("answer")
+        content = said.get("content") if isinstance(said, dict) else None
+        partial = content if isinstance(content, str) else ""
+        if isinstance(said, dict) and said.get("ready") is True and not self._final:
+            self._final.append(content)
+        return {"partial": partial[: self._limit], "final": self._final[:1]}
+
+    def _query(self, name: str) -> Any:
+        def query(prompt: str, model: str | None = None) -> str:
+            return str(self._channel.ask(name, [str(prompt)], model)[0])
+
+        return query
+
+    def _batch(self, name: str) -> Any:
+        def query(prompts: Sequence[str], model: str | None = None) -> list[str]:
+            return list(self._channel.ask(name, list(map(str, prompts)), model))
+
+        return query
+
+    def _give(self, text: Any = "", findings: Any = ()) -> None:
+        value = {"answer": text, "findings": list(findings)} if findings else text
+        self._final.append(json.loads(json.dumps(value, default=str)))
+        raise Done
+
+    def _give_variable(self, name: str) -> None:
+        self._give(self._space[name.strip("\"' ")])
+
+    def _variables(self) -> str:
+        hidden = {*self._names, "answer", "__builtins__", "__name__"}
+        shown = {k: type(v).__name__ for k, v in self._space.items() if k not in hidden}
+        text = json.dumps(shown)
+        sys.stdout.write(f"{text}\n")
+        return text
+
+
+def _told(error: BaseException) -> str:
+    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == "cell"]  # fmt: skip  # noqa: E501
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    return f"\nline {line}: {type(error).__name__}: {error}"[:4000]
+
+
+def freeze(seed: int, clock: float) -> None:
+    """Make random numbers and times the same in each session."""
+    random.seed(seed)  # not for secrets: so that a session can be replayed
+    os.urandom = random.randbytes  # noqa: S311 - as above
+    moment = datetime.datetime.fromtimestamp(clock, datetime.UTC)
+
+    class Frozen(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return moment.astimezone(tz) if tz else moment.replace(tzinfo=None)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return moment.replace(tzinfo=None)
+
+    datetime.datetime = Frozen  # type: ignore[misc]
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        setattr(time, name, lambda: clock)
+        setattr(time, f"{name}_ns", lambda: int(clock * 1e9))
+    builtins.input = lambda *_: ""
+
+
+def main() -> None:
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    threading.stack_size(STACK_BYTES)
+    channel = Channel(source, target)
+    options = channel.read()
+    freeze(options["seed"], options["clock"])
+    cells = Cells(channel, options["output"])
+    with channel.lock:
+        channel.write({"ready": True})
+        while True:
+            cell = channel.read()["run"]
+            channel.lock.release()
+            done = cells.run(cell)
+            channel.lock.acquire()
+            channel.write(done)
+
+
+if __name__ == "__main__":
+    main()
