@@ -665,7 +665,13 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """A librarian without the documents that it reads."""
+    """A librarian without the documents that it reads, or with models that are not there."""
+    strategies = settings.models.strategies
+    for path, name in settings.librarian.strategies.items():
+        if settings.librarian.enabled and name not in strategies:
+            at = ("librarian", *path)
+            told = f"expected auto or one of {', '.join(strategies)}, found {name}"
+            yield Problem(where(at), dotted(at), told)
     if settings.librarian.enabled and not settings.knowledge.enabled:
         key, text = ("librarian", "enabled"), "expected knowledge.enabled with it, whose documents"
         yield Problem(where(key, ("knowledge", "enabled")), dotted(key), f"{text} it reads")

@@ -2,7 +2,56 @@
 
 from msgspec import Struct
 
-from config.types import Bytes, Count, CronSchedule, Seconds
+from config.models import Currency, Rate
+from config.types import Amount, Bytes, Count, CronSchedule, Seconds, Share
+
+AUTO = "auto"  # the default strategy of `models`
+
+
+class LibrarianQuerySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    candidates: Count
+    filter: bool
+    findings: Count
+    answer_tokens: Count
+    audit_days: Count
+
+
+class AnswerCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    answers: Amount
+    keep_s: Seconds
+
+
+class RunLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one query or run may use at most."""
+
+    depth: Amount
+    iterations: Count
+    calls: Count
+    lookups: Count
+    tokens: Count
+    cost: Rate
+    seconds: Seconds
+    concurrency: Count
+
+
+class ResearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    model: str
+    sub_model: str
+    without_recursion: tuple[str, ...]
+    auto_share: Share
+    limits: RunLimits
+    cell_tokens: Count
+    cell_s: Seconds
+    memory_bytes: Bytes
+    output_characters: Count
+    frame_bytes: Bytes
+    answer_bytes: Bytes
+    context_bytes: Bytes
+    runs: Count
+    runs_per_hour: Count
+    keep_days: Count
 
 
 class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -13,3 +62,18 @@ class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
     refresh_schedule: CronSchedule
     least_interval_s: Count
     lease_s: Seconds
+    query: LibrarianQuerySettings
+    answers: AnswerCacheSettings
+    research: ResearchSettings
+    currency: Currency
+
+    @property
+    def strategies(self) -> dict[tuple[str, ...], str]:
+        """The names of strategies, by their place in this section."""
+        own = self.research
+        named = {
+            ("query", "model"): self.query.model,
+            ("research", "model"): own.model,
+            ("research", "sub_model"): own.sub_model,
+        }
+        return {path: name for path, name in named.items() if name not in ("", AUTO)}

@@ -94,7 +94,7 @@ class Output:
         return self._head + cut + self._tail
 
 
-class Library:
+class LibraryNames:
     """The documents that the caller may read."""
 
     def __init__(self, channel: Channel) -> None:
@@ -144,7 +144,7 @@ class Cells:
         self._names = {
             "llm_query": self._query("llm_query"), "llm_query_batched": self._batch("llm_query"),
             "rlm_query": self._query("rlm_query"), "rlm_query_batched": self._batch("rlm_query"),
-            "lib": Library(channel), "FINAL": self._give, "FINAL_VAR": self._give_variable,
+            "lib": LibraryNames(channel), "FINAL": self._give, "FINAL_VAR": self._give_variable,
             "SHOW_VARS": self._variables, "LibraryError": LibraryError,
         }  # fmt: skip
 

@@ -59,7 +59,7 @@ class SessionEnded(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLimits:
+class CodeLimits:
     memory_bytes: int
     cell_s: float  # CPU time of a cell
     session_s: float  # CPU time of all
@@ -84,8 +84,8 @@ class _Asked(Struct, frozen=True, forbid_unknown_fields=True):
 _frames = msgspec.json.Decoder(dict[str, Any])
 
 
-class Session:
-    def __init__(self, process: Subprocess, pid: int, limits: SessionLimits) -> None:
+class CodeSession:
+    def __init__(self, process: Subprocess, pid: int, limits: CodeLimits) -> None:
         """`pid` of the command, whose parent the launcher is."""
         self._clock = ~pid << 3 | 2  # its CPU time, as clock_getcpuclockid(3) names it
         self._limits = limits
@@ -95,8 +95,8 @@ class Session:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, limits: SessionLimits, *, seed: int = 0, clock: float = 0.0
-    ) -> AsyncIterator["Session"]:
+        cls, limits: CodeLimits, *, seed: int = 0, clock: float = 0.0
+    ) -> AsyncIterator["CodeSession"]:
         """A session. Raises SessionEnded."""
         process = await asyncio.create_subprocess_exec(
             *(python(), "-I", "-S", str(JAIL), _plan(limits)),
@@ -191,7 +191,7 @@ def _converted(frame: dict[str, Any], type_: type[T]) -> T:
         raise SessionEnded("protocol", "the session sent an unknown frame") from error
 
 
-def _plan(limits: SessionLimits) -> str:
+def _plan(limits: CodeLimits) -> str:
     try:
         found = runtime_of("python", limits.memory_bytes)
     except ScriptFailed as error:
@@ -241,10 +241,10 @@ async def _closed(process: Subprocess) -> None:
             process.stdin.close()
 
 
-async def missing(limits: SessionLimits) -> str | None:
+async def missing(limits: CodeLimits) -> str | None:
     """Reason why sessions cannot be opened here; None when they can."""
     try:
-        async with Session.open(limits):
+        async with CodeSession.open(limits):
             return None
     except SessionEnded as error:
         return str(error)

@@ -37,6 +37,8 @@ ANY_TEXT = {
     *(("console", key) for key in ("client_id", "client_secret")),
     ("skills", "agent_claim"),
     *(("knowledge", key) for key in ("agent_claim", "no_context_reply", "model")),
+    ("librarian", "query", "model"),
+    *(("librarian", "research", key) for key in ("model", "sub_model")),
     ("memory", "agent_claim"),
     ("memory", "extraction", "strategy"),
     ("database", "data_dir"),

@@ -1,0 +1,152 @@
+"""What the code of research asks of the library: with the rights of the caller, and counted."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.librarian.ledger import LimitReached
+from gateway.wings.library import LibraryFile, Passage, PassageQuery, SymbolPlace, SymbolQuery
+
+if TYPE_CHECKING:
+    from gateway.wings.librarian.research import Research
+
+Text = Annotated[str, Meta(max_length=2000)]
+Number = Annotated[int, Meta(ge=1, le=1000)]
+Line = Annotated[int, Meta(ge=1)] | None
+# of the arguments, by name
+_TYPES: dict[str, Any] = {
+    "search": tuple[Text, Number, Text],
+    "grep": tuple[Text, Text, Number],
+    "files": tuple[Text, Text],
+    "read": tuple[Text, Line, Line],
+    "symbols": tuple[Text, Text, Text, Text],
+    "refs": tuple[Text],
+    "neighbors": tuple[Text],
+    "context": tuple[()],
+}
+
+
+class CellLibrary:
+    def __init__(self, research: "Research") -> None:
+        self._research = research
+        self._library = research.library
+        self._context = research.context
+        self._collections = research.question.collections
+        self._limits = research.settings.research
+        self._answers: dict[str, Callable[..., Awaitable[Any]]] = {
+            "search": self._search,
+            "grep": self._grep,
+            "files": self._files,
+            "read": self._read,
+            "symbols": self._symbols,
+            "refs": self._refs,
+            "neighbors": self._neighbors,
+            "context": self._whole,
+        }
+
+    async def answer(self, name: str, arguments: Sequence[Any]) -> dict[str, Any]:
+        """`value`, or `error`: why there is none. Both are JSON."""
+        try:
+            self._research.log.ledger.count("lookups")
+            given = msgspec.convert(arguments, _TYPES[name])
+            value = await self._answers[name](*given)
+        except KeyError:
+            return {"error": f"There is no {name[:100]}"}
+        except msgspec.ValidationError as error:
+            return {"error": f"{name}: {error}"}
+        except LimitReached as error:
+            return {"error": str(error)}
+        except ProblemDetails as problem:
+            if problem.status >= 500:
+                raise
+            return {"error": problem.detail}
+        most = self._limits.context_bytes if name == "context" else self._limits.answer_bytes
+        if len(msgspec.json.encode(value)) > most:
+            return {"error": f"{name}: the answer has more than {most} bytes; ask for less"}
+        return {"value": value}
+
+    def kept(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer as it is recorded: of the context its hash."""
+        if name != "context" or "value" not in answer:
+            return answer
+        return {"value": hashlib.sha256(answer["value"].encode()).hexdigest()}
+
+    async def _search(self, text: str, limit: int, path: str) -> Any:
+        query = PassageQuery(text=text, collections=self._collections, path=path, limit=limit)
+        return self._shown(await self._library.search(self._context, query))
+
+    async def _grep(self, pattern: str, path: str, limit: int) -> Any:
+        return self._shown(
+            await self._library.grep(
+                self._context, self._collections, pattern, path=path, limit=limit
+            )
+        )
+
+    async def _files(self, path: str, after: str) -> Any:
+        found = await self._library.files(self._context, self._collections, path=path, after=after)
+        return [_file(one) for one in found]
+
+    async def _read(self, path: str, first: int | None, last: int | None) -> str:
+        lines = None if first is None and last is None else (first or 1, last or 10**9)
+        problem = ProblemDetails(404, "not-found", f"There is no document {path[:100]!r}")
+        for collection in self._collections:
+            try:
+                found = await self._library.read(self._context, collection, path, lines)
+            except ProblemDetails as error:
+                if error.status != 404:
+                    raise
+                continue
+            self._research.asker.show([found])
+            return found.text
+        raise problem
+
+    async def _symbols(self, name: str, kind: str, path: str, inherits: str) -> Any:
+        query = SymbolQuery(
+            collections=self._collections, name=name, kind=kind, path=path, inherits=inherits
+        )
+        return [_place(one) for one in await self._library.symbols(self._context, query)]
+
+    async def _refs(self, symbol: str) -> Any:
+        found = await self._library.references(self._context, self._collections, symbol)
+        return [_place(one) for one in found]
+
+    async def _neighbors(self, name: str) -> Any:
+        return await self._library.neighbors(self._context, self._collections, name)
+
+    async def _whole(self) -> str:
+        files = await self._library.files(self._context, self._collections)
+        size, most = sum(one.bytes for one in files), self._limits.context_bytes
+        if size > most or len(files) >= 1000:
+            text = f"The documents have {size} bytes, more than {most}: use lib"
+            raise ProblemDetails(413, "too-large", text)
+        texts = []
+        for one in files:
+            found = await self._library.read(self._context, one.collection, one.path)
+            self._research.asker.show([found])
+            texts.append(f"=== {one.path} ===\n{found.text}")
+        return "\n".join(texts)
+
+    def _shown(self, passages: Sequence[Passage]) -> list[dict[str, Any]]:
+        self._research.asker.show(passages)
+        return [_passage(one) for one in passages]
+
+
+def _passage(one: Passage) -> dict[str, Any]:
+    members = asdict(one)
+    del members["chunk"]
+    return members
+
+
+def _file(one: LibraryFile) -> dict[str, Any]:
+    members = asdict(one)
+    del members["sha256"]
+    return members
+
+
+def _place(one: SymbolPlace) -> dict[str, Any]:
+    return asdict(one)

@@ -1,0 +1,247 @@
+"""Citations of answers: what a model says about documents, verified against their stored text.
+
+A citation holds if its path and its lines exist, and a quote of at least 12 characters stands in
+these lines, or at most two beside them. Then it names the lines of the quote. Whatever else a model
+writes is text, in which nothing looks like a citation, a link or an image.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.context import Context
+from gateway.models.quotes import find_quote
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.library import Library, Lines
+
+SLACK = 2  # lines beside those that are named
+WIDEST = 1000  # lines of a citation
+MOST = 200  # claims of an answer, and findings
+UNVERIFIED = " (unverified)"
+
+# [path:10-20], [path:10], [path:10-20 "quote"]; a path may have brackets in pairs
+_CITED = re.compile(
+    r'\[((?:[^\[\]\n"]|\\?\[[^\[\]\n"]{0,200}\]){1,1024}):(\d{1,7})(?:-(\d{1,7}))?'
+    r'(?:[ ,]+"([^"\n]{1,2000})")?\]'
+)
+_AFTER = re.compile("([.!?])((?:\\s*\ue000\\d{1,5}\ue001)+)")
+_QUOTED = re.compile(r'"([^"\n]{12,2000})"|`([^`\n]{12,2000})`')
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_GAP = re.compile(r" ([.,;:!?])")
+_MARK = re.compile("\ue000(\\d{1,5})\ue001")
+_LINK = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')\]]*|\bwww\.[^\s<>\"')\]]+|\bdata:[^\s]{1,2000}", re.I)  # fmt: skip  # noqa: E501
+# controls, zero-width and bidirectional ones, tags, private use
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff"
+    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+_MARKUP = re.compile(r"[\[\]<>]")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_STOP = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "by", "can", "could", "did", "do", "does",
+    "each", "for", "from", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it",
+    "its", "may", "of", "on", "or", "shall", "should", "so", "some", "such", "than", "that",
+    "the", "their", "them", "then", "there", "these", "they", "this", "to", "under", "used",
+    "uses", "was", "were", "what", "when", "where", "which", "while", "who", "whom", "whose",
+    "why", "will", "with", "would", "you", "your"
+})  # fmt: skip
+
+
+class QuotedFinding(Struct, frozen=True):
+    """What a model says that a document says."""
+
+    claim: str = ""
+    path: str = ""
+    lines: Annotated[tuple[int, ...], Meta(max_length=2)] = ()
+    quote: str = ""
+    collection: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Lines of a stored text that were found to say what was quoted."""
+
+    collection: str
+    path: str
+    version: int
+    lines: Lines
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftClaim:
+    """A sentence of an answer, and what is to support it."""
+
+    text: str
+    findings: Sequence[QuotedFinding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedClaim:
+    text: str
+    citations: Sequence[Citation] = ()
+
+    @property
+    def shown(self) -> str:
+        marks = "".join(f" {mark(one.path, one.lines)}" for one in self.citations)
+        return escaped(self.text) + (marks or UNVERIFIED)
+
+
+class Verifier:
+    """Verifies citations for one caller, as the documents are now."""
+
+    def __init__(self, library: Library, context: Context, collections: Sequence[str]) -> None:
+        self._library = library
+        self._context = context
+        self._collections = collections
+
+    async def citation(self, finding: QuotedFinding) -> Citation | None:
+        """None: it does not hold. Raises ProblemDetails while the documents are not available."""
+        first, last = (*finding.lines, *finding.lines[-1:], 0, 0)[:2]
+        if not finding.path or not 1 <= first <= last < first + WIDEST:
+            return None
+        for collection in self._collections:
+            if finding.collection in ("", collection):
+                found = await self._in(collection, finding, (first, last))
+                if found is not None:
+                    return found
+        return None
+
+    async def claims(self, claims: Sequence[DraftClaim]) -> list[VerifiedClaim]:
+        verified: list[VerifiedClaim] = []
+        for claim in claims[:MOST]:
+            found = [await self.citation(one) for one in claim.findings]
+            citations = dict.fromkeys(one for one in found if one is not None)
+            verified.append(VerifiedClaim(claim.text, tuple(citations)))
+        return verified
+
+    async def _in(self, collection: str, finding: QuotedFinding, lines: Lines) -> Citation | None:
+        around = (max(lines[0] - SLACK, 1), lines[1] + SLACK)
+        try:
+            passage = await self._library.read(self._context, collection, finding.path, around)
+        except ProblemDetails as problem:
+            if problem.status >= 500:
+                raise
+            return None  # no such document, or no such lines, for this caller
+        if passage.lines[1] < lines[1]:
+            return None
+        span = find_quote(finding.quote, passage.text)
+        if span is None:
+            return None
+        begin = passage.lines[0] + passage.text.count("\n", 0, span[0])
+        end = begin + passage.text.count("\n", *span)
+        quote = " ".join(passage.text[slice(*span)].split())
+        return Citation(collection, finding.path, passage.version, (begin, end), quote)
+
+
+def mark(path: str, lines: Lines) -> str:
+    """A citation as answers have it."""
+    first, last = lines
+    name = _MARKUP.sub(lambda found: f"\\{found[0]}", plain(path).replace("\n", ""))
+    return f"[{name}:{first}-{last}]" if last > first else f"[{name}:{first}]"
+
+
+def plain(text: str) -> str:
+    """Text without what is not seen: escape sequences, zero-width and tag characters."""
+    return _HIDDEN.sub("", _ANSI.sub("", text))
+
+
+def escaped(text: str) -> str:
+    """Text of a model or a document as Markdown that shows it, without links and images."""
+    shown = _LINK.sub("(link removed)", plain(text))
+    return _MARKUP.sub(lambda found: f"\\{found[0]}", shown)
+
+
+def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[DraftClaim]:
+    """The sentences of an answer with their citations, and findings that none of them names."""
+    cited: list[tuple[str, Lines, str]] = []
+
+    def taken(found: re.Match[str]) -> str:
+        path, first, last, quote = found.groups()
+        cited.append(
+            (path.replace("\\", "").strip(), (int(first), int(last or first)), quote or "")
+        )
+        return f"\ue000{len(cited) - 1}\ue001"
+
+    marked = _CITED.sub(taken, re.sub("[\ue000\ue001]", "", answer))
+    marked = _AFTER.sub(r"\2\1", marked)
+    claims = [_claim(one, cited, findings) for one in _SENTENCE.split(marked) if one.strip()]
+    named = {one for claim in claims for one in claim.findings}
+    rest = [DraftClaim(one.claim or one.quote, (one,)) for one in findings if one not in named]
+    return _joined(claims) + rest
+
+
+def _claim(
+    sentence: str, cited: Sequence[tuple[str, Lines, str]], findings: Sequence[QuotedFinding]
+) -> DraftClaim:
+    places = [cited[int(number)] for number in _MARK.findall(sentence)]
+    text = _GAP.sub(r"\1", " ".join(_MARK.sub(" ", sentence).split()))
+    quotes = [one or other for one, other in _QUOTED.findall(text)]
+    given = [one for place in places for one in _supporting(place, quotes, findings)]
+    return DraftClaim(text, tuple(given))
+
+
+def _supporting(
+    place: tuple[str, Lines, str], quotes: Sequence[str], findings: Sequence[QuotedFinding]
+) -> Iterator[QuotedFinding]:
+    """What may support a citation: its own quote, findings at its place, quotes beside it."""
+    path, lines, quote = place
+    if quote:
+        yield QuotedFinding("", path, lines, quote)
+        return
+    for one in findings:
+        first, last = (*one.lines, *one.lines[-1:], 0, 0)[:2]
+        if one.path == path and first <= lines[1] and lines[0] <= last:
+            yield one
+    for beside in quotes:
+        yield QuotedFinding("", path, lines, beside)
+
+
+def _joined(claims: Sequence[DraftClaim]) -> list[DraftClaim]:
+    """Claims without text are citations on a line of their own, of the sentence before."""
+    joined: list[DraftClaim] = []
+    for one in claims:
+        if joined and not _WORD.search(one.text):
+            before = joined.pop()
+            one = DraftClaim(before.text, (*before.findings, *one.findings))
+        joined.append(one)
+    return joined
+
+
+def terms_of(text: str) -> list[str]:
+    """The words of a text, those of identifiers singly, without stop words and endings."""
+    found = _WORD.findall(_CAMEL.sub(" ", text[:200_000]))
+    words = (one.lower() for one in found)
+    return [_stem(one) for one in words if one not in _STOP and len(one) > 1]
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ies", "ed", "es", "s", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+def coverage(question: str, texts: Sequence[str]) -> float:
+    """Share of the terms of a question that stand in texts."""
+    wanted = set(terms_of(question))
+    if not wanted:
+        return 1.0
+    found = {term for text in texts for term in terms_of(text)}
+    return len(wanted & found) / len(wanted)
+
+
+def confidence(question: str, claims: Sequence[VerifiedClaim]) -> float:
+    """Share of sentences with a verified citation, times the share of the terms of the question
+    that these cover. 0: nothing was found."""
+    supported = [one for one in claims if one.citations]
+    if not supported:
+        return 0.0
+    texts = [one.text for one in supported]
+    texts += [cited.quote + " " + cited.path for one in supported for cited in one.citations]
+    return round(len(supported) / len(claims) * coverage(question, texts), 4)

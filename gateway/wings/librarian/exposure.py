@@ -1,0 +1,95 @@
+"""Which passages were shown to a model, for whom, and by which question."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from gateway.operations.operation import OperationInput, Time
+from gateway.wings.librarian.answers import Asker
+from gateway.wings.librarian.query import LibraryQuestion
+from gateway.wings.librarian.shelves import context_of
+from registry.database.postgres import Pool, borrowed
+
+
+class QuestionPaging(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    before: Time | None = None
+
+
+class QuestionView(Struct, frozen=True):
+    """`shown`: collection, path, version, first and last line of what a model was shown."""
+
+    created: datetime
+    principal: str
+    operation: str
+    request_id: str
+    question: str
+    collections: tuple[str, ...]
+    model: str
+    shown: Raw
+
+
+class QuestionList(Struct, frozen=True):
+    questions: tuple[QuestionView, ...]
+
+
+class Exposure:
+    def __init__(self, pool: Pool, keep_days: int) -> None:
+        self._pool = pool
+        self._keep_days = keep_days
+
+    async def note(
+        self,
+        asked: OperationInput,
+        operation: Literal["query", "research"],
+        question: LibraryQuestion,
+        asker: Asker | None = None,
+    ) -> None:
+        shown = [] if asker is None else list(asker.shown)
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
+                " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+                [
+                    asked.tenant,
+                    asked.principal.id,
+                    operation,
+                    context_of(asked).request_id[:200],
+                    question.text.replace("\0", ""),
+                    list(question.collections),
+                    "" if asker is None else asker.model.strategy,
+                    msgspec.json.encode(shown),
+                ],
+            )
+
+    async def list(self, asked: OperationInput) -> QuestionList:
+        """The newest first, of all callers of the tenant."""
+        query: QuestionPaging = asked.query
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT created_ts, principal, operation, request_id, question, collections,"
+                " model, shown FROM librarian_question_t WHERE host_id = %s"
+                " AND (%s::timestamptz IS NULL OR created_ts < %s)"
+                " ORDER BY created_ts DESC LIMIT %s",
+                [asked.tenant, query.before, query.before, query.limit],
+            )
+            found = [_view(row) async for row in rows]
+        return QuestionList(tuple(found))
+
+    async def sweep(self, host_id: str) -> None:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM librarian_question_t WHERE host_id = %s"
+                " AND created_ts < clock_timestamp() - %s * interval '1 day'",
+                [host_id, self._keep_days],
+            )
+
+
+def _view(row: Sequence[Any]) -> QuestionView:
+    created, principal, operation, request_id, question, collections, model, shown = row
+    return QuestionView(
+        created, principal, operation, request_id, question, tuple(collections), model, Raw(shown)
+    )

@@ -1,0 +1,113 @@
+"""What a query or a run may use, and has used. No I/O.
+
+One ledger serves the whole tree of a run: requests of the root and of all children reserve what
+they may cost at most before they are sent, and settle what they did cost after it.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+from msgspec import Struct
+
+from config.librarian import RunLimits
+from gateway.models.abc import ModelFailed
+from gateway.models.usage import Budget, TokenUsage
+from schemas.errors import ToolgateError
+
+Limit = Literal[
+    "depth", "iterations", "calls", "lookups", "tokens", "cost", "seconds", "errors"
+]  # fmt: skip
+REFUSALS = 100  # of what a limit forbids, after which the run ends
+
+
+class LimitReached(ToolgateError):
+    """A limit forbids what was asked for."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(f"the limit of {limit} is reached")
+        self.limit = limit
+
+
+class RunSpent(Struct, frozen=True):
+    """What was used."""
+
+    iterations: int = 0
+    calls: int = 0
+    lookups: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    cached: int = 0  # calls that were answered by the cache
+
+
+class RunLedger:
+    def __init__(self, limits: RunLimits, *, currency: str = "USD", seconds: float = 0.0) -> None:
+        """`seconds`: that were used before, by another process."""
+        self.limits = limits
+        self.hit: Limit | None = None  # the first limit that forbade something
+        self.budget = Budget(limits.tokens, limits.cost or None, currency)
+        self._slots = anyio.CapacityLimiter(limits.concurrency)
+        self._began = time.monotonic() - seconds
+        self._used = {"iterations": 0, "calls": 0, "lookups": 0, "cached": 0}
+        self._lost_tokens, self._lost_cost = 0, 0.0
+        self._refusals = 0
+
+    @property
+    def spent(self) -> RunSpent:
+        return RunSpent(
+            **self._used,
+            tokens=self.budget.used.total + self._lost_tokens,
+            cost=round(self.budget.spent + self._lost_cost, 9),
+            seconds=round(time.monotonic() - self._began, 3),
+        )
+
+    @property
+    def left_s(self) -> float:
+        return max(self.limits.seconds - (time.monotonic() - self._began), 0.0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether code goes on asking for what limits forbid."""
+        return self._refusals > REFUSALS
+
+    def count(self, what: Literal["iterations", "calls", "lookups"]) -> None:
+        """Reserve one. Raises LimitReached."""
+        if self._used[what] >= getattr(self.limits, what):
+            raise self.refused(what)
+        self._used[what] += 1
+
+    def count_cached(self) -> None:
+        self._used["calls"] -= 1
+        self._used["cached"] += 1
+
+    def refused(self, limit: Limit) -> LimitReached:
+        self.hit = self.hit or limit
+        self._refusals += 1
+        return LimitReached(limit)
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Budget]:
+        """A place among the requests that are made at once, and the budget for one. Raises
+        LimitReached for one that the budget forbids."""
+        async with self._slots:
+            try:
+                yield self.budget
+            except ModelFailed as error:
+                if error.kind != "budget":
+                    raise
+                money = self.limits.cost and "tokens left" not in str(error)
+                raise self.refused("cost" if money else "tokens") from error
+
+    def replay(self, kind: str, usage: TokenUsage, cost: float, *, cached: bool = False) -> None:
+        """Count a request of this run that another process made: an iteration, or a call."""
+        what = "iterations" if kind == "model" else "cached" if cached else "calls"
+        self._used[what] += 1
+        self._lost_tokens += usage.total
+        self._lost_cost += cost
+        if self.budget.tokens is not None:
+            self.budget.tokens -= usage.total
+        if self.budget.money is not None:
+            self.budget.money -= cost

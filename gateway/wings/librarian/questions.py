@@ -1,0 +1,456 @@
+"""Operations that answer questions: `librarian_query` at once, `librarian_research` by runs."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
+
+import anyio
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
+
+from config.librarian import AUTO, LibrarianSettings, RunLimits
+from config.types import END, HostId
+from gateway.context import Context
+from gateway.models.abc import ChatModel, ChatModels, ModelFailed
+from gateway.operations.jobs import NO_JOB, AsJob
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    conflict,
+    not_found,
+)
+from gateway.wings.abc import WingParts
+from gateway.wings.librarian.answers import AnswerCache, Asker
+from gateway.wings.librarian.exposure import Exposure, QuestionList, QuestionPaging
+from gateway.wings.librarian.ledger import RunLedger, RunSpent
+from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
+from gateway.wings.librarian.research import Research
+from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
+from gateway.wings.librarian.shelves import DATA, READ, WRITE, Shelves, context_of
+from registry.database.postgres import Pool, borrowed, is_uuid
+
+CollectionName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
+        description="the name of a collection",
+    ),
+]
+Strategy = Literal["auto", "recursive", "mapreduce"]
+STEPS = 2000  # of a trace
+STOPS = 5.0  # seconds for storing how a cancelled run ended
+
+
+class AskLibrary(Struct, frozen=True, forbid_unknown_fields=True):
+    question: Annotated[str, Meta(min_length=1, max_length=8000, pattern=r"\S")]
+    collection: CollectionName | None = None
+    collections: Annotated[
+        tuple[CollectionName, ...],
+        Meta(max_length=100, description="further ones; without any: all that you may read"),
+    ] = ()
+    max_chunks: Annotated[int, Meta(ge=1, le=50, description="passages that are read")] = 10
+    include_sources: bool = True
+
+    @property
+    def asked(self) -> list[str]:
+        own = () if self.collection is None else (self.collection,)
+        return list(dict.fromkeys([*own, *self.collections]))
+
+
+class LessLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits below those of the settings."""
+
+    depth: Annotated[int, Meta(ge=0)] | None = None
+    iterations: Annotated[int, Meta(ge=1)] | None = None
+    calls: Annotated[int, Meta(ge=1)] | None = None
+    lookups: Annotated[int, Meta(ge=1)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    cost: Annotated[float, Meta(gt=0)] | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None
+    concurrency: Annotated[int, Meta(ge=1)] | None = None
+
+    def within(self, most: RunLimits) -> RunLimits:
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        less = {
+            name: min(value, getattr(most, name) or value)  # a cost of 0 is no limit
+            for name, value in given.items()
+            if value is not None
+        }
+        return replace(most, **less)
+
+
+class ResearchLibrary(AskLibrary, frozen=True, forbid_unknown_fields=True):
+    strategy: Strategy = "auto"
+    limits: LessLimits = LessLimits()
+    run: Annotated[
+        HostId | None, Meta(description="a run of yours to go on with, after a restart")
+    ] = None
+
+
+class CitedSource(Struct, frozen=True, omit_defaults=True):
+    """Lines of a document; `relevance` is the score of the search, 0: cited, but not among the
+    first hits."""
+
+    collection: str
+    path: str
+    version: int
+    lines: tuple[int, int]
+    relevance: float
+    cited: bool = False
+    quote: str = ""
+
+
+class LibraryAnswerView(Struct, frozen=True, omit_defaults=True):
+    answer: str
+    sources: tuple[CitedSource, ...]
+    confidence: float
+    incomplete: str = ""
+    llm_generated: bool = False
+    run: str = ""
+    spent: RunSpent | None = None
+
+
+class RunPaging(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class StepView(Struct, frozen=True, omit_defaults=True):
+    node: str
+    seq: int
+    kind: str
+    request: str
+    answer: str = ""
+    tokens: int = 0
+    cost: float = 0.0
+    ms: int = 0
+
+
+class ResearchRunView(Struct, frozen=True, omit_defaults=True):
+    run: str
+    question: str
+    state: RunState
+    created: datetime
+    updated: datetime
+    result: Raw | None = None
+    steps: tuple[StepView, ...] = ()
+
+
+class ResearchRuns(Struct, frozen=True):
+    runs: tuple[ResearchRunView, ...]
+
+
+def question_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
+    return QuestionOperations(parts.pool, parts.models, parts.settings, shelves).operations
+
+
+class QuestionOperations:
+    def __init__(
+        self, pool: Pool, models: ChatModels, settings: LibrarianSettings, shelves: Shelves
+    ) -> None:
+        self._pool = pool
+        self._models = models
+        self._settings = settings
+        self._shelves = shelves
+        self._cache = AnswerCache(pool, settings.answers)
+        self._runs = RunStore(pool, settings.research)
+        self._exposure = Exposure(pool, settings.query.audit_days)
+        self._slots = anyio.CapacityLimiter(self._settings.research.runs)
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        query = Operation(
+            "librarian_query", "POST", "/query",
+            "Answer a question about documents, with the lines that the answer is from.", READ,
+            self.query, LibraryAnswerView, body=AskLibrary, waits=True, details=DATA,
+        )  # fmt: skip
+        audit = Operation(
+            "librarian_questions", "GET", "/questions",
+            "List questions, and the passages that models were shown.", "librarian:audit",
+            self._exposure.list, QuestionList, query=QuestionPaging, no_tool="it is for auditors",
+        )  # fmt: skip
+        sweep = Operation(
+            "librarian_sweep", "POST", "/sweep",
+            "Delete answers, runs and questions that are too old.", WRITE, self.sweep, None, 204,
+            job=AsJob(schedule="23 * * * *", once=True), no_tool="it is for schedules",
+        )  # fmt: skip
+        return (query, audit, sweep, *self._research_operations())
+
+    def _research_operations(self) -> Sequence[Operation]:
+        if not self._settings.research.enabled:
+            return ()
+        run = "/runs/{run}"
+        return (
+            Operation(
+                "librarian_research", "POST", "/research",
+                "Answer a hard question about documents by a model that writes code to search, "
+                "read and ask.", WRITE, self.research, LibraryAnswerView, body=ResearchLibrary,
+                waits=True, job=AsJob(), problems=(409, 429), details=DATA,
+            ),
+            Operation(
+                "librarian_list_runs", "GET", "/runs", "List your runs of research, the newest "
+                "first.", READ, self.list_runs, ResearchRuns, query=RunPaging,
+            ),
+            Operation(
+                "librarian_get_run", "GET", run, "Show a run of research with its steps.", READ,
+                self.get_run, ResearchRunView, types={"run": HostId}, details=DATA,
+            ),
+        )  # fmt: skip
+
+    async def sweep(self, _asked: OperationInput) -> None:
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            tenants = [host async for (host,) in rows]
+        for host_id in tenants:
+            await self._cache.sweep(host_id)
+            await self._runs.sweep(host_id)
+            await self._exposure.sweep(host_id)
+
+    async def query(self, asked: OperationInput) -> LibraryAnswerView:
+        body: AskLibrary = asked.body
+        context, question = await self._question(asked, body)
+        engine = QueryEngine(self._shelves.library, self._settings.query)
+        hits = await engine.net(context, question)
+        model = self._model(self._settings.query.model)
+        if model is None or not hits:
+            answer = engine.extract(question, hits)
+            await self._exposure.note(asked, "query", question)
+            return _view(answer, body)
+        ledger = RunLedger(self._settings.research.limits, currency=self._settings.currency)
+        asker = self._asker(asked, question, model, ledger)
+        with anyio.move_on_after(ledger.left_s) as within:
+            answer = await engine.answer(
+                context, question, hits, asker=asker, progress=_progress(asked)
+            )
+        if within.cancelled_caught:
+            answer = engine.extract(question, hits, "seconds")
+        await self._exposure.note(asked, "query", question, asker)
+        return _view(answer, body, spent=ledger.spent)
+
+    async def _question(
+        self, asked: OperationInput, body: AskLibrary
+    ) -> tuple[Context, LibraryQuestion]:
+        """The question over the collections that the caller may read: what it may not is as if it
+        were not there."""
+        context = context_of(asked)
+        allowed = await self._allowed(asked)
+        names = sorted(one for one in allowed if not body.asked or one in body.asked)
+        text = body.question.strip()
+        return context, LibraryQuestion(text=text, collections=names, max_chunks=body.max_chunks)
+
+    def _model(self, name: str) -> ChatModel | None:
+        """None: no model is to be asked, or none can be."""
+        try:
+            return self._models.of("" if name == AUTO else name) if name else None
+        except ModelFailed:
+            return None
+
+    def _asker(
+        self, asked: OperationInput, question: LibraryQuestion, model: ChatModel, ledger: RunLedger
+    ) -> Asker:
+        return Asker(
+            host_id=asked.tenant,
+            model=model,
+            ledger=ledger,
+            cache=self._cache,
+            collections=question.collections,
+        )
+
+    # -- research --
+
+    async def research(self, asked: OperationInput) -> LibraryAnswerView:
+        body: ResearchLibrary = asked.body
+        context, question = await self._question(asked, body)
+        model = self._model(self._settings.research.model)
+        if model is None:
+            engine = QueryEngine(self._shelves.library, self._settings.query)
+            hits = await engine.net(context, question)
+            return _view(engine.extract(question, hits, "no_model"), body)
+        run, done = await self._run_of(asked, body, question)
+        if done is not None:
+            return done
+        async with self._slots:
+            return await self._researched(asked, run, model)
+
+    async def _run_of(
+        self, asked: OperationInput, body: ResearchLibrary, question: LibraryQuestion
+    ) -> tuple[StoredRun, LibraryAnswerView | None]:
+        """The run to begin or to go on with, and its answer, if it has ended. Raises
+        ProblemDetails."""
+        owner, id_ = asked.principal.id, body.run or _job_of(asked)
+        found = None if id_ is None else await self._runs.get(asked.tenant, owner, id_)
+        if found is None and body.run is not None:
+            raise not_found("run", body.run)
+        if found is None:
+            id_ = id_ or str(uuid4())
+            begun = await self._runs.create(
+                asked.tenant, owner, id_, question=question.text,
+                collections=question.collections,
+                request=msgspec.json.encode(replace(body, run=None)),
+            )  # fmt: skip
+            found = await self._runs.get(asked.tenant, owner, id_)
+            if not begun or found is None:
+                raise _too_many(self._settings.research.runs_per_hour)
+        if found.state in ("completed", "incomplete") and found.result is not None:
+            return found, msgspec.json.decode(found.result, type=LibraryAnswerView)
+        if not set(found.collections) <= set(question.collections) | await self._allowed(asked):
+            raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
+        return found, None
+
+    async def _allowed(self, asked: OperationInput) -> set[str]:
+        found = await self._shelves.library.collections(context_of(asked))
+        return {one.name for one in found}
+
+    async def _researched(
+        self, asked: OperationInput, run: StoredRun, model: ChatModel
+    ) -> LibraryAnswerView:
+        body = msgspec.json.decode(run.request, type=ResearchLibrary)
+        question = LibraryQuestion(
+            text=run.question, collections=run.collections, max_chunks=body.max_chunks
+        )
+        own = self._settings.research
+        ledger = RunLedger(
+            body.limits.within(own.limits), currency=self._settings.currency, seconds=run.seconds
+        )
+        log = RunLog(store=self._runs, host_id=asked.tenant, run_id=run.id, ledger=ledger)
+        await log.read()
+        asker = self._asker(asked, question, model, ledger)
+        sub = self._model(own.sub_model or own.model) or model
+        plain = model.strategy in own.without_recursion
+        research = Research(
+            context=context_of(asked),
+            question=question,
+            library=self._shelves.library,
+            engine=QueryEngine(self._shelves.library, self._settings.query),
+            settings=self._settings,
+            asker=asker,
+            sub=replace_asker(asker, sub),
+            log=log,
+            strategy="mapreduce" if plain else body.strategy,
+            progress=_progress(asked),
+        )
+        answer = await self._ended(asked, run, research)
+        view = _view(answer, body, run=run.id, spent=ledger.spent)
+        state: RunState = "incomplete" if answer.incomplete else "completed"
+        await self._runs.end(asked.tenant, run.id, state, msgspec.json.encode(view))
+        return view
+
+    async def _ended(
+        self, asked: OperationInput, run: StoredRun, research: Research
+    ) -> LibraryAnswer:
+        """The answer of a run. One whose caller leaves is cancelled; a job that is stopped with its
+        process goes on elsewhere."""
+        try:
+            return await research.answer()
+        except TakenOver as error:
+            raise conflict(f"{error}.") from error
+        except anyio.get_cancelled_exc_class():
+            if asked.job is NO_JOB:
+                with anyio.move_on_after(STOPS, shield=True):
+                    await self._runs.end(asked.tenant, run.id, "cancelled", None)
+            raise
+        finally:
+            with anyio.move_on_after(STOPS, shield=True):
+                await self._exposure.note(asked, "research", research.question, research.asker)
+
+    async def list_runs(self, asked: OperationInput) -> ResearchRuns:
+        query: RunPaging = asked.query
+        found = await self._runs.all(asked.tenant, asked.principal.id, query.limit)
+        return ResearchRuns(tuple(_run_view(one) for one in found))
+
+    async def get_run(self, asked: OperationInput) -> ResearchRunView:
+        id_ = asked.names["run"]
+        found = await self._runs.get(asked.tenant, asked.principal.id, id_)
+        if found is None:
+            raise not_found("run", id_)
+        if not set(found.collections) <= await self._allowed(asked):
+            raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
+        steps = await self._runs.steps(asked.tenant, id_)
+        shown = tuple(
+            StepView(
+                one.node, one.seq, one.kind, one.request,
+                bytes(one.answer or b"")[:STEPS].decode(errors="replace"),
+                one.tokens, one.cost, one.ms,
+            )
+            for one in steps[:STEPS]
+        )  # fmt: skip
+        return replace(_run_view(found), steps=shown)
+
+
+def _job_of(asked: OperationInput) -> str | None:
+    """The id of the job that runs the operation: it is that of its run, too."""
+    context = context_of(asked)
+    if asked.job is NO_JOB or not is_uuid(context.request_id):
+        return None
+    return str(UUID(context.request_id))
+
+
+def _too_many(limit: int) -> ProblemDetails:
+    return ProblemDetails(
+        429,
+        "too-many-requests",
+        f"Expected at most {limit} runs in an hour (librarian.research.runs_per_hour).",
+        headers={"Retry-After": "600"},
+    )
+
+
+def replace_asker(asker: Asker, model: ChatModel) -> Asker:
+    """The same, with another model: limits, cache and what was shown are shared."""
+    return Asker(
+        host_id=asker.host_id,
+        model=model,
+        ledger=asker.ledger,
+        cache=asker.cache,
+        collections=asker.collections,
+        shown=asker.shown,
+    )
+
+
+def _progress(asked: OperationInput) -> Progress:
+    def told(done: int, total: int, note: str) -> None:
+        asked.job.progress(done, total or None, note)
+
+    return told
+
+
+def _run_view(run: StoredRun) -> ResearchRunView:
+    result = None if run.result is None else Raw(run.result)
+    return ResearchRunView(run.id, run.question, run.state, run.created, run.updated, result)
+
+
+def _view(
+    answer: LibraryAnswer, body: AskLibrary, *, run: str = "", spent: RunSpent | None = None
+) -> LibraryAnswerView:
+    return LibraryAnswerView(
+        answer.text,
+        tuple(_sources(answer)) if body.include_sources else (),
+        answer.confidence,
+        answer.incomplete,
+        answer.written,
+        run,
+        spent,
+    )
+
+
+def _sources(answer: LibraryAnswer) -> list[CitedSource]:
+    """What the answer cites, and then the other passages that it was chosen from."""
+    cited = dict.fromkeys(one for claim in answer.claims for one in claim.citations)
+    views = [
+        CitedSource(
+            one.collection, one.path, one.version, one.lines,
+            max((hit.score for hit in answer.hits if _within(one, hit)), default=0.0), True,
+            one.quote,
+        )
+        for one in cited
+    ]  # fmt: skip
+    others = [hit for hit in answer.hits if not any(_within(one, hit) for one in cited)]
+    return views + [
+        CitedSource(one.collection, one.path, one.version, one.lines, one.score) for one in others
+    ]
+
+
+def _within(cited: Any, hit: Any) -> bool:
+    same = (cited.collection, cited.path) == (hit.collection, hit.path)
+    return same and hit.lines[0] <= cited.lines[0] <= hit.lines[1]

@@ -1,0 +1,266 @@
+"""Runs of research and their steps in the database. All methods raise `psycopg.OperationalError`.
+
+A request that costs something is stored before it is sent, and again with its answer. One that is
+stored without an answer was in flight when the process was killed: it is counted at the most that
+it may cost, and not sent again. Two processes that go on with the same run meet at the key of a
+step, before either pays.
+"""
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+import psycopg
+from msgspec import Raw, Struct
+
+from config.librarian import ResearchSettings
+from gateway.models.abc import ModelFailed
+from gateway.models.usage import ModelCost, TokenUsage
+from gateway.wings.librarian.answers import PartAnswer
+from gateway.wings.librarian.ledger import LimitReached, RunLedger
+from registry.database.postgres import Pool, borrowed
+from schemas.errors import ToolgateError
+
+StepKind = Literal["begin", "model", "cell", "llm", "child", "library", "context"]
+RunState = Literal["running", "completed", "incomplete", "cancelled", "failed"]
+SHOWN = 2000  # characters of a request that are kept to be shown
+LOST = "The answer was lost when the gateway stopped. It is not asked for again."
+
+
+class Diverged(ToolgateError):
+    """A replay that does not do what was recorded."""
+
+
+class TakenOver(ToolgateError):
+    """Another process goes on with the run."""
+
+
+class RunStep(Struct, frozen=True):
+    """A step of a run. `answer` is JSON; None: it has begun."""
+
+    node: str
+    seq: int
+    kind: StepKind
+    digest: str
+    request: str
+    answer: Raw | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    id: str
+    question: str
+    collections: list[str]
+    request: bytes  # JSON
+    state: RunState
+    result: bytes | None  # JSON
+    seconds: float
+    created: datetime
+    updated: datetime
+
+
+_RUN = "run_id::text, question, collections, request, state, result, seconds, created_ts, update_ts"
+
+
+class RunStore:
+    def __init__(self, pool: Pool, settings: ResearchSettings) -> None:
+        self._pool = pool
+        self._settings = settings
+
+    async def create(
+        self, host_id: str, owner: str, run_id: str, *, question: str,
+        collections: Sequence[str], request: bytes,
+    ) -> bool:  # fmt: skip
+        """A new run; False: its owner has begun as many within the hour as it may."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 21))", [host_id, owner]
+            )
+            done = await connection.execute(
+                "INSERT INTO librarian_run_t"
+                " (host_id, run_id, owner, question, collections, request)"
+                " SELECT %(host)s, %(run)s, %(owner)s, %(question)s, %(collections)s, %(request)s"
+                " WHERE (SELECT count(*) FROM librarian_run_t WHERE host_id = %(host)s"
+                " AND owner = %(owner)s AND created_ts > clock_timestamp() - interval '1 h')"
+                " < %(limit)s",
+                {
+                    "host": host_id,
+                    "run": run_id,
+                    "owner": owner,
+                    "question": question.replace("\0", ""),
+                    "collections": list(collections),
+                    "request": request,
+                    "limit": self._settings.runs_per_hour,
+                },
+            )
+        return done.rowcount > 0
+
+    async def get(self, host_id: str, owner: str, run_id: str) -> StoredRun | None:
+        found = await self._runs("AND run_id = %s", [host_id, owner, run_id])
+        return found[0] if found else None
+
+    async def all(self, host_id: str, owner: str, limit: int) -> list[StoredRun]:
+        """The newest first."""
+        return await self._runs("ORDER BY created_ts DESC LIMIT %s", [host_id, owner, limit])
+
+    async def _runs(self, rest: str, values: list[Any]) -> list[StoredRun]:
+        statement = f"SELECT {_RUN} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"  # noqa: S608 - constants
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(statement.encode(), values)
+            return [StoredRun(*row) async for row in rows]
+
+    async def end(self, host_id: str, run_id: str, state: RunState, result: bytes | None) -> None:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE librarian_run_t SET state = %s, result = %s,"
+                " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s",
+                [state, result, host_id, run_id],
+            )
+
+    async def steps(self, host_id: str, run_id: str) -> list[RunStep]:
+        """In the order in which they began."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT node, seq, kind, digest, request, answer, tokens, cost, ms"
+                " FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
+                " ORDER BY created_ts, node, seq",
+                [host_id, run_id],
+            )
+            return [_step(row) async for row in rows]
+
+    async def put(self, host_id: str, run_id: str, step: RunStep, seconds: float) -> None:
+        """Store a step that begins, or ends at once. Raises TakenOver."""
+        try:
+            async with borrowed(self._pool) as connection:
+                await connection.execute(
+                    "WITH run AS (UPDATE librarian_run_t SET seconds = greatest(seconds, %s),"
+                    " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s)"
+                    " INSERT INTO librarian_step_t"
+                    " (host_id, run_id, node, seq, kind, digest, request, answer, tokens, cost, ms)"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    [
+                        *(seconds, host_id, run_id),
+                        *(host_id, run_id, step.node, step.seq, step.kind, step.digest),
+                        *(step.request.replace("\0", ""), step.answer and bytes(step.answer)),
+                        *(step.tokens, step.cost, step.ms),
+                    ],
+                )
+        except psycopg.errors.UniqueViolation as error:
+            raise TakenOver("Another process goes on with this run") from error
+
+    async def end_step(self, host_id: str, run_id: str, step: RunStep) -> None:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE librarian_step_t SET answer = %s, tokens = %s, cost = %s, ms = %s"
+                " WHERE host_id = %s AND run_id = %s AND node = %s AND seq = %s",
+                [
+                    *(step.answer and bytes(step.answer), step.tokens, step.cost, step.ms),
+                    *(host_id, run_id, step.node, step.seq),
+                ],
+            )
+
+    async def sweep(self, host_id: str) -> None:
+        """Delete runs that are too old."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM librarian_run_t WHERE host_id = %s"
+                " AND update_ts < clock_timestamp() - %s * interval '1 day'",
+                [host_id, self._settings.keep_days],
+            )
+
+
+def _step(row: Sequence[Any]) -> RunStep:
+    node, seq, kind, digest, request, answer, tokens, cost, ms = row
+    kept = None if answer is None else Raw(answer)
+    return RunStep(node, seq, kind, digest, request, kept, tokens, cost, ms)
+
+
+def digest_of(kind: StepKind, payload: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode([kind, payload])).hexdigest()
+
+
+@dataclass(kw_only=True)
+class RunLog:
+    """The steps of one run, those of former processes first."""
+
+    store: RunStore
+    host_id: str
+    run_id: str
+    ledger: RunLedger
+    steps: dict[tuple[str, int], RunStep] = field(default_factory=dict)
+    _counted: set[tuple[str, int]] = field(default_factory=set)  # in the ledger
+
+    async def read(self) -> None:
+        for step in await self.store.steps(self.host_id, self.run_id):
+            self.steps[step.node, step.seq] = step
+
+    def recorded(self, node: str, seq: int, digest: str) -> RunStep | None:
+        """Raises Diverged."""
+        step = self.steps.get((node, seq))
+        if step is not None and step.digest != digest:
+            raise Diverged(f"step {node}#{seq} was another one when it was recorded")
+        return step
+
+    async def add(self, step: RunStep) -> None:
+        """Raises TakenOver."""
+        self.steps[step.node, step.seq] = step
+        self._counted.add((step.node, step.seq))
+        await self.store.put(self.host_id, self.run_id, step, self.ledger.spent.seconds)
+
+    async def paid(
+        self, begun: RunStep, worst: tuple[TokenUsage, ModelCost | None],
+        send: Callable[[], Awaitable[PartAnswer]],
+    ) -> PartAnswer | str:  # fmt: skip
+        """The answer to a request of a model, or why there is none. It is sent at most once in the
+        life of the run. Raises Diverged and TakenOver."""
+        step = self.recorded(begun.node, begun.seq, begun.digest)
+        if step is not None:
+            return await self._replayed(step)
+        await self.add(msgspec.structs.replace(begun, tokens=worst[0].total, cost=_amount(worst)))
+        began = time.monotonic()
+        answer: PartAnswer | str
+        try:
+            answer = await send()
+        except LimitReached as error:
+            answer = f"Not sent: {error}"
+        except ModelFailed as error:
+            answer = str(error)
+        await self._ended(begun, answer, round((time.monotonic() - began) * 1000))
+        return answer
+
+    async def _replayed(self, step: RunStep) -> PartAnswer | str:
+        counts = (step.node, step.seq) not in self._counted
+        self._counted.add((step.node, step.seq))
+        if step.answer is None:
+            self.ledger.replay(step.kind, TokenUsage(step.tokens), step.cost)
+            await self._ended(step, LOST, step.ms)
+            return LOST
+        answer: PartAnswer | str = msgspec.json.decode(step.answer, type=PartAnswer | str)
+        if counts and isinstance(answer, PartAnswer):
+            usage = TokenUsage() if answer.cached else answer.usage
+            self.ledger.replay(step.kind, usage, step.cost, cached=answer.cached)
+        return answer
+
+    async def _ended(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
+        told = answer if isinstance(answer, PartAnswer) else PartAnswer("")
+        lost = answer == LOST
+        step = msgspec.structs.replace(
+            begun,
+            answer=Raw(msgspec.json.encode(answer)),
+            tokens=begun.tokens if lost else told.usage.total,
+            cost=begun.cost if lost else (told.cost.amount if told.cost else 0.0),
+            ms=ms,
+        )
+        self.steps[step.node, step.seq] = step
+        await self.store.end_step(self.host_id, self.run_id, step)
+
+
+def _amount(worst: tuple[TokenUsage, ModelCost | None]) -> float:
+    return worst[1].amount if worst[1] is not None else 0.0

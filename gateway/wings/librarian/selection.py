@@ -1,0 +1,107 @@
+"""Passages that answer a question together, and their best sentences, without a model. Pure."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
+from gateway.wings.library import Lines, Passage
+
+RELEVANCE = 0.7  # share of relevance against novelty
+PER_FILE = 0.5  # share of one file in a selection
+SENTENCES = 6  # of an extractive answer
+LONGEST = 400  # characters of a sentence
+LEAST = 12
+_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n")
+_BLANK = re.compile(r"[\s#*>|=_`+-]*")
+
+
+def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]:
+    """At most `limit` hits by maximal marginal relevance, in the order of their scores: each says
+    something that those before it do not, and no file takes more than half of the places while
+    others have something."""
+    asked = set(terms_of(question))
+    words = [frozenset(terms_of(f"{one.header} {one.text}")) for one in hits]
+    top = max((one.score for one in hits), default=0.0) or 1.0
+    per_file = max(math.ceil(limit * PER_FILE), 1)
+    chosen: list[int] = []
+    files: Counter[tuple[str, str]] = Counter()
+
+    def gain(place: int) -> tuple[bool, float, int]:
+        near = max((_likeness(words[place], words[one]) for one in chosen), default=0.0)
+        covered = set().union(*(words[one] for one in chosen)) if chosen else set()
+        fresh = len(asked & words[place] - covered) / len(asked) if asked else 0.0
+        score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - near)
+        return files[hits[place].collection, hits[place].path] < per_file, score, -place
+
+    while len(chosen) < min(limit, len(hits)):
+        best = max((one for one in range(len(hits)) if one not in chosen), key=gain)
+        chosen.append(best)
+        files[hits[best].collection, hits[best].path] += 1
+    return [hits[one] for one in sorted(chosen, key=lambda place: (-hits[place].score, place))]
+
+
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / (len(one | other) or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    passage: Passage
+    text: str
+    lines: Lines
+    score: float
+
+
+def extracted(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim]:
+    """The sentences of passages that have most of the terms of a question, each with its place."""
+    asked = set(terms_of(question))
+    texts = [set(terms_of(one.text)) for one in hits]
+    rare = {one: math.log(1 + len(hits) / (1 + sum(one in t for t in texts))) for one in asked}
+    top = max((one.score for one in hits), default=0.0) or 1.0
+    found = [
+        _Sentence(hit, text, lines, sum(rare[t] for t in own) * (0.5 + hit.score / top))
+        for hit in hits
+        for text, lines in sentences(hit)
+        if (own := asked & set(terms_of(f"{hit.symbol} {text}")))
+    ]
+    found.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
+    return [_claim(one) for one in _distinct(found)] or [_first(one) for one in hits[:1]]
+
+
+def _distinct(found: Sequence[_Sentence]) -> Iterator[_Sentence]:
+    said: set[str] = set()
+    for one in found:
+        key = " ".join(one.text.lower().split())
+        if key not in said and len(said) < SENTENCES:
+            said.add(key)
+            yield one
+
+
+def _claim(one: _Sentence) -> VerifiedClaim:
+    hit = one.passage
+    cited = Citation(hit.collection, hit.path, hit.version, one.lines, one.text)
+    return VerifiedClaim(one.text, (cited,))
+
+
+def _first(hit: Passage) -> VerifiedClaim:
+    """The beginning of a passage: meaning found it, no word of the question stands in it."""
+    text, lines = next(sentences(hit), (hit.text[:LONGEST], hit.lines))
+    return _claim(_Sentence(hit, text, lines, 0.0))
+
+
+def sentences(hit: Passage) -> Iterator[tuple[str, Lines]]:
+    """Sentences, or lines of code, with their lines in the document."""
+    at, line = 0, hit.lines[0]
+    for end in [*(one for one in _END.finditer(hit.text)), None]:
+        stop = len(hit.text) if end is None else end.start()
+        text = hit.text[at:stop]
+        begin = line + text[: len(text) - len(text.lstrip())].count("\n")
+        shown = " ".join(text.split())
+        if len(shown) >= LEAST and not _BLANK.fullmatch(shown):
+            yield shown[:LONGEST], (begin, begin + text.strip().count("\n"))
+        if end is not None:
+            line += hit.text.count("\n", at, end.end())
+            at = end.end()

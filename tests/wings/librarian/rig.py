@@ -1,0 +1,159 @@
+"""The librarian's questions over documents in a database, with a scripted model and callers."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from config.librarian import LibrarianSettings
+from config.load import load
+from config.models import Price, Strategy
+from gateway.context import Context, Identity
+from gateway.models.models import ConfiguredModels
+from gateway.operations.jobs import NO_JOB, Job
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.requests import converted
+from gateway.wings.librarian.questions import QuestionOperations
+from gateway.wings.librarian.shelves import Shelves
+from registry.database.postgres import Database
+from schemas.mcp.revisions import JSON_RPC
+from tests.fixtures_database import Cluster, taken
+from tests.recycling import Recycling
+from tests.servers.provider import Answer, Asked, Provider, chat_whole, providing
+from tests.wings.identities import identity_of
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, rigged
+
+SETTINGS = load(None, {})
+Script = Callable[[str, str], str]
+"""The answer to a request by its instructions, "" without, and its last message."""
+
+
+def librarian_settings(*, model: str = "", **sections: Any) -> LibrarianSettings:
+    """`sections`: changes of query, answers, research and its limits."""
+    own = SETTINGS.librarian
+    limits = replace(own.research.limits, **sections.pop("limits", {}))
+    research = {
+        "enabled": True, "limits": limits, "model": "scripted", "runs_per_hour": 1000,
+        **sections.get("research", {}),
+    }  # fmt: skip
+    return replace(
+        own,
+        enabled=True,
+        query=replace(own.query, **{"model": model, **sections.get("query", {})}),
+        answers=replace(own.answers, **sections.get("answers", {})),
+        research=replace(own.research, **research),
+    )
+
+
+@dataclass
+class Librarian:
+    rig: KnowledgeRig
+    models: ConfiguredModels
+    provider: Provider
+    prompts: list[str] = field(default_factory=list)  # last messages that reached the model
+
+    async def script(self, answer: Script) -> None:
+        """What the model says from now on. No answer is kept from before."""
+
+        def say(asked: Asked) -> Answer:
+            messages = asked.body["messages"]
+            told = "".join(one["content"] for one in messages if one["role"] == "system")
+            self.prompts.append(messages[-1]["content"])
+            return chat_whole(answer(told, messages[-1]["content"]))
+
+        self.prompts.clear()
+        self.provider.requests.clear()
+        self.provider.hung_up.clear()
+        self.provider.asked.clear()
+        self.provider.answers[:] = [say]
+        await self.rig.run("DELETE FROM librarian_answer_t")
+
+    def caller(
+        self, settings: LibrarianSettings, subject: str = "ann", **identity: Any
+    ) -> "LibrarianCaller":
+        shelves = Shelves(lambda: self.rig.parts.library)
+        questions = QuestionOperations(self.rig.database.pool, self.models, settings, shelves)
+        operations = {one.id: one for one in questions.operations}
+        return LibrarianCaller(operations, identity_of(subject, SCOPES, **identity))
+
+    async def shown(self) -> list[Any]:
+        """What models were shown by the last question."""
+        rows = await self.rig.rows(
+            "SELECT shown FROM librarian_question_t ORDER BY created_ts DESC LIMIT 1"
+        )
+        return list(json.loads(rows[0][0]))
+
+
+@dataclass(frozen=True)
+class LibrarianCaller:
+    operations: Mapping[str, Operation]
+    identity: Identity
+
+    async def __call__(
+        self, name: str, /, *, job: Job = NO_JOB, request_id: str = "1", **arguments: Any
+    ) -> Any:
+        """The body of the answer. Raises ProblemDetails."""
+        operation = self.operations[f"librarian_{name}"]
+        names = {one: arguments.pop(one) for one in operation.names}
+        body = query = None
+        if operation.body is not None:
+            body = converted(arguments, operation.body)
+        else:
+            query = converted(arguments, operation.query)
+        context = Context(self.identity, JSON_RPC, request_id)
+        asked = OperationInput(
+            self.identity.principal, names, query=query, body=body, context=context, job=job
+        )
+        return await operation.handle(asked)
+
+
+@asynccontextmanager
+async def librarian(rig: KnowledgeRig, files: Mapping[str, str]) -> AsyncIterator[Librarian]:
+    """Ann has the files in `code`, which Bo may read, and Cy has a collection of the same name."""
+    ann = rig.caller()
+    await ann("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
+    for path, text in files.items():
+        await ann.add(text, collection="code", path=path)
+    async with providing(Answer()) as provider:
+        scripted = Strategy(
+            url=provider.url, needs_key=False, model="m", price=Price(input=1.0, output=1.0)
+        )
+        settings = replace(
+            SETTINGS.models, strategies={"scripted": scripted}, strategy="scripted",
+            backoff_s=0.001, retries=0,
+        )  # fmt: skip
+        async with ConfiguredModels(settings) as models:
+            yield Librarian(rig, models, provider)
+
+
+@asynccontextmanager
+async def shared(
+    cluster: Cluster, databases: Recycling, files: Mapping[str, str]
+) -> AsyncIterator[Librarian]:
+    """A librarian for the tests of a module."""
+    with contextmanager(taken)(cluster, databases) as settings:
+        async with (
+            Database.open(settings, wait=True) as database,
+            rigged(database) as rig,
+            librarian(rig, files) as found,
+        ):
+            yield found
+
+
+def blocks(*codes: str) -> Script:
+    """A model that writes these blocks of code, one an answer, the last one again and again, and
+    answers "sub:" and the prompt to what its code asks."""
+    left: Sequence[str] = list(codes)
+
+    def answer(told: str, prompt: str) -> str:
+        if not told:
+            return f"sub:{prompt}"
+        place = min(answer.asked, len(left) - 1)  # type: ignore[attr-defined]
+        answer.asked += 1  # type: ignore[attr-defined]
+        return f"I look.\n```repl\n{left[place]}\n```"
+
+    answer.asked = 0  # type: ignore[attr-defined]
+    return answer

@@ -1,0 +1,450 @@
+"""Research: a model writes code, which asks the library and further models, within limits."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
+from gateway.wings.librarian.questions import LessLimits
+from gateway.wings.librarian.research import cells_of, final_of
+from gateway.wings.librarian.runs import RunStore
+from tests.fixtures_database import Cluster
+from tests.recycling import Recycling
+from tests.servers.provider import Answer
+from tests.wings.librarian.rig import (
+    Librarian,
+    LibrarianCaller,
+    blocks,
+    librarian_settings,
+    shared,
+)
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="code is confined on Linux only"),
+]
+
+FILES = {
+    "docs/ports.md": "# Ports\n\nThe gateway listens on port 8080.\nRedis listens on port 6380.\n",
+    "src/server.py": "def serve(port=8080):\n    return listen(port)\n",
+    "docs/other.md": "# Other\n\nNothing of interest stands here about ports.\n",
+}
+QUESTION = "On which port does Redis listen?"
+FINAL = """FINAL("Redis listens on 6380.", findings=[{"claim": "Redis has a port", "path":
+"docs/ports.md", "lines": [4, 4], "quote": "Redis listens on port 6380"}])"""
+CITES = """FINAL('Redis has its own [docs/ports.md:4 "Redis listens on port 6380"].')"""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[Librarian]:
+    async with shared(cluster, with_documents, FILES) as found:
+        ann = found.caller(librarian_settings())
+        await found.script(blocks("FINAL(1)"))
+        if (await ann("research", question="port", strategy="recursive")).incomplete == "sandbox":
+            pytest.skip("this machine does not let code be confined")
+        yield found
+
+
+async def researched(library: Librarian, *codes: str, **changes: Any) -> Any:
+    """The answer of a run whose model writes these blocks."""
+    await library.script(blocks(*codes))
+    arguments = {"question": QUESTION, "strategy": "recursive", **changes.pop("arguments", {})}
+    ann = library.caller(librarian_settings(**changes), changes.pop("subject", "ann"))
+    with anyio.fail_after(120):
+        return await ann("research", **arguments)
+
+
+def outputs(library: Librarian) -> str:
+    """What the model was shown of its code's output, at last."""
+    return next(one for one in reversed(library.prompts) if one.startswith("Output:"))
+
+
+async def test_l14_code_searches_reads_and_asks_and_the_answer_is_verified(
+    library: Librarian,
+) -> None:
+    found = await researched(
+        library,
+        "hits = lib.search('Redis port', k=2)\n"
+        "print(hits[0]['path'], lib.read('docs/ports.md', 4, 4), len(lib.files()))\n"
+        "print([one['lines'] for one in lib.grep('port 6.')], lib.symbols('serve')[0]['path'])\n"
+        "print(llm_query_batched(['a', 'b']), llm_query('c'), rlm_query_batched([]))\n"
+        "print(len(context), lib.refs('listen')[0]['lines'], lib.neighbors('zzz'))\nSHOW_VARS()",
+        CITES,
+    )
+    shown = outputs(library)
+    assert "docs/ports.md Redis listens on port 6380.\n 3" in shown
+    assert "[[4, 4]] src/server.py" in shown
+    assert "['sub:a', 'sub:b'] sub:c []" in shown
+    assert '{"hits": "list", "context": "str"}' in shown
+    assert found.answer == "Redis has its own. [docs/ports.md:4]"
+    assert found.confidence > 0.3
+    assert found.spent.calls == 3
+    assert (found.spent.iterations, found.incomplete) == (2, "")
+    assert ["code", "docs/ports.md", 1, 4, 4] in await library.shown()
+
+
+async def test_l19_the_trace_of_a_run_is_shown_to_its_owner_alone(library: Librarian) -> None:
+    found = await researched(library, "print(llm_query('x'))", FINAL)
+    ann = library.caller(librarian_settings())
+    run = await ann("get_run", run=found.run)
+    assert [one.kind for one in run.steps] == [
+        "begin",
+        "model",
+        "cell",
+        "llm",
+        "model",
+        "cell",
+    ] or {one.kind for one in run.steps} == {"begin", "model", "cell", "llm"}
+    assert run.state == "completed"
+    assert json.loads(bytes(run.result))["answer"] == found.answer
+    assert (await ann("list_runs")).runs[0].run == found.run
+    with pytest.raises(ProblemDetails, match="There is no run"):
+        await library.caller(librarian_settings(), "bo")("get_run", run=found.run)
+    again = await ann("research", question=QUESTION, run=found.run)
+    assert again.answer == found.answer
+
+
+HOSTILE = {
+    "fork": "import os\nos.fork()",
+    "a process": "import subprocess\nsubprocess.run(['/bin/true'])",
+    "a socket": "import socket\nsocket.create_connection(('127.0.0.1', 80))",
+    "a file": "open('/etc/passwd').read()",
+    "a file of its own": "open('/tmp/x', 'w').write('x')",
+    "1 GB": "print('x' * 10**9)",
+    "an unknown name": "lib._ask('delete', 'docs/ports.md')",
+    "wrong arguments": "lib.search(3, 'x')",
+    "a name of the host": "lib._ask('__init__')",
+    "a pattern without end": "lib.grep('(' * 5000)",
+    "a document of others": "lib.read('docs/secret.md')",
+    "too many prompts": "llm_query_batched(['x'] * 10_000)",
+    "another model": "llm_query('x', model='gpt')",
+}
+
+
+async def test_l14_hostile_code_gets_errors_and_nothing_else(library: Librarian) -> None:
+    tried = "\n".join(
+        f"try:\n    exec({code!r})\n    print({name!r}, 'DONE')\n"
+        f"except BaseException as error:\n    print({name!r}, type(error).__name__)"
+        for name, code in HOSTILE.items()
+    )
+    found = await researched(library, tried, FINAL, limits={"calls": 5})
+    shown = outputs(library)
+    assert "DONE" not in shown, shown
+    assert all(name in shown for name in HOSTILE)
+    assert found.spent.calls == 0
+
+
+async def test_l14_a_long_output_is_cut_and_names_of_the_host_come_back(
+    library: Librarian,
+) -> None:
+    await researched(
+        library,
+        "llm_query = lib = None\nprint('a' * 10**6, end='')\nprint('end')",
+        "print(llm_query('x'), len(lib.files()))",
+        FINAL,
+    )
+    first, second = [one for one in library.prompts if one.startswith("Output:")]
+    assert len(first) < 21_000
+    assert "characters left out" in first
+    assert first.endswith("end\n")
+    assert second == "Output:\nsub:x 3\n"
+
+
+async def test_l14_an_endless_block_is_ended_and_the_variables_before_it_are_there(
+    library: Librarian,
+) -> None:
+    found = await researched(
+        library,
+        "kept = llm_query('once')",
+        "while True: pass",
+        "print(kept)",
+        FINAL,
+        research={"cell_s": 1.0},
+    )
+    assert any("The block was ended" in one for one in library.prompts)
+    assert outputs(library) == "Output:\nsub:once\n"
+    assert library.prompts.count("once") == 1
+    assert found.incomplete == ""
+
+
+async def test_l14_many_calls_at_once_meet_one_ledger(library: Librarian) -> None:
+    asked = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(8) as pool:\n"
+        "    got = list(pool.map(lambda n: llm_query(f'p{n}'), range(30)))\n"
+        "print(sum(one.startswith('sub') for one in got), sum('limit' in one for one in got))"
+    )
+    found = await researched(library, asked, FINAL, limits={"calls": 7})
+    assert outputs(library) == "Output:\n7 23\n"
+    assert (found.spent.calls, found.incomplete) == (7, "calls")
+    assert found.answer.startswith("Redis listens on 6380.")
+
+
+async def test_l16_code_that_goes_on_asking_ends_the_run(library: Librarian) -> None:
+    asked = "answer['content'] = 'Perhaps [docs/ports.md:4 \"Redis listens on port\"]'"
+    forever = "n = 0\nwhile True:\n    n += 1\n    llm_query(f'q{n}')"
+    found = await researched(library, asked, forever, limits={"calls": 2})
+    assert found.incomplete == "calls"
+    assert found.answer == "Perhaps [docs/ports.md:4]"
+    assert found.spent.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"iterations": 2}, "iterations"),
+        ({"tokens": 1000}, "tokens"),
+        ({"cost": 1e-6}, "cost"),
+        ({"lookups": 1}, "lookups"),
+    ],
+)
+async def test_l16_each_limit_leaves_the_best_answer(
+    library: Librarian, limits: dict[str, Any], reason: str
+) -> None:
+    code = "for n in range(200):\n    try: lib.files()\n    except LibraryError: pass"
+    found = await researched(library, code, limits=limits, arguments={"limits": {"depth": 0}})
+    assert found.incomplete == reason
+    assert "[docs/ports.md:4]" in found.answer  # the sentences that have the words
+    assert found.spent.iterations <= 2
+
+
+async def test_l16_time_is_up_also_while_a_model_is_silent(library: Librarian) -> None:
+    await library.script(blocks("pass"))
+    library.provider.answers[:] = [Answer(end="hang")]
+    ann = library.caller(librarian_settings())
+    with anyio.fail_after(60):
+        found = await ann(
+            "research", question=QUESTION, strategy="recursive", limits={"seconds": 0.5}
+        )
+    assert found.incomplete == "seconds"
+    assert "6380" in found.answer
+
+
+async def test_l15_children_spend_what_their_parent_has(library: Librarian) -> None:
+    await library.script(lambda told, prompt: child(prompt) if told else f"sub:{prompt}")
+    ann = library.caller(librarian_settings(limits={"iterations": 3}))
+    found = await ann("research", question=QUESTION, strategy="recursive")
+    assert found.spent.iterations == 3  # the root's two, and its child's
+    assert found.incomplete == "depth"  # the child's child is a question to the model
+    assert (
+        found.answer == "of sub:grandchild"[:2] + "... (unverified)" or "grandchild" in found.answer
+    )
+    run = await ann("get_run", run=found.run)
+    assert {one.node for one in run.steps} == {"", next(one.node for one in run.steps if one.node)}
+
+
+def child(prompt: str) -> str:
+    if prompt.startswith(f"Question: {QUESTION}"):
+        return "```repl\nprint(rlm_query('be a child'))\n```"
+    if prompt.startswith("Question: be a child"):
+        return "```repl\nFINAL('of ' + rlm_query('grandchild'))\n```"
+    return f"```repl\nFINAL({prompt.removeprefix('Output:').strip()!r})\n```"
+
+
+async def test_l19_a_run_that_is_cancelled_ends_at_once(library: Librarian) -> None:
+    await library.script(blocks("import time\nwhile True: time.sleep(1)"))
+    ann = library.caller(librarian_settings())
+    async with anyio.create_task_group() as group:
+
+        async def ask() -> None:
+            await ann("research", question=QUESTION, strategy="recursive")
+
+        group.start_soon(ask)
+        with anyio.fail_after(60):
+            await library.provider.asked.wait()
+        began = anyio.current_time()
+        group.cancel_scope.cancel()
+    assert anyio.current_time() - began < 30
+    assert (await ann("list_runs")).runs[0].state == "cancelled"
+
+
+async def test_l17_false_citations_of_research_are_dropped(library: Librarian) -> None:
+    lie = """FINAL('Redis [src/none.py:1-2] on [docs/ports.md:4]. '
+    'So [docs/ports.md:1 "Redis listens on port 9999"].', findings=[
+    {"claim": "x", "path": "../../etc/passwd", "lines": [1], "quote": "root:x:0:0:root"},
+    {"path": 3}, None,
+    {"claim": "y", "path": "docs/ports.md", "lines": [4000], "quote": "Redis listens on port"}])"""
+    found = await researched(library, lie)
+    assert found.confidence == 0
+    assert not any(one.cited for one in found.sources)
+    assert "[" not in found.answer
+    assert found.answer.splitlines()[0] == "Redis on. (unverified)"
+
+
+async def test_l13_mapreduce_asks_about_passages_without_code(library: Librarian) -> None:
+    def said(told: str, prompt: str) -> str:
+        if "from these findings" in told:
+            return '{"sentences": [{"text": "On 6380.", "findings": [1]}]}'
+        quote = "Redis listens on port 6380"
+        found = [{"claim": "It is 6380", "quote": quote}] if quote in prompt else []
+        return json.dumps({"findings": found})
+
+    await library.script(said)
+    ann = library.caller(librarian_settings(research={"without_recursion": ("scripted",)}))
+    found = await ann("research", question=QUESTION, strategy="recursive")
+    assert found.answer == "On 6380. [docs/ports.md:4]"
+    auto = library.caller(librarian_settings(research={"auto_share": 0.0}, answers={"answers": 0}))
+    assert (await auto("research", question=QUESTION)).spent.iterations == 0
+
+
+async def test_l24_runs_of_a_caller_are_limited(library: Librarian) -> None:
+    settings = librarian_settings(research={"runs_per_hour": 1})
+    cy = library.caller(settings, "bo")
+    await library.script(blocks(FINAL))
+    await cy("research", question=QUESTION, strategy="recursive")
+    with pytest.raises(ProblemDetails, match="at most 1 runs in an hour") as caught:
+        await cy("research", question=QUESTION)
+    assert caught.value.status == 429
+
+
+async def test_l14_without_a_model_research_says_so_and_extracts(library: Librarian) -> None:
+    found = await library.caller(librarian_settings(research={"model": ""}))(
+        "research", question=QUESTION
+    )
+    assert found.incomplete == "no_model"
+    assert "6380" in found.answer
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(RunStore):
+    """Is killed before a write to the database, counted from 0."""
+
+    left = 0
+
+    async def put(self, *args: Any) -> None:
+        self.die()
+        await super().put(*args)
+
+    async def end_step(self, *args: Any) -> None:
+        self.die()
+        await super().end_step(*args)
+
+    def die(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+
+CELLS = (
+    "a, b = llm_query_batched(['first', 'second'])\nimport random\nr = random.random()",
+    "print(a, b, r, len(lib.files()), llm_query('third ' + a))",
+    FINAL,
+)
+
+
+async def begun(caller: LibrarianCaller, writes: int) -> None:
+    """Begin a run that is killed before a write."""
+    questions = caller.operations["librarian_research"].handle.__self__  # type: ignore[attr-defined]
+    questions._runs.__class__, questions._runs.left = Mortal, writes
+    with suppress(Killed, BaseExceptionGroup):
+        await caller("research", question=QUESTION, strategy="recursive")
+    questions._runs.__class__ = RunStore
+
+
+async def test_l21_a_run_goes_on_and_pays_nothing_twice(library: Librarian) -> None:
+    settings = librarian_settings(answers={"answers": 0})
+    whole, lost = [], 0
+    for writes in range(100):
+        await library.script(blocks(*CELLS))
+        ann = library.caller(settings)
+        await begun(ann, writes)
+        [run, *_] = (await ann("list_runs")).runs
+        if run.state == "completed":
+            break
+        assert run.state == "running"
+        found = await ann("research", question=QUESTION, run=run.run)
+        twice = {one: n for one, n in Counter(library.prompts).items() if n > 1}
+        assert not twice, (writes, twice)
+        lost += "lost" in json.dumps(
+            [one.answer for one in (await ann("get_run", run=run.run)).steps]
+        )
+        whole.append(found)
+    assert len(whole) > 10
+    assert {one.incomplete for one in whole} == {""}
+    assert {one.answer for one in whole} == {whole[0].answer}
+    assert lost
+
+
+async def test_l21_a_replay_that_differs_ends_with_what_there_is(library: Librarian) -> None:
+    settings = librarian_settings()
+    await library.script(blocks("x = llm_query('first')", "print(x)", FINAL))
+    ann = library.caller(settings)
+    await begun(ann, 6)
+    [run, *_] = (await ann("list_runs")).runs
+    await library.rig.run(
+        "UPDATE librarian_step_t SET digest = 'other' WHERE run_id = %(run)s AND kind = 'llm'",
+        run=run.run,
+    )
+    found = await ann("research", question=QUESTION, run=run.run)
+    assert found.incomplete == "diverged"
+    assert "6380" in found.answer
+    assert library.prompts.count("first") == 1
+
+
+async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: Librarian) -> None:
+    put = library.rig.caller()
+    bo = library.caller(librarian_settings(research={"runs_per_hour": 9}), "bo")
+    await library.script(blocks("print(llm_query('first'))", FINAL))
+    await begun(bo, 4)
+    [run, *_] = (await bo("list_runs")).runs
+    await put("put_collection", collection="code", kind="code", grants={})
+    try:
+        with pytest.raises(ProblemDetails, match="may read no longer"):
+            await bo("research", question=QUESTION, run=run.run)
+        with pytest.raises(ProblemDetails, match="may read no longer"):
+            await bo("get_run", run=run.run)
+    finally:
+        await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
+
+
+def test_l14_code_and_final_answers_in_the_text_of_a_model() -> None:
+    assert cells_of("a\n```repl\nx = 1\n```\nb\n```python\ny\n```") == ["x = 1", "y"]
+    assert cells_of("```repl\nx = 1") == ["x = 1"]
+    assert cells_of("I know:\nFINAL(It's 3.)") == ['FINAL("It\'s 3.")']
+    assert cells_of('FINAL_VAR("found")') == ["FINAL_VAR('found')"]
+    assert cells_of("```json\n{}\n``` FINAL") == []
+    assert final_of({"answer": ["x"], "findings": "y"}) == ("", [])
+    assert final_of(3) == ("3", [])
+
+
+def test_l15_callers_may_lower_limits_alone() -> None:
+    most = librarian_settings().research.limits
+    less = LessLimits(calls=1, tokens=10**9, cost=2.0).within(most)
+    assert (less.calls, less.tokens, less.cost) == (1, most.tokens, 2.0)
+
+
+async def test_l14_a_frame_that_is_none_ends_the_session(library: Librarian) -> None:
+    limits = session_limits()
+    code = (
+        "import os\nfor fd in range(3, 10):\n    try: os.write(fd, b'\\xff' * 100)\n"
+        "    except OSError: pass"
+    )
+
+    async def answer(_name: str, _arguments: Any) -> Any:
+        return None
+
+    async with CodeSession.open(limits) as session:
+        with pytest.raises(SessionEnded, match=r"too long|no frame"):
+            await session.run(code, answer)
+
+
+def session_limits() -> CodeLimits:
+    return CodeLimits(
+        memory_bytes=256 << 20, cell_s=10.0, session_s=100.0, output_characters=1000,
+        frame_bytes=1 << 20,
+    )  # fmt: skip
