@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test test-browser fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
+.PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
 .PHONY: image chart sbom docs reference
 
@@ -55,6 +55,13 @@ test: $(STAMP)-test ## the whole suite
 
 test-browser: $(STAMP)-browser ## the console in Chromium, which has to be installed: apt-get install chromium fonts-noto-cjk
 	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser $(ARGS)
+
+test-ray: $(STAMP)-test ## bulk ingestion on a local Ray (200 MB), in an environment of its own
+	@test -d $(VENV)-ray || $(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install --quiet --no-deps --require-hashes $(foreach one,build run test,--requirement $(LOCKS)/$(one).txt)
+	$(VENV)-ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)-ray/bin/python -m pip install --quiet '.[ray]'
+	RAY_USAGE_STATS_ENABLED=0 $(VENV)-ray/bin/python -m pytest --numprocesses 0 tests/wings/knowledge/test_ray.py $(ARGS)
 
 fuzz: $(STAMP)-test ## random requests and callers at every front and the admin API, damaged descriptions
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import anyio
 import click
 from msgspec import Struct
 from rich.progress import Progress
 
 from config.settings import Settings
-from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json, print_rows
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
@@ -22,6 +23,10 @@ from registry.evaluation.results import ndcg
 from registry.evaluation.sets import Record, records
 from schemas.jsonrpc import encode
 
+if TYPE_CHECKING:
+    from gateway.wings.knowledge.reading.sources import SourceFile
+
+WATCH_S = 1.0
 ROOT, FILES = "/knowledge/v1", "/knowledge/files"
 DEPTHS = (2, 5, 10, 20)
 LIMIT = 100  # passages of one query
@@ -116,6 +121,17 @@ async def _is_there(gateway: RunningGateway, evidence: Mapping[str, Any]) -> boo
 @click.command("upload")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--collection", required=True, help="Collection; created if there is none.")
+@click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
+@click.option(
+    "--engine",
+    type=click.Choice(["gateway", "ray"]),
+    default="gateway",
+    help="What reads the files  [default: gateway].",
+)
+@click.option(
+    "--address", default="local", help="Ray: the cluster  [default: one of this machine]."
+)
+@click.option("--owner", help="Ray: the principal that stores them.")
 @gateway_options(key_required=False)
 @settings_option
 def upload(
@@ -123,6 +139,10 @@ def upload(
     *,
     paths: Sequence[Path],
     collection: str,
+    watch: bool,
+    engine: str,
+    address: str,
+    owner: str | None,
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
@@ -130,38 +150,84 @@ def upload(
 
     Links, what .gitignore leaves out, and what is built or installed are left out. Files that
     cannot be read are reported, and the others stored.
+
+    --watch looks at the files each second: what changed is stored, and the documents of files that
+    were deleted meanwhile are deleted.
+
+    --engine ray reads and embeds many files on a cluster, in which Toolgate is installed, and
+    stores them in the database of the settings, for the principal of --owner. It takes
+    toolgate[ray].
     """
-    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    report = run(_uploaded(gateway, list(_files(paths)), collection))
+    if engine == "ray":
+        if owner is None or watch:
+            raise click.UsageError("--engine ray takes --owner, and no --watch")
+        report = run(_on_ray(settings, _files(paths), collection, address=address, owner=owner))
+    else:
+        gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+        if watch:
+            run(_watched(gateway, paths, collection))
+        report = run(_uploaded(gateway, list(_listed(paths).items()), collection))
     print_json(report)
     if report["failed"]:
         raise SystemExit(FAILED)
 
 
-def _files(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    """Files by their paths in the collection."""
-    from gateway.wings.knowledge.reading.sources import LeftOut, WantedFiles, directory
+def _listed(paths: Sequence[Path]) -> dict[str, "_Listed"]:
+    """Files by their paths in the collection, and what shows that they changed. Raises OSError."""
+    from gateway.wings.knowledge.reading.sources import WantedFiles, listed
 
+    found: dict[str, _Listed] = {}
     for path in paths:
         if path.is_file():
-            yield path.name, path.read_bytes()
+            found[path.name] = _Listed.of(path.resolve())
             continue
-        for found in directory(path, WantedFiles()):
-            if isinstance(found, LeftOut):
-                err.print(f"{found.path}: {found.reason}", markup=False)
-            else:
-                yield found.path, found.data or b""
+        for name, file in listed(path, WantedFiles()):
+            found[name] = _Listed.of(Path(file.path))
+    return found
+
+
+class _Listed(Struct, frozen=True):
+    """A file of this machine. Size and time are 0 if it is not there any more."""
+
+    file: Path
+    size: int = 0
+    changed_ns: int = 0
+
+    @classmethod
+    def of(cls, file: Path) -> "_Listed":
+        try:
+            found = file.lstat()
+        except OSError:
+            return cls(file)
+        return cls(file, found.st_size, found.st_mtime_ns)
+
+
+def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
+    from gateway.wings.knowledge.reading.sources import SourceFile, WantedFiles, read_file
+
+    for path, one in _listed(paths).items():
+        found = read_file(path, str(one.file), WantedFiles())
+        if isinstance(found, SourceFile):
+            yield found
+        else:
+            err.print(f"{found.path}: {found.reason}", markup=False)
 
 
 async def _uploaded(
-    gateway: RunningGateway, files: Sequence[tuple[str, bytes]], collection: str
+    gateway: RunningGateway, files: Sequence[tuple[str, _Listed]], collection: str
 ) -> dict[str, Any]:
+    from gateway.wings.knowledge.reading.sources import LeftOut, WantedFiles, read_file
+
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []
     with _tracked(files, "files") as tracked:
-        for path, data in tracked:
+        for path, one in tracked:
+            found = read_file(path, str(one.file), WantedFiles())
+            if isinstance(found, LeftOut):
+                err.print(f"{found.path}: {found.reason}", markup=False)
+                continue
             place = f"{FILES}/{quote(collection, safe='')}/{quote(path)}"
-            answer = await gateway.put(place, data)
+            answer = await gateway.put(place, found.data or b"")
             if answer.problem:
                 failed.append(path)
                 err.print(f"{path}: {answer.problem}", markup=False)
@@ -169,6 +235,73 @@ async def _uploaded(
             for name in counts:
                 counts[name] += answer.value[name]
     return {**counts, "failed": failed}
+
+
+async def _watched(gateway: RunningGateway, paths: Sequence[Path], collection: str) -> None:
+    """Store what changes, until the command is ended. What cannot be listed changes nothing."""
+    before: dict[str, _Listed] = {}
+    while True:
+        try:
+            found = _listed(paths)
+        except OSError as error:
+            err.print(f"{error.filename}: {error.strerror}", markup=False)
+            found = before
+        changed = [(path, one) for path, one in found.items() if before.get(path) != one]
+        if changed:
+            print_json(await _uploaded(gateway, changed, collection))
+        if gone := before.keys() - found.keys():
+            print_json({"deleted": await _deleted(gateway, gone, collection)})
+        before = found
+        await anyio.sleep(WATCH_S)
+
+
+async def _deleted(gateway: RunningGateway, paths: Collection[str], collection: str) -> int:
+    """Delete the documents of these paths; returns how many there were."""
+    documents = await gateway.items(
+        "knowledge_documents", {"collection": collection, "limit": PAGE}
+    )
+    ids = [one["document"] for one in documents if one["path"] in paths]
+    count = 0
+    for at in range(0, len(ids), PAGE):
+        given = {"collection": collection, "documents": ids[at : at + PAGE]}
+        count += (await gateway.call("knowledge_delete", given)).value["documents"]
+    return count
+
+
+async def _on_ray(
+    settings: Settings,
+    files: "Iterator[SourceFile]",
+    collection: str,
+    *,
+    address: str,
+    owner: str,
+) -> dict[str, Any]:
+    """Read the files on a cluster, and store them here."""
+    from gateway.wings.knowledge.bulk import upload_on_ray
+
+    async with open_registry(settings) as registry:
+        with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+            stored = progress.add_task("documents", total=None)
+            vectors = progress.add_task("vectors", total=None)
+            report, count = await upload_on_ray(
+                registry.database.pool,
+                settings,
+                files,
+                collection=collection,
+                address=address,
+                owner=owner,
+                stored=lambda: progress.advance(stored),
+                embedded=lambda count: progress.update(vectors, completed=count),
+            )
+    for one in report.failed:
+        err.print(f"{one.path}: {one.reason}", markup=False)
+    return {
+        "added": report.added,
+        "changed": report.changed,
+        "unchanged": report.unchanged,
+        "vectors": count,
+        "failed": [one.path for one in report.failed],
+    }
 
 
 @click.command("export")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.jobs import Job
+from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails, invalid
 from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.collections import NewCollection
@@ -36,7 +36,7 @@ from gateway.wings.knowledge.reading.web import (
     check_file_url,
     url_file,
 )
-from gateway.wings.knowledge.reading.worker import ArchiveReading
+from gateway.wings.knowledge.reading.worker import ArchiveReading, NotRead, ReadDocument
 from gateway.wings.knowledge.reading.workers import ReadingWorkers
 
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
@@ -166,7 +166,8 @@ class Ingestion:
         else:
             name = new.path if type_.startswith(("text/", "application/")) else f"{new.path}.txt"
             try:
-                new = await self._read(name, new.text.encode(), new)
+                found = await self._workers.read(name, new.text.encode(), self._chunking)
+                new = _with_text(new, found)
             except ReadingRefused as error:
                 raise invalid(f"text: {error}.") from error
         return await self._documents.add(reader, collection, new)
@@ -286,30 +287,49 @@ class Ingestion:
             run.job.progress(run.report.done, note=path[:200])
         return None if is_unchanged else seen
 
-    async def _store(self, run: "_Run", file: SourceFile) -> None:
+    async def take(
+        self,
+        reader: KnowledgeReader,
+        target: NewCollection,
+        file: SourceFile,
+        found: ReadDocument | NotRead,
+        *,
+        report: IngestReport,
+    ) -> None:
+        """Store a file that was read elsewhere, as `file` does. Raises ProblemDetails."""
+        spec = SourceSpec("upload", file.path, below=file.path)
+        await self._store(_Run(reader, target, spec, NoJob(), report), file, found)
+
+    async def _store(
+        self, run: "_Run", file: SourceFile, found: ReadDocument | NotRead | None = None
+    ) -> None:
+        """`found`: of a file that was read already."""
         new = NewDocument(file.path, "", origin={**run.origin, "id": file.id}, is_file=True)
         begun = await self._documents.begin(run.reader, run.target, new)
         try:
-            new = await self._read(file.path, file.data or b"", new)
+            if isinstance(found, NotRead):
+                raise ReadingRefused(found.reason)
+            if found is None:
+                found = await self._workers.read(file.path, file.data or b"", self._chunking)
+            new = _with_text(new, found)
             run.report.count(await self._documents.add(run.reader, run.target, new))
         except (ReadingRefused, ProblemDetails) as error:
             reason = error.detail if isinstance(error, ProblemDetails) else str(error)
             await self._documents.fail(begun, reason)
             _note(run.report.failed, file.path, reason)
 
-    async def _read(self, path: str, data: bytes, new: NewDocument) -> NewDocument:
-        """The document with its text and chunks. Raises ReadingRefused."""
-        found = await self._workers.read(path, data, self._chunking)
-        title = {"title": found.title[:255]} if found.title else {}
-        note = {"note": found.note} if found.note else {}
-        return replace(
-            new,
-            text=found.text,
-            media_type=found.media_type,
-            chunks=found.chunks,
-            metadata={**title, **new.metadata},
-            origin={**new.origin, **note},
-        )
+
+def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
+    title = {"title": found.title[:255]} if found.title else {}
+    note = {"note": found.note} if found.note else {}
+    return replace(
+        new,
+        text=found.text,
+        media_type=found.media_type,
+        chunks=found.chunks,
+        metadata={**title, **new.metadata},
+        origin={**new.origin, **note},
+    )
 
 
 def check_location(type_: SourceType, location: str) -> None:

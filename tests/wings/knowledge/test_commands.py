@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from subprocess import DEVNULL
 
 import anyio
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from config.settings import DatabaseSettings
 from gateway.cli.knowledge import path_scores
 from tests.fixtures_gateway import Client, running
+from tests.polling import until
 from tests.wings.knowledge.test_lightrag import knowing
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +61,32 @@ async def test_directories_are_uploaded_and_collections_exported(
     code, printed, errors = await toolgate(client, "export", "--collection", "x")
     [line] = printed.splitlines()
     assert json.loads(line)["text"] == "# Heron\n\nIt nests in reeds.\n"
+
+
+async def test_a_watched_directory_is_stored_as_it_changes(client: Client, tmp_path: Path) -> None:
+    heron = tmp_path / "heron.md"
+    heron.write_text("# Heron\n\nIt nests in reeds.\n")
+
+    async def found(text: str) -> list[str]:
+        query = {"query": text, "collections": ["w"]}
+        _, answer, _ = await client.post("/knowledge/v1/query", query)
+        return [one["text"] for one in answer["evidence"]]
+
+    command = [sys.executable, "-m", "gateway", "knowledge", "upload", str(tmp_path),
+               "--collection", "w", "--watch", "--url", client.url]  # fmt: skip
+    async with await anyio.open_process(command, stdout=DEVNULL, stderr=DEVNULL) as process:
+        try:
+            await until(lambda: found("reeds"))
+            heron.write_text("# Heron\n\nIt nests in trees, and is grey.\n")
+            await until(lambda: found("trees"))
+            heron.unlink()
+            await until(lambda: _none(found("heron")))
+        finally:
+            process.terminate()
+
+
+async def _none(found: Awaitable[list[str]]) -> bool:
+    return not await found
 
 
 def test_scores_of_one_question() -> None:

@@ -141,14 +141,9 @@ def is_generated(path: str, text: str) -> bool:
 def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
-    left, count = wanted.limits.source_bytes, 0
-    for path, file in _walked(root, ()):
-        if not wanted.selects(path):
-            continue
-        count += 1
-        if count > wanted.limits.files:
-            raise ReadingRefused(f"the directory has more than {wanted.limits.files:,} files")
-        found = _file(path, file, wanted)
+    left = wanted.limits.source_bytes
+    for path, file in listed(root, wanted):
+        found = read_file(path, file.path, wanted)
         if isinstance(found, SourceFile) and found.data is not None:
             left -= len(found.data)
             if left < 0:
@@ -156,6 +151,18 @@ def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
                     f"the files are larger than {wanted.limits.source_bytes:,} bytes"
                 )
         yield found
+
+
+def listed(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The paths of these files, sorted, and the files. Raises ReadingRefused and OSError."""
+    count = 0
+    for path, file in _walked(root, ()):
+        if not wanted.selects(path):
+            continue
+        count += 1
+        if count > wanted.limits.files:
+            raise ReadingRefused(f"the directory has more than {wanted.limits.files:,} files")
+        yield path, file
 
 
 _Rules = tuple[tuple[str, IgnoreFilter], ...]  # directories with a .gitignore
@@ -193,11 +200,12 @@ def _ignored(rules: _Rules, path: str) -> bool:
     return False
 
 
-def _file(path: str, entry: os.DirEntry[str], wanted: WantedFiles) -> Found:
+def read_file(path: str, file_path: str, wanted: WantedFiles) -> Found:
+    """A file of this machine by its path in the source. A link is left out."""
     limit = wanted.limits.container_bytes
     try:
         readable = path.encode().decode()
-        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(file_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return LeftOut(path, "it is not a regular file")

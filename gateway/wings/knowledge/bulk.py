@@ -1,0 +1,227 @@
+"""Bulk ingestion on Ray: a cluster reads, cuts and embeds files; this process stores them.
+
+Files are read and cut by the functions of the gateway, in its reading processes, as a stage of Ray
+Data. Documents are stored in the transactions of the gateway, a document each, so that a worker
+that dies costs its files another reading and nothing else: what is stored already has the same
+hash, and is not changed. Chunks are embedded from the queue of the gateway, by actors.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy
+import ray
+from anyio import to_thread
+from anyio.from_thread import start_blocking_portal
+
+from config.knowledge import KnowledgeSettings
+from config.settings import EmbeddingSettings, Settings
+from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.ingestion import Ingestion, IngestReport, reading_limits
+from gateway.wings.knowledge.parts import KnowledgeParts
+from gateway.wings.knowledge.readers import ALL, KnowledgeReader
+from gateway.wings.knowledge.reading.limits import ReadingRefused
+from gateway.wings.knowledge.reading.sources import SourceFile
+from gateway.wings.knowledge.reading.worker import NotRead, ReadDocument
+from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from gateway.wings.knowledge.search import KIND
+from registry.access.secrets import Keys
+from registry.database.postgres import Pool
+from registry.embedding.abc import Embedder, Vectors
+from registry.embedding.models import register
+from registry.embedding.providers import make_embedder
+from registry.embedding.worker import Worker
+
+LOCAL = "local"
+FILES = 16  # of one task
+WINDOW_BYTES = 256 * 2**20  # of files that are on the cluster at a time
+WINDOW = 10_000  # of such files
+_Answer = ReadDocument | NotRead
+_decoder = msgspec.msgpack.Decoder(_Answer)
+
+
+class _Reading:
+    """An actor that reads files, in a process with the limits of the gateway."""
+
+    def __init__(self, settings: bytes) -> None:
+        found = msgspec.msgpack.decode(settings, type=KnowledgeSettings)
+        self._chunking = Chunking(found.chunking.size, found.chunking.overlap)
+        self._workers = ReadingWorkers(1, reading_limits(found))
+        self._portal = start_blocking_portal("asyncio")
+        self._call = self._portal.__enter__().call
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        answers = [
+            self._call(self._read, path, data)
+            for path, data in zip(batch["path"], batch["data"], strict=True)
+        ]
+        return {"path": batch["path"], "id": batch["id"], "answer": answers}
+
+    async def _read(self, path: str, data: bytes) -> bytes:
+        answer: _Answer
+        try:
+            answer = await self._workers.read(path, bytes(data), self._chunking)
+        except ReadingRefused as error:
+            answer = NotRead(str(error))
+        return msgspec.msgpack.encode(answer)
+
+
+class _Embedding:
+    """An actor that has a model of the settings."""
+
+    def __init__(self, settings: EmbeddingSettings) -> None:
+        found = make_embedder(settings)
+        if found is None:
+            raise ValueError("embeddings are disabled")
+        self._embedder = found
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        return await self._embedder.embed(texts)
+
+
+class RayEmbedder:
+    """An embedder of which the actors each take a part of the texts."""
+
+    def __init__(self, settings: EmbeddingSettings, embedder: Embedder, actors: int) -> None:
+        self.model, self.dimension = embedder.model, embedder.dimension
+        options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1, "num_cpus": 1}
+        make = ray.remote(_Embedding).options(**options)
+        self._actors = [make.remote(settings) for _ in range(actors)]
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        del query  # chunks alone are embedded here
+        parts = numpy.array_split(numpy.arange(len(texts)), len(self._actors))
+        found = await asyncio.gather(
+            *(
+                actor.embed.remote([texts[at] for at in part])
+                for actor, part in zip(self._actors, parts, strict=True)
+                if len(part)
+            )
+        )
+        return numpy.concatenate(found)
+
+    async def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+
+@asynccontextmanager
+async def cluster(address: str, *, cpus: int | None = None) -> AsyncIterator[int]:
+    """The number of CPUs of the cluster at an address. "local": of a new one on this machine, with
+    so many."""
+    own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
+    given = own if address == LOCAL else {}
+    await to_thread.run_sync(partial(ray.init, address, log_to_driver=False, **given))
+    try:
+        yield max(1, int(ray.cluster_resources().get("CPU", 1)))
+    finally:
+        await to_thread.run_sync(ray.shutdown)
+
+
+async def upload_on_ray(
+    pool: Pool,
+    settings: Settings,
+    files: Iterable[SourceFile],
+    *,
+    collection: str,
+    address: str,
+    owner: str,
+    stored: Callable[[], None],
+    embedded: Callable[[int], None],
+) -> tuple[IngestReport, int]:
+    """Read, store and embed files for a principal; the report, and how many chunks were embedded,
+    which `embedded` is told meanwhile. Raises ProblemDetails."""
+    parts = KnowledgeParts(pool, lambda _: None, settings.knowledge, Keys.of(settings.secrets))
+    reader = KnowledgeReader(settings.tenant.host_id, owner, (ALL, f"user:{owner}"))
+    async with cluster(address) as actors:
+        report = await ingested(
+            parts.ingestion,
+            files,
+            reader=reader,
+            target=NewCollection(collection),
+            settings=settings.knowledge,
+            actors=actors,
+            stored=stored,
+        )
+        vectors = await embed_queued(pool, settings.embedding, actors=actors, stored=embedded)
+    return report, vectors
+
+
+async def ingested(
+    ingestion: Ingestion,
+    files: Iterable[SourceFile],
+    *,
+    reader: KnowledgeReader,
+    target: NewCollection,
+    settings: KnowledgeSettings,
+    actors: int,
+    stored: Callable[[], None],
+) -> IngestReport:
+    """Read files on the cluster, and store them; `stored` is told of each. Raises
+    ProblemDetails."""
+    report = IngestReport()
+    given = msgspec.msgpack.encode(settings)
+    for window in _windows(files):
+        rows = await to_thread.run_sync(_rows, window, given, actors)
+        while row := await to_thread.run_sync(next, rows, None):
+            answer = _decoder.decode(row["answer"])
+            file = SourceFile(row["path"], row["id"], None)
+            await ingestion.take(reader, target, file, answer, report=report)
+            stored()
+    return report
+
+
+def _windows(files: Iterable[SourceFile]) -> Iterator[list[SourceFile]]:
+    """Files that are on the cluster together."""
+    found = iter(files)
+    while window := list(islice(found, 1)):
+        held = len(window[0].data or b"")
+        for one in islice(found, WINDOW - 1):
+            window.append(one)
+            held += len(one.data or b"")
+            if held >= WINDOW_BYTES:
+                break
+        yield window
+
+
+def _rows(files: Sequence[SourceFile], settings: bytes, actors: int) -> Iterator[dict[str, Any]]:
+    items = [{"path": one.path, "id": one.id, "data": one.data or b""} for one in files]
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    found = ray.data.from_items(items, override_num_blocks=-(-len(items) // FILES)).map_batches(
+        _Reading,
+        fn_constructor_args=(settings,),
+        batch_size=FILES,
+        compute=ray.data.ActorPoolStrategy(size=actors),
+        num_cpus=1,
+    )
+    return iter(found.iter_rows())
+
+
+async def embed_queued(
+    pool: Pool, settings: EmbeddingSettings, *, actors: int, stored: Callable[[int], None]
+) -> int:
+    """Embed the chunks that are queued, of whatever document; returns how many there were. 0 also
+    where embeddings are disabled."""
+    own = settings.of(KIND.purpose)
+    local = make_embedder(own)
+    if local is None:
+        return 0
+    kinds = {KIND.name: KIND}
+    await register(pool, local, KIND.purpose)
+    embedder = RayEmbedder(own, local, actors)
+    worker = Worker(pool, embedder, settings, kinds)
+    try:
+        while await worker.step():
+            stored(worker.done)
+    finally:
+        await embedder.close()
+        await local.close()
+    return worker.done
