@@ -86,6 +86,53 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel("Calls that wait for their client", {"waiting": "toolgate_parked_calls{HERE}"}),
     ],
+    "Calls (metrics.tools)": [
+        Panel(
+            "Calls per second, by source",
+            {"{{source}}": "sum by (source) (rate(toolgate_source_calls_total{HERE}[WINDOW]))"},
+            "reqps",
+        ),
+        Panel(
+            "Calls that did not succeed, by source",
+            {
+                "{{source}}": "sum by (source) (rate(toolgate_source_calls_total"
+                '{HERE, outcome!="ok"}[WINDOW]))'
+            },
+            "reqps",
+        ),
+        Panel(
+            "p95 by source",
+            {
+                "{{source}}": "histogram_quantile(0.95, sum by (le, source) (rate("
+                "toolgate_source_call_seconds_bucket{HERE}[WINDOW])))"
+            },
+            "s",
+        ),
+        Panel(
+            "Tools with the most calls",
+            {
+                "{{source}} {{tool}}": "topk(20, sum by (source, tool) (rate("
+                "toolgate_tool_calls_total{HERE}[WINDOW])))"
+            },
+            "reqps",
+        ),
+        Panel(
+            "Slowest tools, p95",
+            {
+                "{{source}} {{tool}}": "topk(20, histogram_quantile(0.95, sum by "
+                "(le, source, tool) (rate(toolgate_tool_call_seconds_bucket{HERE}[WINDOW]))))"
+            },
+            "s",
+        ),
+        Panel(
+            "Tools with the most errors",
+            {
+                "{{source}} {{tool}}": "topk(20, sum by (source, tool) (rate("
+                'toolgate_tool_calls_total{HERE, outcome!="ok"}[WINDOW])))'
+            },
+            "reqps",
+        ),
+    ],
     "Services": [
         Panel(
             "Circuit breakers (1: open)", {"{{source}}": "max by (source) (toolgate_breaker{HERE})"}

@@ -243,16 +243,18 @@ def environment() -> str:
 
 
 def commands() -> str:
-    return COMMANDS + "".join(_commands(cli, "toolgate"))
+    root = cli.make_context("toolgate", [], resilient_parsing=True)
+    return COMMANDS + "".join(_commands(cli, "", root))
 
 
-def _commands(command: click.Command, path: str) -> Iterator[str]:
+def _commands(command: click.Command, name: str, root: click.Context) -> Iterator[str]:
     if isinstance(command, LazyGroup):
-        for name in command.list_commands(click.Context(command)):
-            yield from _commands(command.load(name), f"{path} {name}")
+        for inner in command.list_commands(root):
+            yield from _commands(command.load(inner), f"{name} {inner}".strip(), root)
         return
-    with click.Context(command, info_name=path, terminal_width=100) as context:
-        yield f"\n## {path}\n\n```text\n{command.get_help(context)}\n```\n"
+    # below the context of `toolgate`, whose settings name the options for help
+    with click.Context(command, info_name=name, parent=root, terminal_width=100) as context:
+        yield f"\n## toolgate {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
 # Admin API and RPC

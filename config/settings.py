@@ -110,6 +110,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     open: bool
     token: Secret
+    tools: Amount
 
 
 class Mcp(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,8 @@ Ids follow W3C Trace Context: a trace has 16 bytes, a span 8, and `traceparent` 
 """
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from random import getrandbits
 from typing import Any, NamedTuple
@@ -37,7 +39,7 @@ class Span(Struct):
     `toolgate.`."""
 
     name: str
-    kind: str  # "server" or "client"
+    kind: str  # "server", "client" or "internal"
     context: SpanContext
     started_ns: int  # since 1970
     ended_ns: int
@@ -77,3 +79,14 @@ def parsed(traceparent: Any) -> SpanContext | None:
         return None
     trace_id, span_id, flags = (int(text, 16) for text in found.groups())
     return SpanContext(trace_id, span_id, bool(flags & SAMPLED))
+
+
+Operate = Callable[[str, str, dict[str, Any]], AbstractContextManager[None]]
+"""Name, kind and attributes of an operation that is no message: a run of an agent, a request to a
+model. Its span ends with the context; the attributes may be completed until then."""
+
+
+@contextmanager
+def untraced(_name: str, _kind: str, _attributes: dict[str, Any]) -> Iterator[None]:
+    """An operation of a gateway without traces."""
+    yield

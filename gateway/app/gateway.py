@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
-from gateway.abc import Middleware, Relay, Upstream
+from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
 from gateway.admin.resources.status import Restart
 from gateway.admin.service import AdminApi
@@ -31,10 +31,11 @@ from gateway.components import components_of, has_jobs
 from gateway.context import Context, Principal
 from gateway.events import Events
 from gateway.methods.answers import AnswerProcessing, Mismatches
-from gateway.middleware.telemetry import LegacyUse, Metrics
+from gateway.middleware.telemetry import CallMetrics, LegacyUse, Metrics
 from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.traces import untraced
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
 from registry.catalog.catalog import Catalog
@@ -69,6 +70,7 @@ class Gateway:
         self._drained_by = 0.0  # deadline, monotonic time
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
+        self.calls = CallMetrics(settings.metrics.tools) if settings.metrics.tools else None
         self.tracing = _tracing(settings)
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
@@ -271,6 +273,7 @@ class Gateway:
                 log=self.shared.stores.log,
                 jobs=self.jobs,
                 sessions=self.shared.sessions,
+                operate=untraced if self.tracing is None else self.tracing.sampler.operation,
             )
         )
 
@@ -321,8 +324,13 @@ class Gateway:
             policy_view=policy_view,
             catalogs=self.catalogs,
             events=self.events,
-            innermost=[] if self.tracing is None else [self.tracing.sampler],
+            innermost=self._innermost(),
         )
+
+    def _innermost(self) -> list[Guard]:
+        """The guards next to a call, of what is switched on."""
+        counting = [] if self.calls is None else [self.calls]
+        return counting + ([] if self.tracing is None else [self.tracing.sampler])
 
     def _embeddings(self) -> Embeddings:
         indexed = partial(ensure_indexes, exact_limit=self.settings.search.exact_limit)
@@ -389,6 +397,8 @@ class Gateway:
         counted = (self.legacy_use, self.mismatches, self.embeddings, self.access.auditing)
         for collector in counted:
             self.metrics.registry.register(collector)
+        if self.calls is not None:
+            self.metrics.registry.register(self.calls)
         if self.tracing is not None:
             self.metrics.registry.register(self.tracing.sampler)
         self.access.bounds.show(self.metrics)

@@ -26,7 +26,11 @@ from gateway.traces import CURRENT, ActiveTrace, Span, SpanContext
 log = logging.getLogger("toolgate.tracing")
 
 BATCH = 512  # spans of one request to the collector
-KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT}
+KINDS = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "internal": SpanKind.INTERNAL,
+}
 SCOPE = InstrumentationScope("toolgate", SERVER.version)
 
 

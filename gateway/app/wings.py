@@ -37,6 +37,7 @@ from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
+from gateway.traces import Operate, untraced
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import (
     AdminAccess,
@@ -117,6 +118,7 @@ class WingGround:
     log: Log
     jobs: "Jobs | None"  # None: all operations answer at once
     sessions: Sessions
+    operate: Operate = untraced
 
 
 class Wings:
@@ -124,7 +126,10 @@ class Wings:
 
     def __init__(self, ground: WingGround) -> None:
         self._ground = ground
-        self._models = models = ConfiguredModels(ground.settings.models, ground.secrets)
+        self._models = models = ConfiguredModels(
+            ground.settings.models, ground.secrets, ground.operate
+        )
+        ground.metrics.register(models.use)
         self._served = [
             ServedWing(wing, ground, offering=self.middleware, opened=self._opened, models=models)
             for wing in load_wings(ground.settings)
@@ -415,6 +420,7 @@ class ServedWing(WingLife):
             keys=Keys.of(ground.settings.secrets),
             log=ground.log,
             library=partial(library_of, ground.offers),
+            operate=ground.operate,
         )
 
     @asynccontextmanager

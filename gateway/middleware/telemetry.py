@@ -5,7 +5,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -14,14 +14,17 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.abc import Handler, Route
+from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
 from gateway.protocol.dispatcher import METHODS
+from gateway.protocol.shapes import is_failure
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import CallToolResult
 from schemas.memo import Memo
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -119,6 +122,119 @@ class Metrics:
                 series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return timed
+
+
+OTHERS = "_OTHER"  # label of what has none of its own
+TOOLS_REMEMBERED = 20_000  # names of tools leave a catalog, and are remembered nevertheless
+TOOL_BUCKETS = (3, 5, 7, 9, 11, 12, 13)  # of BUCKETS_S: 10 ms to 30 s; a tool has fewer samples
+
+
+class _Calls:
+    """The calls of one tool, or of one source."""
+
+    __slots__ = ("outcomes", "series")
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.series = _Series()
+
+    def add(self, other: "_Calls") -> None:
+        self.outcomes.update(other.outcomes)
+        self.series.count += other.series.count
+        self.series.seconds += other.series.seconds
+        for number, count in enumerate(other.series.buckets):
+            self.series.buckets[number] += count
+
+
+class CallMetrics(Collector):
+    """Counts and durations of calls by source and by tool: the guard next to the call, so that it
+    sees each call of every front, and the tools behind `call_tool`."""
+
+    def __init__(self, shown: int) -> None:
+        """`shown`: tools with a label of their own, those with the most calls."""
+        self._shown = shown
+        self._calls: defaultdict[tuple[str, str], _Calls] = defaultdict(_Calls)  # source, tool
+
+    def applies(self, _tool: Tool, source: Source | None) -> bool:
+        return source is not None
+
+    def guard(self, execute: Execute) -> Execute:
+        calls = self._calls
+
+        async def counted(call: ToolCall) -> ToolResult | RelayedResult:
+            began, outcome = time.perf_counter(), "failed"
+            try:
+                result = await execute(call)
+                outcome = "tool_error" if is_error(result) else "ok"
+                return result
+            except asyncio.CancelledError:
+                outcome = "cancelled"
+                raise
+            finally:
+                seconds = time.perf_counter() - began
+                key = (call.tool.source, call.tool.name)
+                if key not in calls and len(calls) >= TOOLS_REMEMBERED:
+                    key = (call.tool.source, OTHERS)
+                one = calls[key]
+                one.outcomes[outcome] += 1
+                one.series.count += 1
+                one.series.seconds += seconds
+                one.series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+
+        return counted
+
+    def collect(self) -> Iterator[Metric]:
+        found = list(self._calls.items())
+        sources: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
+        tools: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
+        often = sorted(found, key=lambda one: -one[1].series.count)[: self._shown]
+        named = {key for key, _ in often}
+        for (source, tool), calls in found:
+            sources[source,].add(calls)
+            tools[source, tool if (source, tool) in named else OTHERS].add(calls)
+        yield from self._of_sources(sources)
+        yield from self._of_tools(tools)
+
+    def _of_sources(self, found: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_source_calls", "Calls of tools, by source.", labels=("source", "outcome")
+        )
+        times = HistogramMetricFamily(
+            "toolgate_source_call_seconds", "Time of calls of tools.", labels=("source",)
+        )
+        yield from _filled(total, times, found, range(len(BUCKETS_S)))
+
+    def _of_tools(self, found: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_tool_calls",
+            "Calls of tools; of those with the most calls, and of all others.",
+            labels=("source", "tool", "outcome"),
+        )
+        times = HistogramMetricFamily(
+            "toolgate_tool_call_seconds", "Time of calls of a tool.", labels=("source", "tool")
+        )
+        yield from _filled(total, times, found, TOOL_BUCKETS)
+
+
+def _filled(
+    total: CounterMetricFamily,
+    times: HistogramMetricFamily,
+    found: Mapping[tuple[str, ...], _Calls],
+    buckets: Sequence[int],
+) -> Iterator[Metric]:
+    for labels, calls in found.items():
+        for outcome, count in calls.outcomes.items():
+            total.add_metric((*labels, outcome), count)
+        running = list(accumulate(calls.series.buckets))
+        bounds = [(str(BUCKETS_S[number]), running[number]) for number in buckets]
+        times.add_metric(labels, [*bounds, ("+Inf", running[-1])], calls.series.seconds)
+    yield total
+    yield times
+
+
+def is_error(result: ToolResult | RelayedResult) -> bool:
+    """Whether a tool says that it failed."""
+    return result.is_error if isinstance(result, ToolResult) else is_failure(result.members)
 
 
 log = logging.getLogger("toolgate.legacy")

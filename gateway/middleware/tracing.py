@@ -24,7 +24,7 @@ from config.settings import Tracing
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
 from gateway.middleware.audit import fingerprint_of, outcome_of
-from gateway.protocol.shapes import is_failure
+from gateway.middleware.telemetry import is_error
 from gateway.traces import (
     CURRENT,
     TRACEPARENT,
@@ -118,10 +118,37 @@ class Sampler(Collector):
             own = SpanContext(trace.context.trace_id, new_span_id())
             with _finishing(trace, own, call.tool) as outcome:
                 result = await execute(_continued(call, own))
-                outcome.error = "tool_error" if _is_error(result) else ""
+                outcome.error = "tool_error" if is_error(result) else ""
                 return result
 
         return called
+
+    @contextmanager
+    def operation(self, name: str, kind: str, attributes: dict[str, Any]) -> Iterator[None]:
+        """The span of an operation that is no message, part of what this task does already, else
+        the root of a trace. Calls that it makes are part of it where it is internal: a client's
+        may be a generator, which must not change the context of its task."""
+        outer = CURRENT.get()
+        parent = outer.context if isinstance(outer, ActiveTrace) else outer
+        sampled = parent is not None or random() < self._settings.ratio  # noqa: S311
+        own = SpanContext(new_trace_id() if parent is None else parent.trace_id, new_span_id())
+        token = CURRENT.set(own) if sampled and kind == "internal" else None
+        began, error = time.time_ns(), "failed"
+        try:
+            yield
+            error = ""
+        except (asyncio.CancelledError, GeneratorExit):
+            error = "cancelled"
+            raise
+        finally:
+            error = str(attributes.get("error.type", error)) if error else ""
+            if token is not None:
+                CURRENT.reset(token)
+            if sampled or error:
+                if error:
+                    attributes["error.type"] = error
+                times = (began, time.time_ns())
+                self._keep(Span(name, kind, own, *times, attributes, parent, error=error), [])
 
     def _keep(self, span: Span, calls: list[Span]) -> None:
         room = self._settings.queue - len(self.finished)
@@ -243,7 +270,3 @@ def _continued(call: ToolCall, own: SpanContext) -> ToolCall:
 
 def _error_of(outcome: str) -> str:
     return "" if outcome == "ok" else outcome
-
-
-def _is_error(result: ToolResult | RelayedResult) -> bool:
-    return result.is_error if isinstance(result, ToolResult) else is_failure(result.members)

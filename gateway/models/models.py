@@ -58,6 +58,7 @@ from gateway.models.dialect import (
     malformed,
     provider_error,
 )
+from gateway.models.observation import ModelUse
 from gateway.models.responses import OpenAIResponses
 from gateway.models.transport import (
     ModelTransport,
@@ -67,6 +68,7 @@ from gateway.models.transport import (
     Replay,
 )
 from gateway.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
+from gateway.traces import Operate, untraced
 from registry.display.budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
 
@@ -88,7 +90,10 @@ StoredKeys = Callable[[], Mapping[str, Mapping[str, SchemeSettings]]]
 class ConfiguredModels:
     """The strategies of the settings. Connects with the first request."""
 
-    def __init__(self, settings: ModelsSettings, secrets: StoredKeys = dict) -> None:
+    def __init__(
+        self, settings: ModelsSettings, secrets: StoredKeys = dict, operate: Operate = untraced
+    ) -> None:
+        self.use = ModelUse(operate)
         self._settings = settings
         self._secrets = secrets
         self._pools: dict[str, Pool] = {}  # by endpoint; "": of all strategies without a limit
@@ -110,7 +115,8 @@ class ConfiguredModels:
         if not found.configured:
             raise ModelFailed(_missing(name, found), "unconfigured")
         if found.recording:
-            return Model(name, found, self._settings, self._replay(name, found), names=self._names)
+            replay = self._replay(name, found)
+            return Model(name, found, self._settings, replay, names=self._names, use=self.use)
         try:
             site = Site(URL(found.url.rstrip("/"), encoded=True))
         except (InvalidURL, ValueError) as error:
@@ -118,7 +124,15 @@ class ConfiguredModels:
             raise ModelFailed(text, "unconfigured") from error
         limit = self._settings.response_limit_bytes
         transport = ProviderHttp(partial(self._pool, name, found), site, limit)
-        return Model(name, found, self._settings, transport, cache=self._cache, names=self._names)
+        return Model(
+            name,
+            found,
+            self._settings,
+            transport,
+            cache=self._cache,
+            names=self._names,
+            use=self.use,
+        )
 
     async def __aenter__(self) -> "ConfiguredModels":
         return self
@@ -243,6 +257,7 @@ class Model:
         *,
         cache: ReplyCache | None = None,
         names: dict[str, str] | None = None,
+        use: ModelUse | None = None,
     ) -> None:
         self.strategy = strategy
         self.context_tokens = settings.context_tokens
@@ -255,6 +270,7 @@ class Model:
         self._options: dict[str, Any] = decode_strict(settings.options.encode())
         self._cache = cache or ReplyCache(0, 1)
         self._names = {} if names is None else names
+        self._use = use or ModelUse()
 
     async def complete(
         self,
@@ -311,9 +327,11 @@ class Model:
             return
         until = asyncio.get_running_loop().time() + self._limits.timeout_s
         ask = _Ask(prompt=prompt, body=body, until=until, worst=_worst(prompt, body))
-        with _Reserved(self, ask):
+        observing = self._use.observing(self.strategy, prompt.model)
+        with _Reserved(self, ask), observing as asked:
             async with aclosing(self._attempts(ask)) as events:
                 async for event in events:
+                    asked.heard(event)
                     yield event
                     if isinstance(event, ToolCallsComplete | FinalResponse):
                         self._cache.put(key, event.reply)

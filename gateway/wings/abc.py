@@ -18,6 +18,7 @@ from gateway.context import Context, Identify, Identity, Principal, new_request_
 from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
+from gateway.traces import Operate, untraced
 from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
@@ -79,6 +80,7 @@ class WingParts:
     keys: Keys = field(default_factory=Keys)  # that encrypt secrets (`secrets.key`)
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
     library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
+    operate: Operate = untraced  # the span of what is no message
 
     @property
     def pool(self) -> Pool:

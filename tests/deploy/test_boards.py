@@ -30,6 +30,7 @@ def metrics() -> Mapping[str, set[str]]:
         settings,
         audit=replace(settings.audit, mode="always"),
         tracing=replace(settings.tracing, enabled=True),
+        metrics=replace(settings.metrics, tools=200),
     )
     found = {}
     for family in Gateway(settings).metrics.registry.collect():

@@ -39,6 +39,7 @@ def test_the_page_of_metrics_has_all_of_a_gateway(reference: ModuleType) -> None
         settings,
         audit=replace(settings.audit, mode="always"),
         tracing=replace(settings.tracing, enabled=True),
+        metrics=replace(settings.metrics, tools=200),
     )
     text = reference.metrics()
     for family in Gateway(settings).metrics.registry.collect():

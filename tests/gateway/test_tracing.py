@@ -21,6 +21,9 @@ from gateway.abc import Route
 from gateway.app import Gateway
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.tracing import Sampler
+from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
+from gateway.models.observation import ModelUse
+from gateway.models.usage import ModelCost, TokenUsage
 from gateway.traces import SpanContext, parsed
 from gateway.upstreams.http.client import Client as HttpClient
 from schemas.errors import InvalidParams
@@ -268,3 +271,46 @@ def test_malformed_contexts_are_ignored(text: str | None, expected: SpanContext 
 def test_headers_for_the_collector_are_masked() -> None:
     settings = load(None, {"TOOLGATE_TRACING__HEADERS": '{"Authorization": "s3cret"}'})
     assert "s3cret" not in json.dumps(masked(settings))
+
+
+def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
+    """By the conventions of GenAI: `invoke_agent`, and below it `chat`."""
+    subject = sampler(ratio=1.0)
+    use = ModelUse(subject.operation)
+    cost = ModelCost(0.5, "USD")
+    usage = TokenUsage(input=10, output=3, cached=4)
+    reply = ModelReply("Hello", (), "", "stop", usage, cost, "m-2026")
+    with (
+        subject.operation("invoke_agent toolgate", "internal", {}),
+        use.observing("deepseek_single", "m") as asked,
+    ):
+        asked.heard(StatusUpdate("retrying", "late"))
+        asked.heard(FinalResponse(reply.text, reply.usage.total, reply))
+    chat, run = subject.finished
+    assert (chat.name, chat.kind, run.kind) == ("chat m", "client", "internal")
+    assert chat.parent == run.context
+    assert run.parent is None
+    facts = chat.attributes
+    assert facts["gen_ai.provider.name"] == "deepseek"
+    assert facts["gen_ai.response.finish_reasons"] == ["stop"]
+    assert (facts["gen_ai.usage.input_tokens"], facts["gen_ai.usage.output_tokens"]) == (10, 3)
+    samples = {
+        (one.name, *one.labels.values()): one.value
+        for family in use.collect()
+        for one in family.samples
+    }
+    assert samples["toolgate_model_requests_total", "deepseek_single", "ok"] == 1
+    assert samples["toolgate_model_tokens_total", "deepseek_single", "input"] == 10
+    assert samples["toolgate_model_cost_total", "deepseek_single", "USD"] == 0.5
+    assert samples["toolgate_model_first_token_seconds_count", "deepseek_single"] == 1
+
+
+def test_a_failed_request_to_a_model_always_has_a_span() -> None:
+    subject = sampler()
+    use = ModelUse(subject.operation)
+    with pytest.raises(ModelFailed), use.observing("qwen_single", "m"):
+        raise ModelFailed("No answer", "late")
+    with use.observing("qwen_single", "m"):
+        pass
+    [span] = subject.finished
+    assert (span.error, span.attributes["error.type"]) == ("late", "late")

@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import IO
 
 import aiohttp
@@ -23,23 +24,28 @@ from gateway.cli.running.client import RunningGateway, gateway_options, running_
 TIMEOUT_S = 10.0
 SERVED = "ok"
 FAST = 0.95  # share of the requests that are faster than the time shown
-COLUMNS = ("method", "per second", "p95", "errors per second")
+COLUMNS = ("per second", "p95", "errors per second")
+KINDS = {  # what is shown: its counter, its histogram, and the label that names it
+    "method": ("toolgate_requests_total", "toolgate_request_seconds_bucket"),
+    "source": ("toolgate_source_calls_total", "toolgate_source_call_seconds_bucket"),
+    "tool": ("toolgate_tool_calls_total", "toolgate_tool_call_seconds_bucket"),
+}
 
-Key = tuple[str, str]  # method and outcome
+Key = tuple[str, str]  # method, source or tool; and outcome
 
 
 class Scrape(Struct, frozen=True):
-    """The counts of requests of some gateways, at a time."""
+    """The counts of requests, or of calls, of some gateways, at a time."""
 
     at: float  # seconds
     counts: Mapping[Key, float]
-    buckets: Mapping[tuple[str, float], float]  # by method and upper bound, seconds; cumulative
+    buckets: Mapping[tuple[str, float], float]  # by name and upper bound, seconds; cumulative
 
 
-class MethodRate(Struct, frozen=True):
-    """What happened to a method between two scrapes."""
+class Rate(Struct, frozen=True):
+    """What happened to a method, a source or a tool between two scrapes."""
 
-    method: str
+    name: str
     per_second: float
     p95_s: float | None  # upper bound of its bucket; None: without requests, or beyond all buckets
     errors_per_second: float
@@ -56,6 +62,10 @@ class MethodRate(Struct, frozen=True):
 @click.option(
     "--interval", type=Number(0.1, 3600), default=2, show_default=True, help="Seconds per look."
 )
+@click.option(
+    "--by", type=click.Choice(list(KINDS)), default="method", show_default=True,
+    help="Rows; sources and tools are counted where metrics.tools is above 0.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Look once and print rows.")
 @json_option
 @settings_option
@@ -65,6 +75,7 @@ def top(
     targets: tuple[str, ...],
     token_file: IO[str] | None,
     interval: float,
+    by: str,
     once: bool,
     as_json: bool,
 ) -> None:
@@ -77,11 +88,13 @@ def top(
     Examples:
       toolgate top
       toolgate top --target http://a:8765 --target http://b:8765 --token-file m
+      toolgate top --by tool
       toolgate top --once --json
     """
     urls = targets or (None,)
     wanted = [running_gateway(settings, "/metrics", url=url, key_file=token_file) for url in urls]
-    run(_top(wanted, interval, once=once or as_json, as_json=as_json))
+    looked_at = partial(_scrape, wanted, by)
+    run(_top(looked_at, by, interval_s=interval, once=once or as_json, as_json=as_json))
 
 
 @click.command()
@@ -101,26 +114,34 @@ def health(settings: Settings, *, url: str | None, key_file: IO[str] | None) -> 
 
 
 async def _top(
-    gateways: Sequence[RunningGateway], interval_s: float, *, once: bool, as_json: bool
+    scrape: Callable[[], Awaitable[Scrape]],
+    by: str,
+    *,
+    interval_s: float,
+    once: bool,
+    as_json: bool,
 ) -> None:
-    before = await _scrape(gateways)
+    before = await scrape()
     if once:
         await anyio.sleep(interval_s)
-        found = rates(before, await _scrape(gateways))
+        found = rates(before, await scrape())
         if as_json:
-            print_json(found)
+            print_json([{by: one.name, **_figures(one)} for one in found])
         else:
-            print_rows(COLUMNS, [_cells(one) for one in found])
+            print_rows((by, *COLUMNS), [_cells(one) for one in found])
         return
     with Live(console=out, auto_refresh=False) as live:
         while True:
             await anyio.sleep(interval_s)
-            after = await _scrape(gateways)
-            live.update(_table(rates(before, after)), refresh=True)
+            after = await scrape()
+            live.update(_table(by, rates(before, after)), refresh=True)
             before = after
 
 
-async def _scrape(gateways: Sequence[RunningGateway]) -> Scrape:
+async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
+    """Raises click.exceptions.Exit where nothing is counted by what is asked for."""
+    total, bucket = KINDS[by]
+    known = False
     counts: defaultdict[Key, float] = defaultdict(float)
     buckets: defaultdict[tuple[str, float], float] = defaultdict(float)
     for gateway in gateways:
@@ -129,11 +150,14 @@ async def _scrape(gateways: Sequence[RunningGateway]) -> Scrape:
             text = "metrics.open or metrics.token let others read /metrics"
             fail(f"{gateway.url} answers {status}: {text}")
         for family in text_string_to_metric_families(text):
+            known = known or f"{family.name}_total" == total
             for name, labels, value, *_ in family.samples:
-                if name == "toolgate_requests_total":
-                    counts[labels["method"], labels["outcome"]] += value
-                elif name == "toolgate_request_seconds_bucket":
-                    buckets[labels["method"], float(labels["le"])] += value
+                if name == total:
+                    counts[labels[by], labels["outcome"]] += value
+                elif name == bucket:
+                    buckets[labels[by], float(labels["le"])] += value
+    if not known:
+        fail(f"nothing is counted by {by}: set metrics.tools, such as to 200")
     return Scrape(anyio.current_time(), counts, buckets)
 
 
@@ -151,28 +175,28 @@ async def _get(gateway: RunningGateway) -> tuple[int, str]:
         fail(f"no gateway answers at {url} ({type(error).__name__})")
 
 
-def rates(before: Scrape, after: Scrape) -> list[MethodRate]:
-    """What happened between two scrapes, the busiest method first. A counter that went back belongs
+def rates(before: Scrape, after: Scrape) -> list[Rate]:
+    """What happened between two scrapes, the busiest first. A counter that went back belongs
     to a gateway that was restarted: it began at zero."""
     seconds = max(after.at - before.at, 1e-9)
-    methods = {method for method, _ in after.counts}
-    found = [_rate(method, before, after, seconds) for method in methods]
-    return sorted(found, key=lambda one: (-one.per_second, one.method))
+    names = {name for name, _ in after.counts}
+    found = [_rate(name, before, after, seconds) for name in names]
+    return sorted(found, key=lambda one: (-one.per_second, one.name))
 
 
-def _rate(method: str, before: Scrape, after: Scrape, seconds: float) -> MethodRate:
+def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> Rate:
     grown = {
         outcome: _grown(before.counts.get((of, outcome), 0), count)
         for (of, outcome), count in after.counts.items()
-        if of == method
+        if of == name
     }
     steps = {
         bound: _grown(before.buckets.get((of, bound), 0), count)
         for (of, bound), count in after.buckets.items()
-        if of == method
+        if of == name
     }
     failed = sum(count for outcome, count in grown.items() if outcome != SERVED)
-    return MethodRate(method, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
+    return Rate(name, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
 
 
 def _grown(before: float, after: float) -> float:
@@ -185,13 +209,21 @@ def _percentile(steps: Mapping[float, float]) -> float | None:
     return bounds[0] if bounds and math.isfinite(bounds[0]) else None
 
 
-def _table(found: Iterable[MethodRate]) -> Table:
-    table = Table(*COLUMNS, box=None)
+def _figures(one: Rate) -> dict[str, float | None]:
+    return {
+        "per_second": one.per_second,
+        "p95_s": one.p95_s,
+        "errors_per_second": one.errors_per_second,
+    }
+
+
+def _table(by: str, found: Iterable[Rate]) -> Table:
+    table = Table(by, *COLUMNS, box=None)
     for one in found:
         table.add_row(*_cells(one))
     return table
 
 
-def _cells(one: MethodRate) -> tuple[str, ...]:
+def _cells(one: Rate) -> tuple[str, ...]:
     p95 = "-" if one.p95_s is None else f"{one.p95_s * 1000:g} ms"
-    return one.method, f"{one.per_second:.1f}", p95, f"{one.errors_per_second:.1f}"
+    return one.name, f"{one.per_second:.1f}", p95, f"{one.errors_per_second:.1f}"

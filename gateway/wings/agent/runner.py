@@ -40,6 +40,7 @@ from schemas.errors import Unavailable
 log = logging.getLogger("toolgate.agent")
 
 PRUNE_S = 3600.0  # interval of deleting old usage
+AGENT = "toolgate"  # its name in traces
 TURNS = 200  # of a conversation that the window is chosen from
 BROKEN = Ending(
     state="failed", error="internal", stopped="Internal error; the gateway's log has the story."
@@ -234,7 +235,15 @@ class Runner:
             meter=RunMeter(self._settings, run, others, day),
             taken_over=run.attempt > 1,
         )
-        ending = await loop.advance()
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": AGENT,
+            "gen_ai.conversation.id": run.conversation,
+            "toolgate.run.id": run.id,
+        }
+        with self._parts.operate(f"invoke_agent {AGENT}", "internal", attributes):
+            ending = await loop.advance()
+            attributes["toolgate.run.state"] = ending.state
         if ending.state == "completed":
             await loop.keep(ending.answer)
         return ending

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.running.top import MethodRate, Scrape, rates
+from gateway.cli.running.top import Rate, Scrape, rates
 from tests.fixtures_gateway import Client
 from tests.gateway.cli.processes import command
 
@@ -26,14 +26,14 @@ def scrape(at: float, ok: float, failed: float, *, slow: float = 0) -> Scrape:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (scrape(0, 10, 0), scrape(2, 110, 2), MethodRate("ping", 51, 0.01, 1)),
-        (scrape(0, 10, 0), scrape(2, 110, 0, slow=6), MethodRate("ping", 50, 0.5, 0)),
-        (scrape(0, 10, 0), scrape(2, 10, 0), MethodRate("ping", 0, None, 0)),
-        (scrape(0, 1000, 9), scrape(2, 20, 0), MethodRate("ping", 10, 0.01, 0)),
+        (scrape(0, 10, 0), scrape(2, 110, 2), Rate("ping", 51, 0.01, 1)),
+        (scrape(0, 10, 0), scrape(2, 110, 0, slow=6), Rate("ping", 50, 0.5, 0)),
+        (scrape(0, 10, 0), scrape(2, 10, 0), Rate("ping", 0, None, 0)),
+        (scrape(0, 1000, 9), scrape(2, 20, 0), Rate("ping", 10, 0.01, 0)),
     ],
     ids=["usual", "slow ones", "idle", "restarted"],
 )
-def test_rates_are_differences(before: Scrape, after: Scrape, expected: MethodRate) -> None:
+def test_rates_are_differences(before: Scrape, after: Scrape, expected: Rate) -> None:
     assert rates(before, after) == [expected]
 
 
@@ -44,6 +44,8 @@ async def test_commands_read_a_running_gateway(client: Client, folder: Path) -> 
     )
     assert code == 0, err
     assert out.split()[0] == "tools/list"
+    code, _, err = await command("top", "--target", client.url, "--once", "--by", "tool")
+    assert (code, "metrics.tools" in err) == (1, True)
     code, out, err = await command("health", "--url", client.url)
     assert (code, out.strip()) == (0, "ok"), err
     client.gateway.drain()

@@ -1,0 +1,135 @@
+"""Metrics and spans of requests to chat models."""
+
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.models.abc import (
+    FinalResponse,
+    ModelEvent,
+    ModelFailed,
+    ModelReply,
+    StatusUpdate,
+    ToolCallsComplete,
+)
+from gateway.traces import Operate, untraced
+
+BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Asked:
+    """One request, as it is observed."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self.first_s: float | None = None  # until the first part of an answer
+        self.reply: ModelReply | None = None
+
+    def heard(self, event: ModelEvent) -> None:
+        if self.first_s is None and not isinstance(event, StatusUpdate):
+            self.first_s = time.perf_counter() - self._began
+        if isinstance(event, ToolCallsComplete | FinalResponse):
+            self.reply = event.reply
+
+
+class ModelUse(Collector):
+    """Requests, tokens, money and times by strategy; and a span of each request."""
+
+    def __init__(self, operate: Operate = untraced) -> None:
+        self._operate = operate
+        self._requests: Counter[tuple[str, str]] = Counter()  # strategy, outcome
+        self._tokens: Counter[tuple[str, str]] = Counter()  # strategy, kind
+        self._costs: defaultdict[tuple[str, str], float] = defaultdict(float)  # and currency
+        self._times: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def observing(self, strategy: str, model: str) -> Iterator[Asked]:
+        """Observe one request, with its retries."""
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": strategy.partition("_")[0],  # as in deepseek_single
+            "gen_ai.request.model": model,
+            "toolgate.strategy": strategy,
+        }
+        asked, outcome = Asked(time.perf_counter()), "cancelled"
+        try:
+            with self._operate(f"chat {model}", "client", attributes):
+                try:
+                    yield asked
+                    outcome = "ok"
+                except ModelFailed as error:
+                    outcome = attributes["error.type"] = error.kind
+                    raise
+                finally:
+                    attributes |= _told(asked.reply)
+        finally:
+            self._count(strategy, outcome, asked)
+
+    def _count(self, strategy: str, outcome: str, asked: Asked) -> None:
+        self._requests[strategy, outcome] += 1
+        if asked.first_s is not None:
+            self._times[strategy][bisect_left(BUCKETS_S, asked.first_s)] += 1
+            self._seconds[strategy] += asked.first_s
+        if (reply := asked.reply) is not None:
+            self._tokens[strategy, "input"] += reply.usage.input
+            self._tokens[strategy, "output"] += reply.usage.output
+            if reply.cost is not None:
+                self._costs[strategy, reply.cost.currency] += reply.cost.amount
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "toolgate_model_requests",
+            "Requests to chat models, by outcome.",
+            labels=("strategy", "outcome"),
+        )
+        tokens = CounterMetricFamily(
+            "toolgate_model_tokens",
+            "Tokens that chat models read (input) and wrote (output).",
+            labels=("strategy", "kind"),
+        )
+        cost = CounterMetricFamily(
+            "toolgate_model_cost",
+            "Money that chat models cost, by the prices of the settings.",
+            labels=("strategy", "currency"),
+        )
+        for family, found in ((requests, self._requests), (tokens, self._tokens)):
+            for labels, count in list(found.items()):
+                family.add_metric(labels, count)
+            yield family
+        for labels, amount in list(self._costs.items()):
+            cost.add_metric(labels, amount)
+        yield cost
+        yield self._first()
+
+    def _first(self) -> Metric:
+        times = HistogramMetricFamily(
+            "toolgate_model_first_token_seconds",
+            "Time until the first part of an answer of a chat model.",
+            labels=("strategy",),
+        )
+        for strategy, buckets in list(self._times.items()):
+            bounds = [*map(str, BUCKETS_S), "+Inf"]
+            running = list(zip(bounds, accumulate(buckets), strict=True))
+            times.add_metric((strategy,), running, self._seconds[strategy])
+        return times
+
+
+def _told(reply: ModelReply | None) -> dict[str, Any]:
+    """The attributes of an answer."""
+    if reply is None:
+        return {}
+    return {
+        "gen_ai.response.model": reply.model,
+        "gen_ai.response.finish_reasons": [reply.finish],
+        "gen_ai.usage.input_tokens": reply.usage.input,
+        "gen_ai.usage.output_tokens": reply.usage.output,
+        "gen_ai.usage.cache_read.input_tokens": reply.usage.cached,
+    }
