@@ -10,7 +10,7 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
 
-.PHONY: image chart sbom docs reference
+.PHONY: side-by-side image chart sbom docs reference
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -125,6 +125,9 @@ boards: $(STAMP)-run ## write the Grafana dashboard and the alert rules anew
 
 docs: $(STAMP)-docs ## the documentation as a site: by zensical in build/site, by mkdocs-material in build/site-mkdocs
 	$(BIN)/python .ci/site.py
+
+side-by-side: $(STAMP)-run ## an older Toolgate (REF=, or the last tag) and this one at one database
+	$(BIN)/python .ci/side_by_side.py $(REF)
 
 chart: $(STAMP)-test ## the Helm chart, rendered and validated by Helm and Kubernetes as wheels (100 MB)
 	$(BIN)/python -m pip install --quiet --upgrade --target .chart helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
