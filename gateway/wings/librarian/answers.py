@@ -141,7 +141,7 @@ class Asker:
 
     async def send(self, question: PartQuestion) -> PartAnswer:
         """Ask without the cache. Raises LimitReached and ModelFailed."""
-        async with self.ledger.request() as budget:
+        async with self.ledger.request(self.worst(question)[0]) as budget:
             self.show(question.passages)
             options = replace(options_of(question), budget=budget)
             reply = await self.model.complete(question.messages, (), options)

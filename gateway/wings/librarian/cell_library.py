@@ -15,6 +15,7 @@ from gateway.wings.library import LibraryFile, Passage, PassageQuery, SymbolPlac
 if TYPE_CHECKING:
     from gateway.wings.librarian.research import Research
 
+RECORDED = 64 << 20  # bytes of all answers of a run, which are recorded
 Text = Annotated[str, Meta(max_length=2000)]
 Number = Annotated[int, Meta(ge=1, le=1000)]
 Line = Annotated[int, Meta(ge=1)] | None
@@ -51,12 +52,12 @@ class CellLibrary:
 
     async def answer(self, name: str, arguments: Sequence[Any]) -> dict[str, Any]:
         """`value`, or `error`: why there is none. Both are JSON."""
+        if name not in _TYPES:
+            return {"error": f"There is no {name[:100]}"}
         try:
             self._research.log.ledger.count("lookups")
             given = msgspec.convert(arguments, _TYPES[name])
             value = await self._answers[name](*given)
-        except KeyError:
-            return {"error": f"There is no {name[:100]}"}
         except msgspec.ValidationError as error:
             return {"error": f"{name}: {error}"}
         except LimitReached as error:
@@ -66,7 +67,12 @@ class CellLibrary:
                 raise
             return {"error": problem.detail}
         most = self._limits.context_bytes if name == "context" else self._limits.answer_bytes
-        if len(msgspec.json.encode(value)) > most:
+        size = len(msgspec.json.encode(value))
+        if name != "context":
+            self._research.recorded += size
+        if self._research.recorded > RECORDED:
+            return {"error": str(self._research.log.ledger.refused("lookups"))}
+        if size > most:
             return {"error": f"{name}: the answer has more than {most} bytes; ask for less"}
         return {"value": value}
 
@@ -126,6 +132,7 @@ class CellLibrary:
             raise ProblemDetails(413, "too-large", text)
         texts = []
         for one in files:
+            self._research.log.ledger.count("lookups")
             found = await self._library.read(self._context, one.collection, one.path)
             self._research.asker.show([found])
             texts.append(f"=== {one.path} ===\n{found.text}")

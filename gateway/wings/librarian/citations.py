@@ -19,7 +19,8 @@ from gateway.wings.library import Library, Lines
 
 SLACK = 2  # lines beside those that are named
 WIDEST = 1000  # lines of a citation
-MOST = 200  # claims of an answer, and findings
+LONGEST = 100_000  # characters of them
+MOST = 500  # claims of an answer, findings, and readings that verify them
 UNVERIFIED = " (unverified)"
 
 # [path:10-20], [path:10], [path:10-20 "quote"]; a path may have brackets in pairs
@@ -99,6 +100,7 @@ class Verifier:
         self._library = library
         self._context = context
         self._collections = collections
+        self._left = MOST  # readings
 
     async def citation(self, finding: QuotedFinding) -> Citation | None:
         """None: it does not hold. Raises ProblemDetails while the documents are not available."""
@@ -121,6 +123,9 @@ class Verifier:
         return verified
 
     async def _in(self, collection: str, finding: QuotedFinding, lines: Lines) -> Citation | None:
+        if not self._left:
+            return None
+        self._left -= 1
         around = (max(lines[0] - SLACK, 1), lines[1] + SLACK)
         try:
             passage = await self._library.read(self._context, collection, finding.path, around)
@@ -128,7 +133,7 @@ class Verifier:
             if problem.status >= 500:
                 raise
             return None  # no such document, or no such lines, for this caller
-        if passage.lines[1] < lines[1]:
+        if passage.lines[1] < lines[1] or len(passage.text) > LONGEST:
             return None
         span = find_quote(finding.quote, passage.text)
         if span is None:

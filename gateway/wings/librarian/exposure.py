@@ -13,6 +13,8 @@ from gateway.wings.librarian.query import LibraryQuestion
 from gateway.wings.librarian.shelves import context_of
 from registry.database.postgres import Pool, borrowed
 
+Asking = Literal["query", "research"]
+
 
 class QuestionPaging(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
@@ -44,7 +46,7 @@ class Exposure:
     async def note(
         self,
         asked: OperationInput,
-        operation: Literal["query", "research"],
+        operation: Asking,
         question: LibraryQuestion,
         asker: Asker | None = None,
     ) -> None:

@@ -89,17 +89,17 @@ class RunLedger:
         return LimitReached(limit)
 
     @asynccontextmanager
-    async def request(self) -> AsyncIterator[Budget]:
-        """A place among the requests that are made at once, and the budget for one. Raises
-        LimitReached for one that the budget forbids."""
+    async def request(self, worst: TokenUsage) -> AsyncIterator[Budget]:
+        """A place among the requests that are made at once, and the budget for one that takes
+        `worst` at most. Raises LimitReached for one that the budget forbids."""
         async with self._slots:
+            forbids = worst.total > (self.budget.tokens or 0)
             try:
                 yield self.budget
             except ModelFailed as error:
                 if error.kind != "budget":
                     raise
-                money = self.limits.cost and "tokens left" not in str(error)
-                raise self.refused("cost" if money else "tokens") from error
+                raise self.refused("tokens" if forbids else "cost") from error
 
     def replay(self, kind: str, usage: TokenUsage, cost: float, *, cached: bool = False) -> None:
         """Count a request of this run that another process made: an iteration, or a call."""

@@ -1,6 +1,7 @@
 """Operations that answer questions: `librarian_query` at once, `librarian_research` by runs."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
@@ -21,10 +22,11 @@ from gateway.operations.operation import (
     ProblemDetails,
     conflict,
     not_found,
+    unavailable,
 )
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.answers import AnswerCache, Asker
-from gateway.wings.librarian.exposure import Exposure, QuestionList, QuestionPaging
+from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.ledger import RunLedger, RunSpent
 from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
 from gateway.wings.librarian.research import Research
@@ -40,6 +42,7 @@ CollectionName = Annotated[
     ),
 ]
 Strategy = Literal["auto", "recursive", "mapreduce"]
+WAITING = 100  # runs, for a place
 STEPS = 2000  # of a trace
 STOPS = 5.0  # seconds for storing how a cancelled run ended
 
@@ -220,14 +223,25 @@ class QuestionOperations:
             return _view(answer, body)
         ledger = RunLedger(self._settings.research.limits, currency=self._settings.currency)
         asker = self._asker(asked, question, model, ledger)
-        with anyio.move_on_after(ledger.left_s) as within:
-            answer = await engine.answer(
-                context, question, hits, asker=asker, progress=_progress(asked)
-            )
+        async with self._noted(asked, "query", question, asker):
+            with anyio.move_on_after(ledger.left_s) as within:
+                answer = await engine.answer(
+                    context, question, hits, asker=asker, progress=_progress(asked)
+                )
         if within.cancelled_caught:
             answer = engine.extract(question, hits, "seconds")
-        await self._exposure.note(asked, "query", question, asker)
         return _view(answer, body, spent=ledger.spent)
+
+    @asynccontextmanager
+    async def _noted(
+        self, asked: OperationInput, operation: Asking, question: LibraryQuestion, asker: Asker
+    ) -> AsyncIterator[None]:
+        """Notes what a model was shown within, also where the caller leaves."""
+        try:
+            yield
+        finally:
+            with anyio.move_on_after(STOPS, shield=True):
+                await self._exposure.note(asked, operation, question, asker)
 
     async def _question(
         self, asked: OperationInput, body: AskLibrary
@@ -271,6 +285,8 @@ class QuestionOperations:
         run, done = await self._run_of(asked, body, question)
         if done is not None:
             return done
+        if self._slots.statistics().tasks_waiting >= WAITING:
+            raise unavailable("Too many runs wait already; try again later.")
         async with self._slots:
             return await self._researched(asked, run, model)
 
@@ -343,7 +359,8 @@ class QuestionOperations:
         """The answer of a run. One whose caller leaves is cancelled; a job that is stopped with its
         process goes on elsewhere."""
         try:
-            return await research.answer()
+            async with self._noted(asked, "research", research.question, research.asker):
+                return await research.answer()
         except TakenOver as error:
             raise conflict(f"{error}.") from error
         except anyio.get_cancelled_exc_class():
@@ -351,9 +368,6 @@ class QuestionOperations:
                 with anyio.move_on_after(STOPS, shield=True):
                     await self._runs.end(asked.tenant, run.id, "cancelled", None)
             raise
-        finally:
-            with anyio.move_on_after(STOPS, shield=True):
-                await self._exposure.note(asked, "research", research.question, research.asker)
 
     async def list_runs(self, asked: OperationInput) -> ResearchRuns:
         query: RunPaging = asked.query

@@ -30,7 +30,7 @@ from gateway.sandbox.session import (
 )
 from gateway.wings.librarian.answers import Asker, PartAnswer, PartQuestion, together
 from gateway.wings.librarian.cell_library import CellLibrary
-from gateway.wings.librarian.citations import QuotedFinding, Verifier, claims_of, plain
+from gateway.wings.librarian.citations import MOST, QuotedFinding, Verifier, claims_of, plain
 from gateway.wings.librarian.ledger import LimitReached
 from gateway.wings.librarian.query import (
     LibraryAnswer,
@@ -51,8 +51,8 @@ ANSWER = 20_000  # characters
 BATCH = 256  # prompts
 CLOCK = 1_767_225_600.0  # of all sessions: 2026-01-01
 _CODE = re.compile(r"```(?:repl|python|py)[ \t]*\n(.*?)(?:\n```|\Z)", re.S)
-_FINAL = re.compile(r"^\s*FINAL\((.*)\)\s*$", re.S | re.M)
-_FINAL_VAR = re.compile(r"^\s*FINAL_VAR\([\"' ]*(\w{1,100})[\"' ]*\)", re.M)
+_FINAL = re.compile(r"^[ \t]*FINAL\(", re.M)
+_FINAL_VAR = re.compile(r"^[ \t]*FINAL_VAR\([\"' ]*(\w{1,100})[\"' ]*\)", re.M)
 _INSTRUCTIONS = """\
 You answer a question about documents by writing Python, a block at a time:
 ```repl
@@ -125,6 +125,7 @@ class Research:
     partial: str = ""  # the best answer of the root so far
     begun: Begin | None = None
     done: int = 0  # steps, for the progress
+    recorded: int = 0  # bytes of answers of the library
 
     async def answer(self) -> LibraryAnswer:
         """Raises TakenOver, and ProblemDetails while the documents are not available."""
@@ -184,7 +185,8 @@ class Research:
     async def _verified(self, final: Any, why: str) -> LibraryAnswer:
         given, findings = final_of(self.partial if final is None else final)
         if not given.strip() and not findings:
-            return self.engine.extract(self.question, self.hits, why or "no_answer")
+            hits = await self.engine.net(self.context, self.question)  # as they are now
+            return self.engine.extract(self.question, hits, why or "no_answer")
         verifier = Verifier(self.library, self.context, self.question.collections)
         claims = await verifier.claims(claims_of(given, findings))
         return answer_of(self.question.text, claims, self.hits, why)
@@ -501,7 +503,8 @@ def cells_of(text: str) -> list[str]:
     if (variable := _FINAL_VAR.search(outside)) is not None:
         cells.append(f"FINAL_VAR({variable[1]!r})")
     elif (final := _FINAL.search(outside)) is not None:
-        cells.append(f"FINAL({final[1].strip()[:ANSWER]!r})")
+        given = outside[final.end() :].rpartition(")")[0]
+        cells.append(f"FINAL({given.strip()[:ANSWER]!r})")
     return cells
 
 
@@ -511,7 +514,7 @@ def final_of(value: Any) -> tuple[str, list[QuotedFinding]]:
     given = value.get("answer", "") if isinstance(value, dict) else value
     if not isinstance(given, str):
         given = "" if isinstance(given, list) else msgspec.json.encode(given).decode()
-    found = [_finding(one) for one in findings] if isinstance(findings, list) else []
+    found = [_finding(one) for one in findings[:MOST]] if isinstance(findings, list) else []
     return given[:ANSWER], [one for one in found if one is not None]
 
 

@@ -22,24 +22,30 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
     """At most `limit` hits by maximal marginal relevance, in the order of their scores: each says
     something that those before it do not, and no file takes more than half of the places while
     others have something."""
-    asked = set(terms_of(question))
+    if len(hits) <= limit:
+        return list(hits)
+    asked = frozenset(terms_of(question))
     words = [frozenset(terms_of(f"{one.header} {one.text}")) for one in hits]
     top = max((one.score for one in hits), default=0.0) or 1.0
     per_file = max(math.ceil(limit * PER_FILE), 1)
-    chosen: list[int] = []
+    left = dict.fromkeys(range(len(hits)), 0.0)  # how near each is to what was chosen
     files: Counter[tuple[str, str]] = Counter()
+    missing = asked
 
     def gain(place: int) -> tuple[bool, float, int]:
-        near = max((_likeness(words[place], words[one]) for one in chosen), default=0.0)
-        covered = set().union(*(words[one] for one in chosen)) if chosen else set()
-        fresh = len(asked & words[place] - covered) / len(asked) if asked else 0.0
-        score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - near)
+        fresh = len(missing & words[place]) / (len(asked) or 1)
+        score = RELEVANCE * hits[place].score / top + (1 - RELEVANCE) * (fresh - left[place])
         return files[hits[place].collection, hits[place].path] < per_file, score, -place
 
-    while len(chosen) < min(limit, len(hits)):
-        best = max((one for one in range(len(hits)) if one not in chosen), key=gain)
+    chosen: list[int] = []
+    while len(chosen) < limit:
+        best = max(left, key=gain)
         chosen.append(best)
+        del left[best]
         files[hits[best].collection, hits[best].path] += 1
+        missing -= words[best]
+        for place, near in left.items():
+            left[place] = max(near, _likeness(words[place], words[best]))
     return [hits[one] for one in sorted(chosen, key=lambda place: (-hits[place].score, place))]
 
 
