@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -93,15 +93,14 @@ class PreparedUpstream(Upstream, Protocol):
     def prepare(self, tool: Tool) -> Execute: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RelayRequest:
+class RelayRequest(Struct, frozen=True):
     """A request for another MCP server, in that server's own names and URIs."""
 
     source: Source
     method: str
     params: dict[str, Any]  # whole: with the client's `_meta`, inputResponses, requestState, task
     eras: Eras = "both"  # eras of the server that support the request
-    headers: Mapping[str, str] = field(default_factory=dict)  # Mcp-Param-*, for 2026-07-28 servers
+    headers: Mapping[str, str] = {}  # Mcp-Param-*, for 2026-07-28 servers
 
 
 class Relay(Protocol):

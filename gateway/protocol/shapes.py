@@ -5,10 +5,9 @@ bytes can hold something to change. Pure: naming comes from the caller.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from schemas.errors import Unreachable
 from schemas.jsonrpc import encode
@@ -42,8 +41,7 @@ _decode_content = msgspec.json.Decoder(
 _decode_any = msgspec.json.Decoder().decode
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """How one client sees the results of one server.
 
     Its methods raise Unreachable for a result that fits the method in no revision.

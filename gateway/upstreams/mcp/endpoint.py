@@ -1,7 +1,7 @@
 """HTTP endpoint of one MCP server: sends requests, reads responses in each content type."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -110,12 +110,12 @@ class ServerEndpoint:
             headers = {**headers, **await auth_headers(self.pool, self._holder.caller)}
         return self.pool.with_configured({**headers, **own} if headers else own)
 
-    async def post(
+    def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
-    ) -> Http1Response:
+    ) -> Awaitable[Http1Response]:
         """POST a request; `long_lived` for streams. The caller closes the response."""
         http = self.pool.unlimited if long_lived else self.pool.http
-        return await http.request(self._site, "POST", "", headers, body=body)
+        return http.request(self._site, "POST", "", headers, body=body)
 
     @asynccontextmanager
     async def notify(

@@ -65,6 +65,7 @@ LISTS = {
 
 OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
 RETRY_MEMBERS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
+OF_ONE_ERA = frozenset((*RETRY_MEMBERS, "task", "_meta"))  # members that differ between eras
 ASKABLE: Mapping[
     str, frozenset[str]
 ] = {  # client capabilities that a server may use, and their kinds
@@ -162,8 +163,10 @@ def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -
     fits.
     """
     own, other = ("handshake", "stateless") if handshake_client else ("stateless", "handshake")
-    usable = [era for era in (own, other) if supported[era] and eras in {"both", era}]
-    return usable[0] if usable else None
+    for era in (own, other):
+        if supported[era] and eras in ("both", era):
+            return era
+    return None
 
 
 def declared_capabilities(context: Context) -> dict[str, Any]:
@@ -172,6 +175,8 @@ def declared_capabilities(context: Context) -> dict[str, Any]:
     if context.peer is None or (context.revision.handshake and context.session is None):
         return {}
     declared = context.capabilities
+    if not declared:
+        return {}
     return {
         name: {kind: {} for kind in sorted(kinds) if kind in _object(declared[name])}
         for name, kinds in ASKABLE.items()
@@ -204,6 +209,8 @@ def stateless_params(
 
 def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
     """`params` for a server that has the `_meta` of a 2026-07-28 request in its session instead."""
+    if params.keys().isdisjoint(OF_ONE_ERA):
+        return {**params}
     forwarded = {
         name: value
         for name, value in params.items()

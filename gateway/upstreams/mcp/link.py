@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from gateway.context import Context
 from gateway.protocol.client_features import Refused, for_client, for_server
@@ -47,8 +47,7 @@ class MessageHandler(Protocol):
         gets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeout:
+class Timeout(Struct, frozen=True):
     """Time limits of an answer, in seconds."""
 
     # restarted by every message of the request; paused while the gateway handles the server's

@@ -7,7 +7,7 @@ handshake   stateless   the server's input requests are sent to the client, then
 stateless   handshake   the call is parked while the client answers (`parking`)
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -143,25 +143,25 @@ class McpRelay:
                 )
             params = await _with_answers(params, wanted, handler)
 
-    async def _handshake(
+    def _handshake(
         self, server: McpServer, request: RelayRequest, context: Context
-    ) -> Members:
+    ) -> Awaitable[Members]:
         capabilities = declared_capabilities(context)
         if context.session is not None or not capabilities:
             handler = ClientHandler(context, server.on_change)
-            return await self._in_session(
+            return self._in_session(
                 server, request, context, capabilities=capabilities, inner=handler
             )
         if not self._deferred.possible(request, context):  # try without questions
             handler = ClientHandler(context, server.on_change)
-            return await self._in_session(server, request, context, capabilities={}, inner=handler)
+            return self._in_session(server, request, context, capabilities={}, inner=handler)
 
         async def work(asker: MessageHandler) -> Members:
             return await self._in_session(
                 server, request, context, capabilities=capabilities, inner=asker
             )
 
-        return await self._deferred.run(request, context, server.on_change, work)
+        return self._deferred.run(request, context, server.on_change, work)
 
     async def _in_session(
         self,

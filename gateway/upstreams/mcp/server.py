@@ -421,21 +421,15 @@ class McpServer:
         pool = self._transport.pool
         return None if pool is None else on_behalf(pool, context)
 
-    async def authenticated(
+    def authenticated(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
-    ) -> Members:
+    ) -> Awaitable[Members]:
         """Call `send` with the caller's credentials as headers; retried once with new ones on a
         401. Raises UpstreamFailed and what `send` raises."""
-        pool = self._transport.pool
+        pool = None if caller is None else self._transport.pool
         if caller is None or pool is None:
-            return await send(NONE)
-        headers = await auth_headers(pool, caller)
-        try:
-            return await send(headers)
-        except HttpStatusError as refused:
-            if refused.http_status != 401 or not invalidate_token(pool, caller, headers):
-                raise
-        return await send(await auth_headers(pool, caller))
+            return send(NONE)
+        return _authenticated(pool, caller, send)
 
     async def _open(
         self, key: SessionKey, background: MessageHandler, holder: CallerHolder
@@ -456,3 +450,15 @@ class McpServer:
         if self._stateless is not None:
             await self._stateless.close()
         await self._transport.close()
+
+
+async def _authenticated(
+    pool: Connected, caller: Caller, send: Callable[[Headers], Awaitable[Members]]
+) -> Members:
+    headers = await auth_headers(pool, caller)
+    try:
+        return await send(headers)
+    except HttpStatusError as refused:
+        if refused.http_status != 401 or not invalidate_token(pool, caller, headers):
+            raise
+    return await send(await auth_headers(pool, caller))

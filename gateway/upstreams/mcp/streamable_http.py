@@ -10,7 +10,7 @@ import aiohttp
 from msgspec import Raw
 
 from gateway.http.events import EventStream
-from gateway.http.http1 import ConnectFailed, Http1Response
+from gateway.http.http1 import ConnectFailed, FixedHeaders, Http1Response
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import wire
@@ -43,12 +43,15 @@ from gateway.upstreams.mcp.link import (
 )
 from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage
 from schemas.errors import RelayedFault
+from schemas.mcp.headers import NAMED_BY
 from schemas.mcp.messages import CANCELLED
 from schemas.mcp.revisions import V2025_11_25, Revision
+from schemas.memo import Memo
 
 log = logging.getLogger("toolgate.upstream")
 
 LISTEN_S = 1.0  # time limit for a stream to begin
+PREPARED = 256  # items of a server whose headers are kept
 
 
 class HttpLink(Link):
@@ -60,7 +63,7 @@ class HttpLink(Link):
         self._endpoint = ServerEndpoint(pool, holder)
         self._background = background
         self._exchanges = Exchanges(pool.source, background, self._post, pool.limits.mcp_asks)
-        self._headers: dict[str, str] = dict(HEADERS)
+        self._headers = FixedHeaders(HEADERS)
         self._session: str | None = None
         self._lost = False
         self._listening: asyncio.Task[None] | None = None
@@ -153,7 +156,7 @@ class HttpLink(Link):
             raise self._endpoint.failure(error, exchange.idle_timeout) from error
         finally:
             self._exchanges.end(exchange)
-        self._headers["MCP-Protocol-Version"] = self.facts.revision.name
+        self._send_always("MCP-Protocol-Version", self.facts.revision.name)
         await self.notify(INITIALIZED, {})
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
@@ -234,7 +237,12 @@ class HttpLink(Link):
     def _take_session(self, response: Http1Response) -> None:
         session = response.headers.get("Mcp-Session-Id")
         if session is not None:
-            self._session = self._headers["Mcp-Session-Id"] = session
+            self._session = session
+            self._send_always("Mcp-Session-Id", session)
+
+    def _send_always(self, name: str, value: str) -> None:
+        """Send a header with all requests from now on."""
+        self._headers = FixedHeaders({**self._headers, name: value})
 
     async def _open_stream(self) -> None:
         """Open the GET stream, on which messages of the server are received from now on."""
@@ -298,6 +306,7 @@ class StatelessLink(SubscribableLink):
         self._endpoint = ServerEndpoint(pool)
         self._profile = profile
         self._exchanges = Exchanges(pool.source, NullHandler(), None, 0)
+        self._prepared: Memo[tuple[str, str | None], FixedHeaders] = Memo(PREPARED)
         self._closed = False
 
     @property
@@ -317,7 +326,7 @@ class StatelessLink(SubscribableLink):
             raise SessionLost(f"The way to {self._endpoint.name} was closed", sent=False)
         params = with_envelope(params, self._profile.client)
         exchange = self._exchanges.begin(method, params, handler, timeout)
-        sent = {**HEADERS, **routing_headers(method, params)}
+        sent = self._headers(method, params)
         try:
             with exchange.idle_timeout:
                 return await self._result_of(exchange, await self._endpoint.headers(sent, headers))
@@ -387,6 +396,16 @@ class StatelessLink(SubscribableLink):
                 return True
             await self._exchanges.receive(message, exchange)
         return False
+
+    def _headers(self, method: str, params: Mapping[str, Any]) -> FixedHeaders:
+        """The headers of all requests of a method for an item of this name."""
+        name = params.get(NAMED_BY.get(method, ""))
+        key = method, name if isinstance(name, str) else None
+        known = self._prepared.use(key)
+        if known is None:
+            headers = FixedHeaders({**HEADERS, **routing_headers(method, params)})
+            known = self._prepared.put(key, headers)
+        return known
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         response = await self._endpoint.post(exchange.body, headers)
