@@ -31,7 +31,7 @@ STARTS = 3
 LATENCY_ROUNDS = 2  # times the usual number: a tail varies more than a mean
 PROBE_S = 1.0
 
-P99_TARGETS = (Target("value", 3.0),)
+P99_TARGETS = (Target("value", 2.0),)
 IMPORT_TARGETS = (Target("value", 5.0),)
 MEMORY_TARGETS = (Target("value", 150.0),)
 START_TARGETS = (Target("value", 2.0),)

@@ -16,8 +16,8 @@ from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import gateway
 
-CALL_TARGETS = (Target("floor", 0.65), Target("peer", 7.0))
-BATCH_TARGETS = (Target("floor", 1.2),)
+CALL_TARGETS = (Target("floor", 1.15), Target("peer", 7.0))
+BATCH_TARGETS = (Target("floor", 2.0),)
 LIST_TARGETS = (Target("floor", 0.70),)
 OPERATIONS = 100  # tools behind the gateway and the peer while calls are measured
 PAGES = (1, 100, 1000)

@@ -16,7 +16,7 @@ from benchmarks.rig import Rig, mcp_server
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import relay
 
-TARGETS = (Target("floor", 0.5), Target("peer", 5.0))
+TARGETS = (Target("floor", 1.1), Target("peer", 5.0))
 
 Make = Callable[[int, str, Mapping[str, Any]], HttpRequest]
 ERAS: Mapping[str, Make] = {
