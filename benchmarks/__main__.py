@@ -24,6 +24,7 @@ from benchmarks.events import measure_events
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.guarded import measure_guarded
+from benchmarks.ingestion import measure_ingestion
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.memories import measure_memories
 from benchmarks.peers import measure_peers
@@ -41,7 +42,7 @@ from benchmarks.table import Row, broken, missed, render
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions",
+    "agents", "definitions", "ingestion",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -114,6 +115,7 @@ def main(
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
         "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
         "definitions": partial(measure_definitions, directory=recall),
+        "ingestion": partial(measure_ingestion, directory=recall),
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
     }

@@ -140,6 +140,8 @@ async def upload_on_ray(
     which `embedded` is told meanwhile. Raises ProblemDetails."""
     parts = KnowledgeParts(pool, lambda _: None, settings.knowledge, Keys.of(settings.secrets))
     reader = KnowledgeReader(settings.tenant.host_id, owner, (ALL, f"user:{owner}"))
+    local = make_embedder(settings.embedding.of(KIND.purpose))
+    await register(pool, local, KIND.purpose)  # what is stored from now on is queued
     async with cluster(address) as actors:
         report = await ingested(
             parts.ingestion,
@@ -215,7 +217,6 @@ async def embed_queued(
     if local is None:
         return 0
     kinds = {KIND.name: KIND}
-    await register(pool, local, KIND.purpose)
     embedder = RayEmbedder(own, local, actors)
     worker = Worker(pool, embedder, settings, kinds)
     try:

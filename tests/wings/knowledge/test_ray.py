@@ -12,6 +12,9 @@ from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.reading.sources import SourceFile
+from gateway.wings.knowledge.search import KIND
+from registry.embedding.models import register
+from registry.embedding.providers import make_embedder
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig
 
@@ -70,6 +73,7 @@ def _is_reading(process: psutil.Process) -> bool:
 
 async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None:
     settings = load(None, {}).embedding
+    await register(rig.database.pool, make_embedder(settings.of(KIND.purpose)), KIND.purpose)
     direct = IngestReport()
     for file in files():
         if file.path != "broken.pdf":
