@@ -232,8 +232,8 @@ _FACTS = f"""
     ) AS counted
     GROUP BY word.term HAVING sum(counted.docs) > 0
 """.encode()
-_BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
-    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
+_BM25 = f"""word.idf * {K1 + 1} * posting.tf
+    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s))"""
 _DOCUMENT = """JOIN knowledge_document_t AS document ON (document.host_id, document.document_id)
     = (%(host)s, chunk.document_id)"""
 
@@ -258,6 +258,8 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
         union = "UNION SELECT part_id, doc_id FROM near"
         near = _indexed(narrowed, index) if index else _near(where)
         cosine = f"(SELECT -(vector.embedding <#> %(vector)s::vector) {_VECTOR})"
+    # Without a condition the best are chosen by a heap; else all are sorted, until enough hold it.
+    sorted_, narrowing_ = ("LIMIT %(reach)s", "true") if not where else ("OFFSET 0", where)
     return f"""
         WITH {PERMITTED}, worded_best AS MATERIALIZED (
             SELECT found.part_id, found.doc_id FROM (
@@ -268,24 +270,25 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
                     WHERE part_id = permitted.part_id AND term = word.term OFFSET 0
                 ) AS posting
                 GROUP BY permitted.part_id, posting.doc_id
-                ORDER BY {_BM25} DESC, permitted.part_id, posting.doc_id OFFSET 0
+                ORDER BY sum({_BM25}) DESC, permitted.part_id, posting.doc_id {sorted_}
             ) AS found WHERE (SELECT true FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.doc_id) = (found.part_id, found.doc_id)
-                {"AND " + where if where else ""}) LIMIT %(reach)s
+                AND {narrowing_}) LIMIT %(reach)s
         ){near}, candidate AS MATERIALIZED (
             SELECT part_id, doc_id FROM worded_best {union}
         ), worded AS MATERIALIZED (
-            SELECT candidate.part_id, candidate.doc_id, {_BM25} AS bm25
-            FROM candidate
-            CROSS JOIN unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
-            JOIN search_posting_t AS posting ON posting.part_id = candidate.part_id
-                AND posting.term = word.term AND posting.doc_id = candidate.doc_id
-            GROUP BY candidate.part_id, candidate.doc_id
+            SELECT part_id, doc_id, sum(bm25) AS bm25 FROM (
+                SELECT part_id, doc_id, 0::float8 AS bm25 FROM candidate
+                UNION ALL
+                SELECT candidate.part_id, candidate.doc_id, {_BM25}
+                FROM candidate
+                CROSS JOIN unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
+                JOIN search_posting_t AS posting ON posting.part_id = candidate.part_id
+                    AND posting.term = word.term AND posting.doc_id = candidate.doc_id
+            ) AS part GROUP BY part_id, doc_id
         )
-        SELECT doc.entity_id::text, doc.entity_id::text, 1::float8,
-            coalesce(worded.bm25, 0), {cosine}
-        FROM candidate JOIN search_doc_t AS doc USING (part_id, doc_id)
-        LEFT JOIN worded USING (part_id, doc_id)
+        SELECT doc.entity_id::text, doc.entity_id::text, 1::float8, worded.bm25, {cosine}
+        FROM worded JOIN search_doc_t AS doc USING (part_id, doc_id)
     """.encode()
 
 
