@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs clean
+.PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
 .PHONY: side-by-side image chart sbom docs reference
 
@@ -144,6 +144,9 @@ bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory,
 
 bench-scale: $(STAMP)-test ## how costs grow with tools, sessions, streams, tenants, batches and workers; one SVG each
 	$(BIN)/python -m benchmarks.scale $(ARGS)
+
+rag-contract: $(STAMP)-test ## LightRAG's contract beside its own server: ARGS="--python ENVIRONMENT/bin/python"
+	$(BIN)/python -m benchmarks.rag_contract $(ARGS)
 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
 	$(BIN)/python -m benchmarks.jobs $(ARGS)

@@ -334,6 +334,8 @@ class LightRag:
         """What a request asks for, and what is found."""
         workspace, given = await self._workspaces.read(request, LightRagQuery)
         query = given.query.strip()
+        if not query:
+            raise invalid_value(("body", "query"), "query cannot be empty", given.query)
         if given.mode != "bypass" and _length(query) < 3:
             raise invalid_value(("body",), SHORT, {"query": given.query})
         if given.mode == "bypass":
@@ -433,6 +435,8 @@ class LightRag:
 
     async def delete(self, request: Request) -> Response:
         workspace, given = await self._workspaces.read(request, LightRagDelete)
+        if not given.doc_ids:
+            raise invalid_value(("body", "doc_ids"), "Document IDs list cannot be empty", [])
         ids = [one for one in given.doc_ids if is_uuid(one)]  # others are no documents of ours
         if ids:
             arguments = {"collection": workspace.collection, "documents": ids}

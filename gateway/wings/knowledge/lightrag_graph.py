@@ -150,7 +150,8 @@ class LightRagGraph:
         into = _line(given.entity_to_change_into)
         await _merge(shelf, given.entities_to_change, into)
         found = await _entity(shelf, into)
-        data = {"entity_name": into, "source_id": "", "graph_data": _properties(into, found)}
+        told = _described(into, () if found is None else found.mentions)
+        data = {"entity_name": into, "source_id": told["source_id"], "graph_data": told}
         count = len(given.entities_to_change)
         return _done(f"Successfully merged {count} entities into '{into}'", data)
 
@@ -214,15 +215,12 @@ def _node(name: str, mentions: Sequence[MentionView] = ()) -> dict[str, Any]:
     return {"id": name, "labels": [name], "properties": _described(name, mentions)}
 
 
-def _properties(name: str, found: EntityView | None) -> dict[str, Any]:
-    return _described(name, () if found is None else found.mentions)
-
-
 def _described(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
     read = [one for one in mentions if one.method == "llm"]
     type_ = read[0].type if read else mentions[0].type if mentions else ""
     paths = SEPARATOR.join(dict.fromkeys(one.path for one in mentions))
-    return {"entity_id": name, "entity_type": type_, "description": "", "file_path": paths}
+    told = {"entity_id": name, "entity_type": type_, "description": ""}
+    return {**told, "source_id": paths, "file_path": paths}
 
 
 def _done(message: str, data: Mapping[str, Any], **more: Any) -> Response:

@@ -66,7 +66,7 @@ class LightRagPage(Struct, frozen=True):
 
 
 class LightRagDelete(Struct, frozen=True):
-    doc_ids: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    doc_ids: Annotated[list[str], Meta(max_length=1000)]
 
 
 class LightRagEntityData(Struct, frozen=True):
