@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.memories import await_vectors
+from benchmarks.memories import await_tools, await_vectors
 from benchmarks.processes import Child
 from benchmarks.rig import Rig
 from benchmarks.search import p95
@@ -80,9 +80,12 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
         },
     }
     rows: list[Row] = []
-    description = rig.write_description(QUICK_TOOLS if quick else TOOLS)
+    count = QUICK_TOOLS if quick else TOOLS
+    description = rig.write_description(count)
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
     with installation(rig, "agents", source, more) as one, serving(rig, one) as child:
+        rig.say(f"agent: {count:,} tools and their vectors")
+        await_tools(one, count)
         await_vectors(one)
         await _settled(child)
         async with server, _clients() as http:

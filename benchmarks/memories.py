@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import msgspec
 import psutil
@@ -177,14 +177,22 @@ def _asked(rig: Rig, pools: Sequence[Pool]) -> list[Asked]:
 
 
 def await_vectors(one: Installation) -> None:
+    _await(one, "SELECT count(*) = 0 FROM embedding_task_t", "texts to embed")
+
+
+def await_tools(one: Installation, count: int) -> None:
+    """A gateway serves before a large source is imported."""
+    _await(one, f"SELECT count(*) >= {count} FROM tool_t", "tools to import")  # type: ignore[arg-type]
+
+
+def _await(one: Installation, condition: LiteralString, what: str) -> None:
     with _connected(one) as connection:
         until = time.monotonic() + EMBEDDED_S
         while time.monotonic() < until:
-            [(left,)] = connection.execute("SELECT count(*) FROM embedding_task_t").fetchall()
-            if not left:
+            if connection.execute(condition).fetchone() == (True,):
                 return
             time.sleep(0.2)
-    raise Unavailable(f"there were still texts to embed after {EMBEDDED_S:.0f} s")
+    raise Unavailable(f"there were still {what} after {EMBEDDED_S:.0f} s")
 
 
 SMALL, LARGE, ORG = 1_000, 5_000, 100_000  # rows of owners
