@@ -133,6 +133,38 @@ ROWS: dict[str, list[Panel]] = {
             "reqps",
         ),
     ],
+    "Chat models": [
+        Panel(
+            "Requests, by strategy and outcome",
+            {
+                "{{strategy}} {{outcome}}": "sum by (strategy, outcome) "
+                "(rate(toolgate_model_requests_total{HERE}[WINDOW]))"
+            },
+            "reqps",
+        ),
+        Panel(
+            "Tokens per second",
+            {
+                "{{strategy}} {{kind}}": "sum by (strategy, kind) "
+                "(rate(toolgate_model_tokens_total{HERE}[WINDOW]))"
+            },
+        ),
+        Panel(
+            "Money per hour",
+            {
+                "{{strategy}} {{currency}}": "3600 * sum by (strategy, currency) "
+                "(rate(toolgate_model_cost_total{HERE}[WINDOW]))"
+            },
+        ),
+        Panel(
+            "Time until the first part of an answer, p95",
+            {
+                "{{strategy}}": "histogram_quantile(0.95, sum by (le, strategy) (rate("
+                "toolgate_model_first_token_seconds_bucket{HERE}[WINDOW])))"
+            },
+            "s",
+        ),
+    ],
     "Services": [
         Panel(
             "Circuit breakers (1: open)", {"{{source}}": "max by (source) (toolgate_breaker{HERE})"}
@@ -210,6 +242,12 @@ RULES = [
         "histogram_quantile(0.95, sum by (job, le) "
         '(rate(toolgate_request_seconds_bucket{method="tools/call"}[5m]))) > 5',
         "15m", "warning", "One in twenty calls takes more than 5 s.",
+    ),
+    Alert(
+        "ToolgateModelsFail",
+        'sum by (job, strategy) (rate(toolgate_model_requests_total{outcome!="ok"}[10m])) '
+        "/ sum by (job, strategy) (rate(toolgate_model_requests_total[10m])) > 0.2",
+        "10m", "warning", "More than 20 % of the requests to {{ $labels.strategy }} fail.",
     ),
     Alert(
         "ToolgateOverloaded", "toolgate_loop_lag_seconds > 0.5", "5m", "warning",

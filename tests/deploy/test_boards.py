@@ -31,6 +31,7 @@ def metrics() -> Mapping[str, set[str]]:
         audit=replace(settings.audit, mode="always"),
         tracing=replace(settings.tracing, enabled=True),
         metrics=replace(settings.metrics, tools=200),
+        agent=replace(settings.agent, enabled=True),
     )
     found = {}
     for family in Gateway(settings).metrics.registry.collect():
