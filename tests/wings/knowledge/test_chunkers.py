@@ -99,7 +99,10 @@ REMEMBERS = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
         pytest.param(returning('[{"s":-1,"e":12}]'), "no array of spans", id="negative"),
         pytest.param(returning('[{"s":0,"e":12,"m":{"symbol":"\\u0000"}}]'), "no array", id="NUL"),
         pytest.param(returning('[{"s":0,"e":12,"k":"No Kind"}]'), "no array", id="kind"),
-        pytest.param(returning('{"error":"no header"}'), "cannot read it: no header", id="error"),
+        pytest.param(returning('{"error":"no\\u0000 header\\u001b"}'),
+                     "cannot read it: no header", id="error"),
+        pytest.param(returning('[{"s":0,"e":12,"m":{"symbol":"\\ud800"}}]'),
+                     "no array", id="surrogate"),
         pytest.param(returning("[[["), "no array of spans", id="JSON"),
         pytest.param(module(REMEMBERS, output="[{\"s\":0,\"e\":12}]"), "second run", id="memory"),
         pytest.param(

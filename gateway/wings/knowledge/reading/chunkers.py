@@ -6,7 +6,11 @@ from schemas.errors import ToolgateError
 
 
 class ChunkerRefused(ToolgateError):
-    """A module that is no chunker, or that broke a rule; `str()` says what the chunker did."""
+    """A module that is no chunker, or that broke a rule; `str()` says what the chunker did. Modules
+    choose parts of it, so that nothing but printable characters is kept."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(sign for sign in message if sign.isprintable()))
 
 
 class WasmLimits(Struct, frozen=True):
