@@ -239,12 +239,3 @@ async def _closed(process: Subprocess) -> None:
             await asyncio.shield(process.wait())
         if process.stdin is not None:
             process.stdin.close()
-
-
-async def missing(limits: CodeLimits) -> str | None:
-    """Reason why sessions cannot be opened here; None when they can."""
-    try:
-        async with CodeSession.open(limits):
-            return None
-    except SessionEnded as error:
-        return str(error)
