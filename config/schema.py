@@ -27,6 +27,9 @@ def json_schema() -> dict[str, Any]:
     _, definitions = msgspec.json.schema_components((Settings,))
     described = dict(descriptions(DEFAULTS.read_text(encoding="utf-8")))
     defaults = yaml.safe_load(DEFAULTS.read_bytes())
+    for definition in definitions.values():
+        if "description" in definition:  # of a docstring, whose indentation Python 3.13 removes
+            definition["description"] = " ".join(definition["description"].split())
     root = definitions.pop(Settings.__name__)
     for name, section in root["properties"].items():
         if "$ref" in section:

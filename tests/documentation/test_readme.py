@@ -17,7 +17,7 @@ from tests.documentation.walk import PROGRAMS, Block, blocks
 from tests.fixtures_gateway import running
 from tests.servers.rest import Recorder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 FIRST = 3  # blocks of the first section
 NOT_RUN = {"claude mcp add": "takes Claude Code", "toolgate serve": "the tutorials start it"}

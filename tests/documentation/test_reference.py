@@ -10,6 +10,7 @@ from gateway.app import Gateway
 from tests.documentation.pages import ROOT, program
 from tests.fixtures_gateway import wordless
 
+pytestmark = pytest.mark.timeout(600)
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 
 

@@ -7,7 +7,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.documentation.walk import TUTORIALS, blocks, walking
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 FIRST = "first-tools.md"
 BY_MEANING = {"search.md"}  # those that need the model; without it, starting takes half the time
