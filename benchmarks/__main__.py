@@ -25,6 +25,7 @@ from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.guarded import measure_guarded
 from benchmarks.ingestion import measure_ingestion
+from benchmarks.library import measure_library
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.memories import measure_memories
 from benchmarks.peers import measure_peers
@@ -42,7 +43,7 @@ from benchmarks.table import Row, broken, missed, render
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions", "ingestion",
+    "agents", "definitions", "ingestion", "library",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -116,6 +117,7 @@ def main(
         "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
         "definitions": partial(measure_definitions, directory=recall),
         "ingestion": partial(measure_ingestion, directory=recall),
+        "library": partial(measure_library, directory=recall),
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
     }

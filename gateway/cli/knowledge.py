@@ -166,10 +166,15 @@ def upload(
         gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
         if watch:
             run(_watched(gateway, paths, collection))
-        report = run(_uploaded(gateway, list(_listed(paths).items()), collection))
+        report = upload_files(gateway, paths, collection)
     print_json(report)
     if report["failed"]:
         raise SystemExit(FAILED)
+
+
+def upload_files(gateway: RunningGateway, paths: Sequence[Path], collection: str) -> dict[str, Any]:
+    """Store files, and those of directories; the counts of what became of them."""
+    return run(_uploaded(gateway, list(_listed(paths).items()), collection))
 
 
 def _listed(paths: Sequence[Path]) -> dict[str, "_Listed"]:

@@ -25,6 +25,9 @@ class Passage:
     header: str = ""  # headings or scopes that it stands in
     symbol: str = ""  # that it defines
     score: float = 0.0
+    ordinal: int = 0  # in its document; of listed chunks, as what follows
+    visibility: str = ""  # of its symbol
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,18 @@ class Library(Protocol):
         limit: int = 1000,
     ) -> Sequence[LibraryFile]:
         """By collection and path. `after`: collection and path of the last one, joined by `/`."""
+        ...
+
+    async def chunks(
+        self,
+        context: Context,
+        collection: str,
+        *,
+        path: str = "",
+        after: tuple[str, int] = ("", -1),
+        limit: int = 200,
+    ) -> Sequence[Passage]:
+        """All passages of a collection, by path and ordinal. `after`: those of the last one."""
         ...
 
     async def read(

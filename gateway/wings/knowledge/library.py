@@ -144,6 +144,20 @@ class CollectionLibrary:
         rows = await self._rows(_FILES.format(path=values["where"]), values)
         return [_file(row) for row in rows]
 
+    async def chunks(
+        self,
+        context: Context,
+        collection: str,
+        *,
+        path: str = "",
+        after: tuple[str, int] = ("", -1),
+        limit: int = 200,
+    ) -> Sequence[Passage]:
+        values = self._values(context, [collection], path)
+        values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
+        rows = await self._rows(_CHUNKS.format(path=values["where"]), values)
+        return [_listed(row) for row in rows]
+
     async def read(
         self, context: Context, collection: str, path: str, lines: Lines | None = None
     ) -> Passage:
@@ -282,6 +296,25 @@ def _passage(one: ScoredChunk) -> Passage:
         header=one.header,
         symbol=one.symbol,
         score=one.score,
+    )
+
+
+def _listed(row: Sequence[Any]) -> Passage:
+    collection, path, version, first, last, text, chunk, *more = row
+    kind, header, symbol, ordinal, visibility, signature = more
+    return Passage(
+        collection=collection,
+        path=path,
+        version=version,
+        lines=(first, last),
+        text=text,
+        chunk=chunk,
+        kind=kind,
+        header=header,
+        symbol=symbol,
+        ordinal=ordinal,
+        visibility=visibility or "",
+        signature=signature or "",
     )
 
 
@@ -451,6 +484,24 @@ _FILES = f"""
 """
 _CONTENT = """JOIN knowledge_blob_t AS blob
     ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)"""
+_CHUNKS = f"""
+    WITH {_SHELVES}
+    SELECT shelf.name, document.path, document.live, chunk.start_line, chunk.end_line,
+        knowledge_text(blob.content, chunk.start_byte, chunk.end_byte), chunk.chunk_id::text,
+        chunk.kind, chunk.header, chunk.symbol, chunk.ordinal, defined.visibility,
+        defined.signature
+    {_SERVED} JOIN knowledge_chunk_t AS chunk
+        ON (chunk.host_id, chunk.document_id) = (%(host)s, document.document_id)
+    {_CONTENT} LEFT JOIN LATERAL (
+        SELECT visibility, signature FROM knowledge_symbol_t AS symbol
+        WHERE (symbol.host_id, symbol.document_id) = (%(host)s, document.document_id)
+            AND chunk.symbol <> '' AND symbol.symbol = chunk.symbol
+            AND symbol.start_byte BETWEEN chunk.start_byte AND chunk.end_byte
+        ORDER BY symbol.ordinal LIMIT 1
+    ) AS defined ON true
+    WHERE (document.path, chunk.ordinal) > (%(after)s, %(ordinal)s) {{path}}
+    ORDER BY document.path, chunk.ordinal LIMIT %(limit)s
+"""
 _READ = f"""
     WITH {_SHELVES}
     SELECT live, blob.content {_SERVED} AND document.path = %(path)s {_CONTENT}

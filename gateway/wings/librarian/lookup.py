@@ -3,16 +3,27 @@
 from collections.abc import Sequence
 
 from config.librarian import LibrarianSettings
-from gateway.operations.operation import Operation, OperationInput, OperationOutput, invalid
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    OperationOutput,
+    cursor,
+    invalid,
+    place,
+    unknown,
+)
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.maps import drawn
 from gateway.wings.librarian.requests import (
+    ChunkList,
+    ChunkView,
     FilesFound,
     FileView,
     FindReferences,
     FindSymbols,
     GrepLibrary,
     LinesRead,
+    ListChunks,
     ListFiles,
     MapLibrary,
     MapView,
@@ -26,6 +37,7 @@ from gateway.wings.librarian.requests import (
 from gateway.wings.librarian.shelves import DATA, READ, Shelves, context_of
 from gateway.wings.library import Passage, PassageQuery, SymbolQuery
 
+DIGITS = 9  # of the number of a chunk
 LAST = 2**31 - 1  # a line beyond the end of any document
 
 
@@ -54,6 +66,11 @@ class LookupOperations:
             Operation(
                 "librarian_files", "POST", "/files", "List the documents of collections.", READ,
                 self.files, FilesFound, body=ListFiles,
+            ),
+            Operation(
+                "librarian_chunks", "POST", "/chunks",
+                "List all passages of a collection, as for an export.", READ, self.chunks,
+                ChunkList, body=ListChunks, details=DATA,
             ),
             Operation(
                 "librarian_symbols", "POST", "/symbols",
@@ -115,6 +132,20 @@ class LookupOperations:
         shown = found[: body.limit]
         more = f"{shown[-1].collection}/{shown[-1].path}" if len(found) > len(shown) else ""
         return FilesFound(tuple(map(FileView.of, shown)), more)
+
+    async def chunks(self, asked: OperationInput) -> ChunkList:
+        body: ListChunks = asked.body
+        ordinal, _, path = place(body.after).partition(" ")
+        if ordinal and (not ordinal.isdecimal() or len(ordinal) > DIGITS):
+            raise unknown()
+        after = (path, int(ordinal)) if ordinal else ("", -1)
+        found = await self._shelves.library.chunks(
+            context_of(asked), body.collection, path=body.path, after=after, limit=body.limit + 1
+        )
+        shown = found[: body.limit]
+        last = shown[-1] if len(found) > len(shown) else None
+        more = cursor(f"{last.ordinal} {last.path}") if last else ""
+        return ChunkList(tuple(map(ChunkView.of, shown)), more)
 
     async def symbols(self, asked: OperationInput) -> SymbolsFound:
         body: FindSymbols = asked.body

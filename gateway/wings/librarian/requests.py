@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.types import END
+from gateway.operations.operation import Cursor
 from gateway.wings.library import LibraryFile, Lines, Passage, Role, SymbolPlace
 
 CollectionName = Annotated[
@@ -123,6 +124,39 @@ class FileView(Struct, frozen=True):
 
 class FilesFound(Struct, frozen=True, omit_defaults=True):
     files: tuple[FileView, ...]
+    next: str = ""
+
+
+class ListChunks(Struct, frozen=True, forbid_unknown_fields=True):
+    collection: CollectionName
+    path: Glob = ""
+    after: Cursor | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class ChunkView(Struct, frozen=True, omit_defaults=True):
+    """A passage as it is stored."""
+
+    id: str
+    collection: str
+    path: str
+    version: int
+    lines: Lines
+    kind: str
+    text: str
+    header: str = ""
+    symbol: str = ""
+    visibility: str = ""
+    signature: str = ""
+
+    @classmethod
+    def of(cls, one: Passage) -> "ChunkView":
+        found = {name: getattr(one, name) for name in cls.__struct_fields__ if name != "id"}
+        return cls(id=one.chunk, **found)
+
+
+class ChunkList(Struct, frozen=True, omit_defaults=True):
+    chunks: tuple[ChunkView, ...]
     next: str = ""
 
 

@@ -35,4 +35,9 @@ WING = Wing(
     open=opened,
     migrations=MIGRATIONS,
     mounts=(HOOKS,),
+    commands={
+        "add": ("gateway.cli.library:add", "Fill a collection, or have it follow a source."),
+        "ask": ("gateway.cli.library:ask", "Answer a question from a collection."),
+        "export": ("gateway.cli.library:export", "Export the chunks of a collection as XML."),
+    },
 )

@@ -2,15 +2,23 @@
 
 import base64
 import json
+import re
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from lxml import etree
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
+from gateway.cli.library import NAMESPACE, kind_of
+from gateway.librarian_client import Librarian, LibrarianError, UploadSource, UrlSource
 from gateway.operations.jobs import ENDED
+from gateway.operations.operation import cursor
+from gateway.wings import librarian as folder
 from gateway.wings.librarian.maps import drawn
 from gateway.wings.library import FileLink
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
@@ -23,6 +31,7 @@ from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
 REST = "/librarian/v1"
+SCHEMA = etree.XMLSchema(etree.parse(Path(folder.__file__).with_name("export.xsd")))
 
 
 def lending(database: DatabaseSettings, **changes: Any) -> Settings:
@@ -157,6 +166,100 @@ async def test_its_commands_are_of_the_group_library(client: Client) -> None:
     assert json.loads(out)["passages"]
 
 
+async def test_l05_a_collection_is_exported_as_xml_of_its_schema(client: Client) -> None:
+    odd = "A ]]> and \x0c and <b>\n"
+    status, answer, _ = await client.post(
+        "/knowledge/v1/documents", {"collection": "odd", "path": "odd.txt", "text": odd}
+    )
+    assert status == 201, answer
+    chunks = []
+    for collection in ("code", "odd"):
+        code, out, errors = await command("library", "export", collection, "--url", client.url)
+        assert code == 0, errors
+        root = etree.fromstring(out.encode())
+        SCHEMA.assertValid(root)
+        chunks += root.findall(f"{{{NAMESPACE}}}chunk")
+
+    def of(chunk: Any, *names: str) -> str | None:
+        return chunk.findtext("/".join(f"{{{NAMESPACE}}}{name}" for name in names))
+
+    (app,) = [one for one in chunks if of(one, "metadata", "symbol") == "App"]
+    assert (of(app, "source", "path"), of(app, "type")) == ("src/app.py", "class")
+    (lines,) = app.iter(f"{{{NAMESPACE}}}lines")
+    assert (lines.get("start"), of(app, "metadata", "visibility")) == ("6", "public")
+    assert (of(app, "content") or "").startswith("class App(Scaffold)")
+    (last,) = [one for one in chunks if of(one, "source", "repo") == "odd"]
+    assert (of(last, "content") or "").strip() == "A ]]> and \ufffd and <b>"
+
+
+async def test_chunks_are_paged(client: Client) -> None:
+    whole = await posted(client, "chunks", collection="code")
+    paged, after = [], {}
+    while after is not None:
+        page = await posted(client, "chunks", collection="code", limit=2, **after)
+        paged += page["chunks"]
+        after = {"after": page["next"]} if page.get("next") else None
+    assert paged == whole["chunks"]
+    for after in (cursor("x y"), cursor("9" * 30 + " y"), "?"):
+        status, _, _ = await client.post(f"{REST}/chunks", {"collection": "code", "after": after})
+        assert status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("search", {"query": "a\0b", "path": "\0"}),
+        ("grep", {"pattern": "a\0b"}),
+        ("read", {"collection": "code", "path": "a\0b"}),
+        ("files", {"after": "code/\0"}),
+        ("symbols", {"name": "a\0b", "kind": "\0"}),
+        ("references", {"symbol": "a\0b"}),
+        ("map", {"collection": "code", "focus": ["\0"], "path": "[\0"}),
+        ("sources", {"collection": "code", "type": "git", "location": "https://h/\0"}),
+        ("search", {"query": "x", "path": "*" * 200}),
+    ],
+)
+async def test_bad_input_is_no_error_of_the_server(
+    client: Client, name: str, body: dict[str, Any]
+) -> None:
+    status, answer, _ = await client.post(f"{REST}/{name}", body)
+    assert status < 500, answer
+
+
+async def test_files_are_added_and_asked_by_commands_and_the_client(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "tide.py").write_text("def tide():\n    return 3\n")
+    code, out, errors = await command("library", "add", "sea", str(tmp_path), "--url", client.url)
+    assert (code, json.loads(out)["added"]) == (0, 1), errors
+    code, _, errors = await command("library", "add", "sea", "missing", "--url", client.url)
+    assert (code, "expected a URL" in errors) == (1, True)
+    away = f"{client.url}/x.git"
+    code, _, errors = await command("library", "add", "sea", away, "--url", client.url)
+    assert (code, "https" in errors) == (1, True)
+    async with Librarian(client.url) as librarian:
+        stored = await librarian.ingest(UploadSource("moon.py", b"def moon(): pass\n"), "sea")
+        assert stored["added"] == 1
+        with pytest.raises(LibrarianError, match="not a public address"):
+            await librarian.ingest(UrlSource(f"{client.url}/health"), "sea")
+    found = await posted(client, "symbols", collections=["sea"])
+    assert [one["symbol"] for one in found["symbols"]] == ["moon", "tide"]
+
+
+@pytest.mark.parametrize(
+    ("location", "kind"),
+    [
+        ("https://github.com/a/b", "git"),
+        ("https://github.com/a/b/raw/main/x.md", "url"),
+        ("https://host/deep/x.git", "git"),
+        ("https://host/x.md", "url"),
+        ("s3://bucket/x", "s3"),
+    ],
+)
+def test_what_a_location_leads_to(location: str, kind: str) -> None:
+    assert kind_of(location) == kind
+
+
 def test_a_map_has_what_fits_and_begins_at_its_focus() -> None:
     def link(source: str, target: str, symbol: str, weight: float) -> FileLink:
         return FileLink(
@@ -176,3 +279,13 @@ def test_a_map_has_what_fits_and_begins_at_its_focus() -> None:
     small = drawn(links, (), 1)
     assert (small.symbols, small.omitted) == (1, 1)
     assert drawn([], ("x",), 100).symbols == 0
+
+
+async def test_the_example_answers_with_paths_and_lines(client: Client) -> None:
+    example = Path(__file__).parents[3] / "examples" / "librarian" / "demo.py"
+    done = await anyio.run_process([sys.executable, str(example), "--url", client.url], check=False)
+    printed = done.stdout.decode()
+    assert done.returncode == 0, done.stderr.decode()
+    assert re.search(r"^source\.tar\.gz/fusion\.py:\d+-\d+", printed, re.MULTILINE), printed
+    assert "The map:\nsource.tar.gz/" in printed
+    assert "is referred to" in printed

@@ -1,0 +1,149 @@
+"""The librarian: questions to a repository, definitions by name, and what one changed file costs.
+
+The questions and the repository are not part of this one: they are read from a folder (`--recall`)
+with `swe-qa/flask.jsonl` and `code/flask.tar.gz`. A question counts by the files that its answer
+names.
+"""
+
+import io
+import re
+import statistics
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.memories import await_vectors
+from benchmarks.processes import pin
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target, missing
+from benchmarks.toolgate import installation, serving
+
+GOAL, BM25, FUSION = 88.0, 85.9, 87.3  # R@10 of files, in per cent
+DEPTHS = (5, 10)
+REACH = 100  # passages of which files are taken
+FILES, FUNCTIONS = 1000, 50
+LOOKUPS = 500
+LOOKUP_MS, CHANGED_S = 20.0, 2.0
+TIMEOUT_S = 600.0
+SETTINGS = {"knowledge": {"enabled": True}, "librarian": {"enabled": True}}
+WORDS = {"embedding": {"provider": "disabled"}, "disclosure": {"when_down": "lexical"}}
+
+
+def measure_library(rig: Rig, directory: Path | None) -> list[Row]:
+    cores = rig.cores.tested | rig.cores.load
+    pin(0, cores)
+    everywhere = replace(rig, cores=replace(rig.cores, tested=cores))
+    try:
+        return [*_question_rows(everywhere, directory), *_large_rows(everywhere)]
+    finally:
+        pin(0, rig.cores.load)
+
+
+def _question_rows(rig: Rig, directory: Path | None) -> Iterator[Row]:
+    archive = directory / "code/flask.tar.gz" if directory else None
+    if directory is None or archive is None or not archive.exists():
+        yield missing("flask: files of answers", "%", "no directory of questions (--recall)")
+        return
+    with tarfile.open(archive) as tar:
+        paths = [one.name.removeprefix("./") for one in tar if one.isreg()]
+    questions = list(asked(directory / "swe-qa/flask.jsonl", paths))
+    shares: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
+    with (
+        installation(rig, "library-flask", {}, SETTINGS) as one,
+        serving(rig, one) as child,
+        closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
+    ):
+        rig.say(f"library: storing {len(paths)} files of flask")
+        _sent(connection, "PUT", "/knowledge/files/flask/f.tar.gz", archive.read_bytes())
+        await_vectors(one)
+        for question, wanted in questions:
+            body = {"query": question, "collections": ["flask"], "limit": REACH}
+            found = _posted(connection, "/search", body)["passages"]
+            ranked = list(dict.fromkeys(one["path"] for one in found))
+            for depth in DEPTHS:
+                top = {path.removeprefix("f.tar.gz/") for path in ranked[:depth]}
+                shares[depth].append(100 * len(wanted & top) / len(wanted))
+    for depth in DEPTHS:
+        goal = (Target("least", GOAL),) if depth == DEPTHS[-1] else ()
+        note = f"{len(questions)} questions; BM25 has {BM25}, fusion {FUSION} at 10"
+        yield Row(f"flask: files of answers, R@{depth}", statistics.mean(shares[depth]), "%",
+                  targets=goal, note=note)  # fmt: skip
+
+
+def asked(file: Path, paths: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Questions, and the files of the repository that their answers name."""
+    for line in file.read_text().splitlines():
+        record = msgspec.json.decode(line)
+        named = set(re.findall(r"[\w./-]+\.\w+", record["answer"]))
+        wanted = {path for path in paths if any(path == one or path.endswith(f"/{one}")
+                  for one in named if "/" in one)}  # fmt: skip
+        if wanted:
+            yield record["question"], frozenset(wanted)
+
+
+def _large_rows(rig: Rig) -> Iterator[Row]:
+    with (
+        installation(rig, "library-large", {}, SETTINGS | WORDS) as one,
+        serving(rig, one) as child,
+        closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
+    ):
+        rig.say(f"library: storing {FILES * FUNCTIONS:,} definitions")
+        stored = _sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(-1))
+        started = time.perf_counter()
+        again = _sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(FILES // 2))
+        changed_s = time.perf_counter() - started
+        if (stored["added"], again["changed"]) != (FILES, 1):
+            raise Unavailable(f"files were not stored as expected: {stored}, {again}")
+        times = [_looked_up(connection, at) for at in range(LOOKUPS)]
+    p95 = statistics.quantiles(times, n=20)[-1]
+    yield Row("definition by name", p95, "ms", targets=(Target("value", LOOKUP_MS),),
+              note=f"p95 over REST of {LOOKUPS}, in {FILES * FUNCTIONS:,} definitions")  # fmt: skip
+    yield Row("one changed file", changed_s, "s", targets=(Target("value", CHANGED_S),),
+              note=f"of {FILES:,}, sent as an archive")  # fmt: skip
+
+
+def repository(changed: int) -> bytes:
+    """A repository as an archive; the file of the number `changed` has another text."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for at in range(FILES):
+            body = "".join(
+                f"def handle_{at}_{number}(request):\n    return serve(request, {number})\n\n\n"
+                for number in range(FUNCTIONS)
+            )
+            data = (body + ("# changed\n" if at == changed else "")).encode()
+            info = tarfile.TarInfo(f"src/part{at % 20}/file{at}.py")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def _looked_up(connection: HTTPConnection, at: int) -> float:
+    """Milliseconds of the lookup of one definition."""
+    name = f"handle_{at * 7 % FILES}_{at % FUNCTIONS}"
+    started = time.perf_counter()
+    found = _posted(connection, "/symbols", {"name": name, "collections": ["large"]})["symbols"]
+    if [one["symbol"] for one in found] != [name]:
+        raise Unavailable(f"{name} was found as {found}")
+    return 1000 * (time.perf_counter() - started)
+
+
+def _posted(connection: HTTPConnection, path: str, body: Any) -> Any:
+    return _sent(connection, "POST", f"/librarian/v1{path}", msgspec.json.encode(body))
+
+
+def _sent(connection: HTTPConnection, method: str, path: str, body: bytes) -> Any:
+    connection.request(method, path, body, {"Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        text = response.read()
+    if response.status >= 400:
+        raise Unavailable(f"{path}: {response.status} {text[:300].decode()}")
+    return msgspec.json.decode(text)

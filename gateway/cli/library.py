@@ -1,0 +1,188 @@
+"""`toolgate library`: what the operations of the librarian have no command for. Everything goes
+through the REST API of a running gateway."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import click
+from lxml import etree
+
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import FAILED, fail
+from gateway.cli.common.output import print_json
+from gateway.cli.knowledge import upload_files
+from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from gateway.cli.running.jobs import finish, waited
+
+ROOT = "/librarian/v1"
+NAMESPACE = "https://xml-pipeline.org/ns/librarian/v1"
+PAGE = 500
+HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "git.sr.ht")
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@click.command("add")
+@click.argument("collection")
+@click.argument("location")
+@click.option(
+    "--type", "type_", type=click.Choice(["git", "url", "s3"]), help="What a URL leads to."
+)
+@click.option("--ref", default="", help="Branch or tag of git.")
+@click.option("--filter", "filters", multiple=True, help="Pattern of .gitignore; repeatable.")
+@click.option("--below", default="", help="Folder of the documents in the collection.")
+@click.option(
+    "--every", "every_s", type=click.IntRange(0), default=0, help="Seconds of a schedule."
+)
+@click.option("--webhook", is_flag=True, help="Have a signed webhook read it again.")
+@gateway_options(key_required=False)
+@settings_option
+def add(
+    settings: Settings,
+    *,
+    collection: str,
+    location: str,
+    key_file: IO[str] | None,
+    url: str | None,
+    type_: str | None,
+    filters: tuple[str, ...],
+    **more: Any,
+) -> None:
+    """Fill a collection from a directory, or have it follow a git branch, URL or bucket.
+
+    Files of a directory are sent once. A URL is read, and read again with --every or --webhook; the
+    secret of the webhook is printed once.
+    """
+    path, gateway = Path(location), running_gateway(settings, ROOT, url=url, key_file=key_file)
+    if "://" not in location:
+        if not path.exists():
+            fail(f"{location}: expected a URL, or a file or directory that is there")
+        report = upload_files(gateway, [path], collection)
+        print_json(report)
+        if report["failed"]:
+            raise SystemExit(FAILED)
+        return
+    place = {"type": type_ or kind_of(location), "location": location, "filter": filters}
+    finish(run(_added(gateway, {"collection": collection, **place, **more})))
+
+
+async def _added(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
+    """The job that reads the source, after its end."""
+    added = (await gateway.call("librarian_add_source", given)).value
+    print_json(added)
+    answer = await gateway.call("librarian_refresh", {"source": added["source"]["id"]})
+    if not answer.is_job:  # the gateway runs no jobs
+        return {"state": "succeeded", "result": answer.value}
+    names = ("librarian_get_job", "librarian_cancel_job")
+    return await waited(gateway, answer.value["job"], cancels=True, names=names)
+
+
+def kind_of(location: str) -> str:
+    """What a URL leads to, by its looks."""
+    parts = urlsplit(location)
+    if parts.scheme == "s3":
+        return "s3"
+    segments = parts.path.strip("/").split("/")
+    is_project = parts.hostname in HOSTS and len(segments) == 2  # owner and repository
+    return "git" if parts.path.endswith(".git") or is_project else "url"
+
+
+@click.command("ask")
+@click.argument("collection")
+@click.argument("question")
+@gateway_options(key_required=False)
+@settings_option
+def ask(
+    settings: Settings,
+    *,
+    collection: str,
+    question: str,
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Answer a question from a collection, with the lines that it is taken from."""
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+    given = {"collection": collection, "question": question}
+    print_json(run(gateway.call("librarian_query", given)).value)
+
+
+@click.command("export")
+@click.argument("collection")
+@click.option("--output", "-o", type=click.File("wb"), default="-", help="File  [default: stdout].")
+@gateway_options(key_required=False)
+@settings_option
+def export(
+    settings: Settings,
+    *,
+    collection: str,
+    output: IO[bytes],
+    key_file: IO[str] | None,
+    url: str | None,
+) -> None:
+    """Export the chunks of a collection as XML."""
+    gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
+
+    async def write() -> None:
+        output.write(
+            f'<?xml version="1.0" encoding="UTF-8"?>\n<chunks xmlns="{NAMESPACE}">\n'.encode()
+        )
+        async for one in _chunks(gateway, collection):
+            output.write(xml_chunk(one) + b"\n")
+        output.write(b"</chunks>\n")
+
+    run(write())
+
+
+async def _chunks(gateway: RunningGateway, collection: str) -> AsyncIterator[Mapping[str, Any]]:
+    given: dict[str, Any] = {"collection": collection, "limit": PAGE}
+    while True:
+        page = (await gateway.call("librarian_chunks", given)).value
+        for one in page["chunks"]:
+            yield one
+        if not page.get("next"):
+            return
+        given["after"] = page["next"]
+
+
+def xml_chunk(one: Mapping[str, Any]) -> bytes:
+    """A chunk as an element of `export.xsd`. Characters that XML has not become U+FFFD."""
+    chunk = etree.Element("chunk", nsmap={None: NAMESPACE})
+    _add(chunk, "id", one["id"])
+    source = etree.SubElement(chunk, "source", version=str(one["version"]))
+    _add(source, "repo", one["collection"])
+    _add(source, "path", one["path"])
+    first, last = one["lines"]
+    etree.SubElement(source, "lines", start=str(first), end=str(last))
+    _add(chunk, "type", one["kind"])
+    metadata = etree.SubElement(chunk, "metadata")
+    for name, value in _metadata(one).items():
+        if value:
+            _add(metadata, name, value)
+    text = _plain(one["text"])
+    content = etree.SubElement(chunk, "content")
+    content.text = text if "]]>" in text else etree.CDATA(text)
+    return bytes(etree.tostring(chunk, encoding="utf-8"))
+
+
+def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
+    symbol, signature = one.get("symbol", ""), one.get("signature", "")
+    params = signature.partition("(")[2].rpartition(")")[0]
+    scope = symbol if one["kind"] == "class" else symbol.rpartition(".")[0]
+    return {
+        "class": scope,
+        "symbol": symbol,
+        "visibility": one.get("visibility", ""),
+        "params": params,
+        "header": one.get("header", ""),
+    }
+
+
+def _add(parent: Any, name: str, text: str) -> None:
+    etree.SubElement(parent, name).text = _plain(text)
+
+
+def _plain(text: str) -> str:
+    return _NO_XML.sub("\ufffd", text)
