@@ -6,7 +6,7 @@ over HTTP. Changes are recorded in the audit log; what pages read is not.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
-from gateway.wings.abc import CallTool, Offer
+from gateway.wings.abc import CallTool, Offer, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault
@@ -174,9 +174,7 @@ class Desk:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Trial:
         """Call a tool as a client of the visitor would."""
-        context = Context(
-            self._caller, V2025_11_25, new_request_id(), headers=CallHeaders(client=self._client)
-        )
+        context = self._context()
         params = {"name": name, "arguments": dict(arguments)}
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         began, result, fault = time.perf_counter(), None, None
@@ -186,6 +184,17 @@ class Desk:
             fault = error
         took_ms = (time.perf_counter() - began) * 1000
         return Trial(request, result, fault, took_ms=took_ms, request_id=context.request_id)
+
+    def follow(self, wing: str, run: str, after: int) -> AsyncIterator[WingEvent]:
+        """The events of a run of the visitor, which was asked for before. Raises ProblemDetails."""
+        offer = self._parts.offers.get(wing)
+        if offer is None or offer.follow is None:
+            raise not_found("run", run)
+        return offer.follow(self._context(), run, after)
+
+    def _context(self) -> Context:
+        headers = CallHeaders(client=self._client)
+        return Context(self._caller, V2025_11_25, new_request_id(), headers=headers)
 
     async def _of_wing(self, operation: Operation, arguments: Mapping[str, Any]) -> OperationAnswer:
         """The answer of a wing's operation, which is a tool: policy, limits and audit hold."""

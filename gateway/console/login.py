@@ -18,7 +18,7 @@ from gateway.console.sessions import (
     new_id,
 )
 from gateway.console.texts import LANGUAGES
-from gateway.console.visit import THEMES, Visit
+from gateway.console.visit import THEMES, Visit, segments_of
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
 from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL, ProblemDetails, unavailable
@@ -189,7 +189,7 @@ class Doors:
         await self._ids.prepare(pool)
         await self._end(visit.session_id)
         session_id = await self._sessions(pool).begin(_ticket(identity, refresh), until)
-        response = visit.to(*_below(below))
+        response = visit.to(*segments_of(below))
         set_session(visit, response, self._ids.signed(session_id))
         return response
 
@@ -208,7 +208,7 @@ class Doors:
 
     async def prefer(self, visit: Visit) -> Response:
         """Set the language and the theme."""
-        response = visit.to(*_below(visit.posted("next")))
+        response = visit.to(*segments_of(visit.posted("next")))
         for name, known in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
             if visit.posted(name) in known:
                 response.set_cookie(
@@ -249,13 +249,6 @@ def _set_pending(visit: Visit, response: Response, value: str) -> None:
         secure=visit.cookies.login.startswith("__Host-"),
         samesite="lax",  # the redirect that brings the code back is from another site
     )
-
-
-def _below(path: str) -> tuple[str, ...]:
-    """Segments of a page of the console; none for any other address."""
-    segments = path.strip("/").split("/")
-    safe = all(one and one not in {".", ".."} and one.isprintable() for one in segments)
-    return tuple(segments) if safe and "\\" not in path else ()
 
 
 def _ticket(identity: Identity, refresh: str) -> Ticket:

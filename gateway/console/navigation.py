@@ -42,11 +42,16 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
 }
 
 
+CHAT = Place("Chat", "chat", "chat", "agent_ask")  # of a wing
+
+
 def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
         if seen := [one for one in places if _may_see(desk, one)]:
             yield title, seen
+    if _may_see(desk, CHAT):
+        yield "Agent", [CHAT]
     pages = [page for offer in parts.offers.values() for page in offer.pages]
     wings = [Place(one.title, one.path, "wing", one.lists) for one in pages if desk.may(one.lists)]
     if wings:

@@ -111,6 +111,13 @@ class Visit:
         return self.identity.principal.id if self.identity is not None else ""
 
 
+def segments_of(path: str) -> tuple[str, ...]:
+    """Segments of a page of the console; none for any other address."""
+    segments = path.strip("/").split("/")
+    safe = all(one and one not in {".", ".."} and one.isprintable() for one in segments)
+    return tuple(segments) if safe and "\\" not in path else ()
+
+
 def as_json(value: Any) -> Response:
     return JSONResponse(msgspec.to_builtins(value))
 
@@ -140,8 +147,10 @@ def environment() -> Environment:
     made.filters.update(
         exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
         pretty=pretty,
+        indented=indented,
         number=number,
         short=short,
+        short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
     made.globals.update(asset=asset, languages=LANGUAGES, themes=THEMES, version=SERVER.version)
     return made
@@ -161,6 +170,14 @@ def pretty(value: Any) -> str:
     """Any value as indented JSON, cut where it is too long for a page."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…"
+
+
+def indented(text: str) -> str:
+    """JSON, indented; a text that is none, such as JSON that was cut, as it is."""
+    try:
+        return msgspec.json.format(text.encode(), indent=2).decode()
+    except msgspec.DecodeError:
+        return text
 
 
 def number(value: float | None, digits: int = 0) -> str:

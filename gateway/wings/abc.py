@@ -8,7 +8,7 @@ like any other tool.
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
@@ -130,6 +130,17 @@ class WingPrompt:
     """Gives the message for arguments. Raises Fault."""
 
 
+class WingEvent(Protocol):
+    """An event of a run. Numbers grow; a reader that was cut off goes on behind one."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """What an open wing adds to its gateway."""
@@ -147,6 +158,8 @@ class Offer:
     ToolgateError. None: settings need a restart."""
     call_ended: CallEnded | None = None  # where the wing observes calls
     library: Library | None = None  # where the wing keeps documents
+    follow: Callable[[Context, str, int], AsyncIterator[WingEvent]] | None = None
+    """The events of a run for its owner, behind a number, up to its end. Raises ProblemDetails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Waits are those of Playwright, up to `WAIT_MS` for each step: a loaded machine i
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -17,9 +17,16 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, Page, async_playwright
 
-from config.settings import Settings
+from config.access import Rule
+from config.models import Strategy
+from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from tests.fixtures_gateway import Client, Recorder, pets, running
+from gateway.console.desk import Desk
+from tests import polling
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
+from tests.fixtures_servers import serving
+from tests.servers.provider import Provider, chat, providing
 
 WAIT_MS = 60_000
 PICTURES = Path(__file__).resolve().parents[2] / ".browser"
@@ -81,7 +88,7 @@ def pictures() -> Path:
     return PICTURES
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
     executable = shutil.which("chromium")
     if executable is None:
@@ -140,30 +147,139 @@ def hostile() -> dict[str, Any]:
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 
 
-@pytest.fixture
-def console_settings(settings: Settings, service: Recorder, tmp_path: Path) -> Settings:
+WINGS = ("agent", "memory", "events", "knowledge")
+FIRST = ("agent_health", "memory_list", "events_list", "knowledge_collections")
+RULES = {
+    "a-person-decides": Rule(effect="approve", tools=("deletePet",), reason="It cannot be undone."),
+    "nobody": Rule(effect="deny", tools=("more_0001",)),
+}
+
+
+@dataclass
+class House:
+    """A gateway with its console and all wings."""
+
+    client: Client
+    settings: Settings
+    provider: Provider
+
+    @property
+    def url(self) -> str:
+        return f"{self.client.url}/console"
+
+    @property
+    def desk(self) -> Desk:
+        """What visitors of the console do."""
+        made = self.client.gateway.console
+        assert made is not None
+        identity, caller = made._doors._visitor
+        return Desk(made._parts, identity, caller=caller, client="127.0.0.1")
+
+    async def has_wings(self) -> bool:
+        answers = [await self.desk.run(one) for one in FIRST]
+        return all(one.ok for one in answers)
+
+    async def does(self, id_: str, names: Mapping[str, str] | None = None, **body: Any) -> Any:
+        answer = await self.desk.run(id_, names or {}, body=body or None)
+        assert answer.ok, (id_, answer.value)
+        return answer.value
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for all tests
+
+
+@pytest.fixture(scope="session")
+def house_database(cluster: Cluster) -> Iterator[DatabaseSettings]:
+    yield from own_database(cluster, TEMPLATE)
+
+
+def house_settings(
+    database: DatabaseSettings, service: str, model: str, folder: Path, **changes: Any
+) -> Settings:
     """Those of a gateway that lets everybody in, with a good source and a hostile one."""
-    (tmp_path / "shop.json").write_text(json.dumps(pets(60)))
-    (tmp_path / "evil.json").write_text(json.dumps(hostile()))
+    defaults = wordless()
+    (folder / "shop.json").write_text(json.dumps(pets(60)))
+    (folder / "evil.json").write_text(json.dumps(hostile()))
     sources = {
-        name: SourceSettings(openapi=str(tmp_path / f"{name}.json"), base_url=service.url)
+        name: SourceSettings(openapi=str(folder / f"{name}.json"), base_url=service)
         for name in ("shop", "evil")
     }
-    return replace(
-        settings,
-        sources=sources,
-        admin=replace(settings.admin, requests=0),
-        audit=replace(
-            settings.audit, mode="always", flush_s=0.05, spool_dir=str(tmp_path / "audit")
-        ),
-        console=replace(settings.console, enabled=True, sample_s=0.5),
+    scripted = Strategy(url=model, needs_key=False, model="m", max_tokens=2000)
+    models = replace(
+        defaults.models, strategy="scripted", strategies={"scripted": scripted}, backoff_s=0.001
     )
+    audit = replace(defaults.audit, mode="always", flush_s=0.05, spool_dir=str(folder / "audit"))
+    on = {name: replace(getattr(defaults, name), enabled=True) for name in WINGS}
+    settings = replace(
+        defaults,
+        database=database,
+        sources=sources,
+        models=models,
+        policy=replace(defaults.policy, rules=RULES),
+        toolsets={"small": Toolset(include=("createPet", "getPet"))},
+        admin=replace(defaults.admin, requests=0),
+        audit=audit,
+        console=replace(defaults.console, enabled=True, sample_s=0.5),
+        **on,
+    )
+    return replace(settings, agent=replace(settings.agent, poll_s=0.1), **changes)
+
+
+@pytest.fixture(scope="session")
+async def house(
+    house_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    folder, service = tmp_path_factory.mktemp("house"), Recorder()
+    async with serving(service) as url, providing(chat("Hello.")) as provider:
+        settings = house_settings(house_database, url, provider.url, folder)
+        async with running(settings) as client:
+            found = House(client, settings, provider)
+            await polling.until(found.has_wings)
+            await seed(found)
+            yield found
+        service.release.set()
+
+
+def skill(name: str, *more: str, text: str = "") -> dict[str, Any]:
+    head = [f"name: {name}", *more]
+    return {"document": "\n".join(["---", *head, "---", text or f"# {name}", ""])}
+
+
+async def seed(house: House) -> None:
+    """Something to see on each screen; texts of others attack it."""
+    evil = json.dumps(HOSTILE[0])
+    described = "description: Find an animal and sell it to a customer who has paid"
+    skills = [
+        skill("find-a-pet", "description: Find an animal", "allowed-tools: getPet listPets"),
+        skill("take-payment", f"description: {evil}", text="\n\n".join(HOSTILE[:4])),
+        skill("sell-a-pet", described, "allowed-tools: createPet deletePet"),
+    ]
+    await house.does("importSkills", skills=skills)
+    for on, required in (("find-a-pet", True), ("take-payment", False)):
+        names = {"skill": "sell-a-pet", "dependency": on}
+        await house.does("dependSkill", names, required=required)
+    await house.does("putAgent", {"agent": "clerk"}, description=HOSTILE[0])
+    await house.does("grantSkills", {"agent": "clerk"}, skills=["sell-a-pet"])
+    await house.does("createKey", name="nightly", scopes=["admin:registry:read"])
+    for text in HOSTILE[:6]:
+        await house.does("memory_add", content=text)
+    await house.does("memory_add", content="The shop opens at nine.", slot="shop.opens")
+    await house.does("memory_add", content="The shop opens at ten.", slot="shop.opens")
+    await house.does("knowledge_put_collection", {"collection": "handbook"})
+    texts = (*HOSTILE, "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin.")
+    for at, text in enumerate(texts):
+        await house.does("knowledge_add", collection="handbook", text=text, path=f"{at}.md")
+    for at, name in enumerate(("getPet", "more_0001")):
+        await house.does("events_invoke", skillName=name, input={"id": str(at)})
+    for name in ("getPet", "evil0", "more_0002"):
+        await house.desk.call(name, {"id": "1"})
 
 
 @pytest.fixture
-async def site(console_settings: Settings) -> AsyncIterator[Client]:
-    async with running(console_settings) as client:
-        yield client
+async def site(house: House) -> Client:
+    return house.client
 
 
 def picture(name: str) -> Path:

@@ -1,6 +1,6 @@
 """Pages of the console."""
 
-from gateway.console.pages import access, acts, overview, sources, tools
+from gateway.console.pages import access, acts, chat, overview, sources, tools
 from gateway.console.routes import PageRoute
 
 ROUTES: tuple[PageRoute, ...] = (
@@ -8,5 +8,6 @@ ROUTES: tuple[PageRoute, ...] = (
     *tools.ROUTES,
     *sources.ROUTES,
     *access.ROUTES,
+    *chat.ROUTES,
     *acts.ROUTES,
 )

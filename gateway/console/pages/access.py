@@ -5,13 +5,12 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from gateway.console.forms import read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import Visit, as_json, indented, segments_of
 from schemas.globs import Globs
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
@@ -98,7 +97,7 @@ async def approvals(visit: Visit) -> Response:
         return as_json(answer.value)
     return visit.page(
         "approvals.html",
-        rows=[{**one, "arguments": _indented(one["arguments"])} for one in answer.value["items"]],
+        rows=[{**one, "arguments": indented(one["arguments"])} for one in answer.value["items"]],
         next=answer.value.get("next", ""),
         may=visit.desk.may("decide"),
         problem="",
@@ -113,7 +112,9 @@ async def decided(visit: Visit) -> Response:
     answer = await visit.desk.run("decide", names, body={"approve": approve})
     if not answer.ok:
         return visit.refused(answer)
-    return visit.to("approvals", decided="approved" if approve else "denied")
+    place = segments_of(visit.posted("next"))
+    told = "" if place else "approved" if approve else "denied"
+    return visit.to(*(place or ("approvals",)), decided=told)
 
 
 async def audit(visit: Visit) -> Response:
@@ -170,13 +171,6 @@ def _cell(value: Any) -> str:
 def _time(text: str) -> str:
     """A time of a form, which has no zone, as UTC."""
     return f"{text}:00Z" if len(text) == len("2026-01-01T00:00") else text
-
-
-def _indented(text: str) -> str:
-    try:
-        return msgspec.json.format(text.encode(), indent=2).decode()
-    except msgspec.DecodeError:  # it was too long, and is cut
-        return text
 
 
 ROUTES = (

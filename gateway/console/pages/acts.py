@@ -12,7 +12,7 @@ from gateway.console.desk import OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import Visit, as_json, segments_of
 from gateway.operations.operation import Operation
 from gateway.wings.abc import ConsolePage
 
@@ -64,8 +64,6 @@ TITLES: Mapping[str, str] = {
     "events_cancel": "Cancel",
     "events_redrive": "Redrive",
     "events_erase": "Erase a caller",
-    "agent_ask": "Ask the agent",
-    "agent_send": "Ask the agent",
     "agent_cancel_run": "Cancel",
     "agent_delete_conversation": "Delete",
 }
@@ -78,6 +76,7 @@ PLACES: Mapping[str, str] = {
     "embeddings": "embeddings",
     "secrets": "secrets",
     "audit": "audit",
+    "conversations": "chat",
 }
 """Screens by the first segment of an operation's path, where the two differ from SCREENS."""
 
@@ -291,6 +290,8 @@ async def _outcome(
     is_job = answer.status == 202 and isinstance(answer.value, dict) and "job" in answer.value
     if is_job:
         return visit.to("jobs", answer.value["job"])
+    if place := segments_of(visit.posted("next")):
+        return visit.to(*place)
     if operation.method == "POST" and answer.value and "name" not in answer.value:
         return visit.page(
             "done.html",
@@ -305,7 +306,9 @@ async def _outcome(
 def _place(operation: Operation, names: Mapping[str, str]) -> tuple[str, ...]:
     first = operation.parts[0]
     wing = operation.id.split("_")[0] if "_" in operation.id else ""
-    screen = wing or PLACES.get(first, first)
+    screen = (
+        PLACES.get(first, wing or first) if wing == "agent" else wing or PLACES.get(first, first)
+    )
     gone = operation.effect == "remove" and len(operation.parts) <= 2
     entry = next(iter(names.values()), "")
     stays = entry and not gone and screen not in {"policy", "secrets", "embeddings", "audit"}

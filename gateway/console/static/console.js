@@ -70,6 +70,7 @@
       const find = document.getElementById("find");
       if (find) { event.preventDefault(); find.focus(); }
     }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("[data-enter]")) event.target.form.requestSubmit();
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   });
 
@@ -120,12 +121,40 @@
     }
   }
 
+  /* A run of the agent: words as they come, and the messages anew when something else happens. */
+  const RESTARTS = new Set(["IterationComplete", "Waiting"]);
+  let following = null, said = "";
+  function follow() {
+    const live = document.querySelector("[data-run]");
+    if (!live) { following?.close(); following = null; return; }
+    if (following?.url.endsWith(live.dataset.run)) return;
+    following?.close();
+    const source = following = new EventSource(live.dataset.run);
+    let soon = 0;
+    const anew = () => {
+      clearTimeout(soon);
+      soon = setTimeout(() => htmx.ajax("GET", live.dataset.page, { target: "#messages", swap: "innerHTML" }), 100);
+    };
+    source.addEventListener("words", (event) => { said += JSON.parse(event.data).text; saying(); });
+    source.addEventListener("change", (event) => {
+      if (RESTARTS.has(JSON.parse(event.data).type)) said = "";
+      anew();
+    });
+    source.addEventListener("end", () => { source.close(); said = ""; anew(); });
+  }
+
+  function saying() {
+    const text = document.querySelector("[data-run] .text");
+    if (text) text.textContent = said;
+  }
+
   window.addEventListener("resize", () => {
     for (const [place, [, plot]] of charts) plot.setSize({ width: place.clientWidth, height: place.clientHeight - 32 });
   });
 
-  document.addEventListener("htmx:after:swap", () => times(document));
+  document.addEventListener("htmx:after:swap", () => { times(document); follow(); saying(); });
   ready(document);
+  follow();
   const source = document.querySelector("[data-points]");
   if (source) { draw(); setInterval(draw, Number(source.dataset.every) * 1000); }
 })();

@@ -21,7 +21,7 @@ from config.agent import AgentSettings
 from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.operation import MEDIA_TYPE, ProblemDetails, not_found
 from gateway.wings.abc import WingParts
-from gateway.wings.agent.events import followed
+from gateway.wings.agent.events import RunEvent, followed, terminal_event
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
@@ -123,6 +123,32 @@ class StreamApi:
         _ = identity.scopes  # judged before a stream begins
         return context
 
+    async def told(self, context: Context, run_id: str, after: int) -> AsyncIterator[RunEvent]:
+        """The events of a run for its owner, behind a number, up to its end. While it waits for an
+        approval, which is an event too, the run is read now and then. Raises ProblemDetails."""
+        run = await self.run(context, run_id)
+        shows = REASONING in context.identity.scopes
+        while not run.ended:
+            async for event in self.follow(run, after):
+                after = event.number
+                if shows or event.type != "ReasoningTrace":
+                    yield event
+                if event.terminal:
+                    return
+            yield RunEvent(after, "Waiting", {"run_id": run.id})
+            run = await self._resumed(run)
+        yield terminal_event(run, after + 1)
+
+    async def _resumed(self, run: Run) -> Run:
+        """The run once it waits no longer. Raises ProblemDetails for one that is gone."""
+        while True:
+            found = await self._runner.runs.get(run.tenant, run.owner, run.id)
+            if found is None:
+                raise not_found("run", run.id)
+            if found.state != "waiting":
+                return found
+            await anyio.sleep(self.settings.poll_s)
+
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
         return self.response(self._sent(context, run, after, leaving))
 
@@ -156,7 +182,7 @@ class StreamApi:
                     await self._runner.cancel(context, run.id)
             raise
 
-    async def follow(self, run: Run, after: int = 0) -> AsyncIterator[Any]:
+    async def follow(self, run: Run, after: int = 0) -> AsyncIterator[RunEvent]:
         """The events of a run, up to its end."""
 
         async def reread() -> Run | None:

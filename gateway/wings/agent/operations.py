@@ -148,6 +148,8 @@ class Transcript(Struct, frozen=True, omit_defaults=True):
     messages: tuple[MessageView, ...]
     run: str = ""
     """The run that has not ended."""
+    last_run: str = ""
+    """The newest one."""
     before: int = 0
     """`before` of the messages that precede; 0: there are none."""
 
@@ -282,7 +284,8 @@ class ConversationOperations:
         active = next((run.id for run, _ in turns if not run.ended), "")
         first = turns[0][0].turn if len(turns) == query.limit else 0
         before = first if first > 1 else 0  # turns count from 1, without gaps
-        return Transcript(_view(conversation), tuple(messages), active, before)
+        last = turns[-1][0].id if turns else ""
+        return Transcript(_view(conversation), tuple(messages), active, last, before)
 
     async def delete(self, asked: OperationInput) -> None:
         id_ = asked.names["conversation"]

@@ -37,25 +37,11 @@ def _offer(parts: WingParts, runner: Runner) -> Offer:
         tasks=[runner.run],
         pages=PAGES,
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
+        follow=streams.told,
     )
 
 
 PAGES = (
-    ConsolePage(
-        title="Conversations",
-        path="conversations",
-        lists="agent_list_conversations",
-        columns=(
-            ("title", "Conversation", "text"),
-            ("strategy", "Strategy", "text"),
-            ("updated", "Changed", "time"),
-        ),
-        shows="agent_get_conversation",
-        key="id",
-        acts=("agent_send", "agent_delete_conversation"),
-        adds=("agent_ask",),
-        empty="What was said to the agent, and what it answered.",
-    ),
     ConsolePage(
         title="Runs",
         path="agent",

@@ -1,0 +1,131 @@
+"""The chat with the agent: conversations, their messages and calls of tools, approvals, and the
+answer as it comes. Without JavaScript a page is read again."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
+
+from gateway.console.routes import PageRoute
+from gateway.console.visit import Visit, as_json
+
+ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
+WING = "agent"
+TITLE = 60  # characters of a first message that name its conversation
+CHUNK = "ResponseChunk"
+TERMINAL = frozenset({"Completed", "Error"})
+OPEN = frozenset({"queued", "running", "waiting"})
+
+
+async def listed(visit: Visit) -> Response:
+    """The conversations, and a first message of a new one."""
+    if visit.request.method == "POST":
+        return await _begun(visit)
+    return await _page(visit)
+
+
+async def shown(visit: Visit) -> Response:
+    """A conversation; by POST with one more message."""
+    id_ = visit.path("conversation")
+    if visit.request.method == "POST":
+        body = {"content": visit.posted("message"), "wait": False, "stream": True}
+        answer = await visit.desk.run(SEND, {"conversation": id_}, body=body)
+        if not answer.ok:
+            return await _page(visit, id_, problem=answer.problem, status=answer.status)
+        return visit.to("chat", id_)
+    return await _page(visit, id_)
+
+
+async def events(visit: Visit) -> Response:
+    """The events of a run: words as they come, and what makes the messages worth reading again."""
+    id_ = visit.path("run")
+    answer = await visit.desk.run(RUN, {"run": id_})
+    if not answer.ok:
+        return visit.refused(answer)
+    last = visit.request.headers.get("last-event-id", "")
+    after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
+    ping = visit.parts.settings().agent.keep_alive_s
+    return EventSourceResponse(_told(visit, id_, after), ping=ping, sep="\n")
+
+
+async def _told(visit: Visit, run: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    async for event in visit.desk.follow(WING, run, after):
+        kind, data = "change", {"type": event.type}
+        if event.type == CHUNK:
+            kind, data = "words", {"text": event.data.get("text", "")}
+        elif event.type in TERMINAL:
+            kind = "end"
+        text = msgspec.json.encode(data).decode()
+        yield ServerSentEvent(text, event=kind, id=str(event.number), sep="\n")
+
+
+async def _begun(visit: Visit) -> Response:
+    message = visit.posted("message")
+    title = " ".join(message.split())[:TITLE]
+    strategy = visit.posted("strategy")
+    made = await visit.desk.run(
+        "agent_create_conversation", body={"title": title, "strategy": strategy}
+    )
+    if not made.ok:
+        return await _page(visit, problem=made.problem, status=made.status)
+    id_ = made.value["id"]
+    body = {"content": message, "wait": False, "stream": True}
+    answer = await visit.desk.run(SEND, {"conversation": id_}, body=body)
+    if not answer.ok:
+        await visit.desk.run("agent_delete_conversation", {"conversation": id_})
+        return await _page(visit, problem=answer.problem, status=answer.status)
+    return visit.to("chat", id_)
+
+
+async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int = 200) -> Response:
+    conversation, run = None, None
+    if id_:
+        query = {"before": visit.query.get("before", "")}
+        answer = await visit.desk.run("agent_get_conversation", {"conversation": id_}, query=query)
+        if not answer.ok:
+            return visit.refused(answer)
+        conversation = answer.value
+        run = await _run(visit, conversation)
+    if visit.query.get("format") == "json" and conversation is not None:
+        return as_json(conversation)
+    values = {"id": id_, "conversation": conversation, "run": run}
+    if visit.query.get("part") == "messages":
+        return visit.page("chat_messages.html", **values)
+    found = await visit.desk.run(
+        "agent_list_conversations", query={"before": visit.query.get("older", "")}
+    )
+    health = await visit.desk.run("agent_health")
+    return visit.page(
+        "chat.html",
+        status,
+        **values,
+        conversations=found.value["conversations"] if found.ok else (),
+        health=health.value if health.ok else None,
+        message=visit.posted("message"),
+        problem=problem or found.problem,
+    )
+
+
+async def _run(visit: Visit, conversation: Any) -> dict[str, Any] | None:
+    """The run that has not ended, with the calls that wait for the decision of a person; else the
+    newest one, if it did not succeed."""
+    id_ = conversation.get("run") or conversation.get("last_run", "")
+    answer = await visit.desk.run(RUN, {"run": id_}) if id_ else None
+    if answer is None or not answer.ok:
+        return None
+    run = answer.value
+    waiting = []
+    for name in run.get("approvals", ()) if visit.desk.may("getApproval") else ():
+        approval = await visit.desk.run("getApproval", {"approval": name})
+        if approval.ok and approval.value["state"] == "waiting":
+            waiting.append(approval.value)
+    return {**run, "is_open": run["state"] in OPEN, "asked": waiting}
+
+
+ROUTES = (
+    PageRoute("/chat", listed, ("GET", "POST")),
+    PageRoute("/chat/events/{run}", events),
+    PageRoute("/chat/{conversation}", shown, ("GET", "POST")),
+)
