@@ -1,16 +1,20 @@
 """Policy rules, and calls that wait for approval."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace as replace_members
 
 from config.access import Policy, Rule
 from config.conflicts import rule_problems
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
+from gateway.audit.queries import AuditQuery, search
+from gateway.audit.records import AuditEntry
 from gateway.context import Principal
 from gateway.operations.operation import (
     Ground,
@@ -28,13 +32,19 @@ from gateway.operations.operation import (
     not_found,
     sentence,
 )
-from gateway.policy.engine import Engine, Subject
+from gateway.policy.engine import CompiledRule, Engine, Subject
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
 from registry.access.approvals import Approval, ApprovalRefused, Approvals
 from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs
+from schemas.tool import Tool
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
+AUDIT_READ = "admin:audit:read"
+OF_ADMINISTRATORS = frozenset({"admin", "job"})  # fronts of records that are no calls
+TRIED_MOST = 5000  # records that one trial reads
+TRIED_TOOLS = 50  # that it names
+UNRECORDED = ("roles", "scopes", "toolsets", "when")  # members of rules
 
 
 class RuleView(Struct, frozen=True):
@@ -61,6 +71,35 @@ class Explain(Struct, frozen=True, forbid_unknown_fields=True):
     claims: dict[str, Any] = {}
     toolset: ToolsetName | None = None
     arguments: dict[str, Any] | None = None
+
+
+class RuleTrial(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule to try on the calls of tools among the latest records of the audit log."""
+
+    rule: Rule
+    records: Annotated[int, Meta(ge=1, le=TRIED_MOST)] = 1000
+
+
+class TriedTool(Struct, frozen=True):
+    """Calls of a tool, recorded with this decision, that the rule is about."""
+
+    tool: str
+    decision: str
+    calls: int
+
+
+class TriedRule(Struct, frozen=True):
+    """What a rule would have matched. `undecided` are its members that records cannot tell, such as
+    roles: with them it would have matched some of the calls, or none. `gone`: calls of tools that
+    are not served any more. `tools`: the most frequent ones."""
+
+    calls: int
+    matches: int
+    changed: int
+    gone: int
+    undecided: tuple[str, ...]
+    since: datetime | None
+    tools: tuple[TriedTool, ...]
 
 
 class PolicyOperations:
@@ -111,6 +150,11 @@ class PolicyOperations:
                 Explanation,
                 body=Explain,
                 problems=(404,),
+            ),
+            Operation(
+                "tryRule", "POST", "/policy/trials",
+                "Tell which recorded calls a rule would have matched.", AUDIT_READ, self.try_rule,
+                TriedRule, body=RuleTrial,
             ),
             Operation(
                 "listApprovals", "GET", "/approvals", "List calls that wait for approval.", READ,
@@ -191,6 +235,19 @@ class PolicyOperations:
         )
         return told if self._is_operator(asked) else told.redacted()
 
+    async def try_rule(self, asked: OperationInput) -> TriedRule:
+        body: RuleTrial = asked.body
+        mistakes = [*rule_problems(body.rule, self._policy, self._toolsets)]
+        if mistakes:
+            raise invalid(
+                f"The rule cannot be used: {mistakes[0][1]}",
+                *(Mistake(text, pointer=f"/rule/{member}") for member, text in mistakes),
+            )
+        page = await search(self._ground.pool, asked.tenant, AuditQuery(limit=body.records))
+        entries = [one.entry for one in page.records if one.entry.front not in OF_ADMINISTRATORS]
+        catalog = self._catalogs.of(asked.tenant)
+        return tried(body.rule, entries, catalog.tools, self._engine(asked.tenant))
+
     async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
         found = await self._shown(asked, *await self._approvals(asked).waiting())
         return self._ground.pages.page(asked.query, found, _by_age)
@@ -244,6 +301,39 @@ class PolicyOperations:
 
     def _approvals(self, asked: OperationInput) -> Approvals:
         return Approvals(self._ground.pool, asked.tenant)
+
+
+def tried(
+    rule: Rule, entries: Sequence[AuditEntry], tools: Iterable[Tool], engine: Engine
+) -> TriedRule:
+    """The outcome of a rule on recorded calls, which have a caller and a tool, and no more."""
+    undecided = tuple(name for name in UNRECORDED if getattr(rule, name))
+    known = replace_members(rule, roles=(), scopes=(), toolsets=(), when="")
+    compiled = CompiledRule("", known, engine.policy.expression_steps)
+    subjects = {name: one for one in map(Subject.of, tools) for name in one.names}
+    about: dict[str, bool] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    calls = gone = 0
+    for entry in entries:
+        subject = subjects.get(entry.subject)
+        if subject is None:
+            gone += bool(entry.source)
+            continue
+        calls += 1
+        if entry.subject not in about:
+            mismatch = compiled.subject_mismatch(subject, engine.tier(subject))
+            about[entry.subject] = mismatch is None
+        if about[entry.subject] and (not rule.principals or entry.principal in rule.principals):
+            counts[entry.subject, entry.decision] += 1
+    return TriedRule(
+        calls=calls,
+        matches=counts.total(),
+        changed=sum(n for (_, made), n in counts.items() if (made or "allow") != rule.effect),
+        gone=gone,
+        undecided=undecided,
+        since=entries[-1].recorded_ts if entries else None,
+        tools=tuple(TriedTool(*one, calls) for one, calls in counts.most_common(TRIED_TOOLS)),
+    )
 
 
 def _by_age(one: Approval) -> str:

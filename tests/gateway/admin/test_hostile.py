@@ -167,6 +167,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "when": "args.x == 1",
         },
     ),
+    "tryRule": ({"rule": {"effect": "deny", "tools": ["t*"], "when": "args.x == 1"}},),
     "explain": (
         {
             "tool": "getPet",

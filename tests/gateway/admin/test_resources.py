@@ -62,6 +62,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await skills_and_agents(api)
     await tools_by_hand(api, database)
     await explaining(api, parts, database)
+    await trying(api)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
@@ -422,6 +423,15 @@ async def explaining(api: Admin, parts: AdminParts, database: Database) -> None:
     assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
     for wrong in ({"tool": "none"}, {**wanted, "toolset": "none"}):
         assert (await api("POST", "/policy/explanations", wrong)).status == 404
+
+
+async def trying(api: Admin) -> None:
+    body = {"rule": {"effect": "deny", "tools": ["deletePet"]}}
+    told = (await api("POST", "/policy/trials", body)).json
+    assert (told["matches"], told["undecided"]) == (0, [])
+    broken = {"rule": {"effect": "deny", "when": "nothing == 1"}}
+    refused = await api("POST", "/policy/trials", broken)
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/rule/when")
 
 
 async def approving(api: Admin, database: Database) -> None:
