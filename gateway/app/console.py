@@ -1,10 +1,13 @@
 """Wiring of the console. Imported only where it is switched on."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from config.settings import Settings
+from gateway.admin.resources.status import Examine
 from gateway.admin.service import AdminApi
+from gateway.admin.siblings import STATUS_S, Siblings
 from gateway.app.access import Access
 from gateway.app.methods import calling
 from gateway.app.shared import Shared
@@ -31,11 +34,21 @@ def console_of(
     outcome: Callable[[Context, Request], Awaitable[Any]],
     offers: Mapping[str, Offer],
     states: Callable[[], Mapping[str, Any]],
+    siblings: Siblings | None,
+    examine: Examine | None,
 ) -> Console:
     """The console of a gateway. `settings`: those of now; `offers`: of open wings; `states`: of the
-    parts of the gateway."""
+    parts of the gateway; `siblings`: the other workers; `examine`: the checks of `toolgate doctor`,
+    if the process can make them."""
     sessions, hub, console = shared.sessions, shared.hub, settings().console
-    figures = Figures(metrics, lambda: len(sessions), lambda: hub.streams, every_s=console.sample_s)
+    others = None if siblings is None else partial(siblings.ask, "figures", STATUS_S)
+    figures = Figures(
+        metrics,
+        lambda: len(sessions),
+        lambda: hub.streams,
+        every_s=console.sample_s,
+        others=others,
+    )
     parts = ConsoleParts(
         settings=settings,
         api=api,
@@ -48,5 +61,6 @@ def console_of(
         figures=figures,
         metrics=metrics.registry,
         states=states,
+        examine=examine,
     )
     return Console(parts, console.path)

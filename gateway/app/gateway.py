@@ -16,7 +16,7 @@ from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
 from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
-from gateway.admin.resources.status import Restart
+from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.service import AdminApi
 from gateway.admin.siblings import Siblings
 from gateway.app.access import Access, StoredSecrets
@@ -65,6 +65,7 @@ class Gateway:
         self.settings = settings
         self.siblings = siblings
         self.restart: Restart | None = None  # set before `app`, by the process that serves it
+        self.examine: Examine | None = None  # likewise
         self.events = events = Events()
         self._handle = handle = DatabaseHandle()
         self._drained_by = 0.0  # deadline, monotonic time
@@ -293,6 +294,8 @@ class Gateway:
             outcome=self._outcome,
             offers={} if self.wings is None else self.wings.offers,
             states=lambda: self.health.details,
+            siblings=self.siblings,
+            examine=self.examine,
         )
 
     def _catalog(self) -> Catalog:

@@ -59,6 +59,10 @@ class Console:
         """Background task, until cancelled."""
         await self._parts.figures.run()
 
+    def counted(self) -> bytes:
+        """The counts of this worker, for the figures of the others."""
+        return self._parts.figures.counted()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The answer to HEAD is that to GET, without its body.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope

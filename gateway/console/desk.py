@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from config.settings import Settings
+from gateway.admin.resources.status import Examine
 from gateway.admin.service import AdminAction, AdminApi
 from gateway.console.figures import Figures
 from gateway.console.oauth import IdToken
@@ -34,7 +35,7 @@ from registry.database.postgres import Pool
 from schemas.errors import Fault
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import V2025_11_25
-from schemas.tool import ToolResult
+from schemas.tool import TextContent, ToolResult
 
 Names = Mapping[str, str]
 NOTHING: Mapping[str, Any] = {}
@@ -55,6 +56,7 @@ class ConsoleParts:
     offers: Mapping[str, Offer]  # of open wings, by name
     figures: Figures
     metrics: CollectorRegistry
+    examine: Examine | None  # the checks of `toolgate doctor`
     states: Callable[[], Mapping[str, Any]]  # what the status of the gateway is derived from
 
 
@@ -89,6 +91,9 @@ class OperationAnswer:
     @property
     def etag(self) -> str:
         return self.headers.get("ETag", "")
+
+
+NO_CONTENT = OperationAnswer(200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +206,14 @@ class Desk:
         trial = await self.call(operation.tool_name, arguments)
         if trial.fault is not None:
             return OperationAnswer(trial.fault.status or 400, {"detail": trial.fault.message})
-        raw = None if trial.result is None else trial.result.structured_content
-        if trial.result is None or not isinstance(raw, msgspec.Raw):
-            return OperationAnswer(200)
+        result = trial.result
+        if result is None:
+            return NO_CONTENT
+        raw, failed = result.structured_content, result.is_error
+        if not isinstance(raw, msgspec.Raw):  # such as arguments that its schema refuses
+            texts = [one.text for one in result.content if isinstance(one, TextContent)]
+            return OperationAnswer(422, {"detail": " ".join(texts)}) if failed else NO_CONTENT
         value = msgspec.json.decode(raw)
-        failed = trial.result.is_error
         return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
 
     async def _answered(

@@ -1,21 +1,24 @@
-"""Figures of a gateway process over the last hour: calls, errors, durations, streams.
+"""Figures of the workers of a machine over the last hour: calls, errors, durations, streams.
 
 The console samples the counters of the metrics while it is on. Nothing is added to a request.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import time
 
 import anyio
+import msgspec
+from msgspec import Struct
 
 from gateway.middleware.telemetry import BUCKETS_S, Metrics
 
 CALLS = frozenset({"tools/call", "other"})
 KEPT = 720  # samples
+OWN = -1  # stands for the number of this worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,34 @@ class Point:
     streams: int
 
 
+class Counts(Struct, frozen=True, array_like=True):
+    """Counters of one worker since its start, and what is open there now."""
+
+    calls: int
+    errors: dict[str, int]  # by outcome
+    buckets: tuple[int, ...]
+    sessions: int
+    streams: int
+
+    def since(self, old: "Counts | None") -> "Counts":
+        """What was counted since `old`; all of it where the worker has begun anew."""
+        if old is None or old.calls > self.calls:
+            return self
+        return Counts(
+            self.calls - old.calls,
+            {name: count - old.errors.get(name, 0) for name, count in self.errors.items()},
+            tuple(new - one for new, one in zip(self.buckets, old.buckets, strict=True)),
+            self.sessions,
+            self.streams,
+        )
+
+
+_counts = msgspec.json.Decoder(Counts)
+
+Others = Callable[[], Awaitable[Mapping[int, bytes | None]]]
+"""The counts of the other workers of this machine by their number, encoded; None: no answer."""
+
+
 class Figures:
     def __init__(
         self,
@@ -52,20 +83,60 @@ class Figures:
         streams: Callable[[], int],
         *,
         every_s: float,
+        others: Others | None = None,
     ) -> None:
+        """Figures of this process, and of the `others` of its machine."""
         self._metrics = metrics
         self._sessions = sessions
         self._streams = streams
         self._every_s = every_s
+        self._others = others
         self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._seen: dict[int, Counts] = {}  # by number of the worker; OWN is this one
+        self.workers = 1  # that the newest sample is of
 
     async def run(self) -> None:
         """Sample until cancelled."""
         while True:
-            self.sample()
+            await self.sample()
             await anyio.sleep(self._every_s)
 
-    def sample(self) -> None:
+    def counted(self) -> bytes:
+        """The counts of this worker, for the others."""
+        return msgspec.json.encode(self._own())
+
+    async def sample(self) -> None:
+        found = {OWN: self._own()}
+        if self._others is not None:
+            for slot, answer in (await self._others()).items():
+                if answer:
+                    found[slot] = _counts.decode(answer)
+        self.workers = len(found)
+        before = self._samples[-1] if self._samples else None
+        calls = before.calls if before else 0
+        errors = dict(before.errors) if before else {}
+        buckets = before.buckets if before else (0,) * (len(BUCKETS_S) + 1)
+        for slot, counts in found.items():
+            new = counts.since(self._seen.get(slot))
+            self._seen[slot] = counts
+            calls += new.calls
+            errors = {
+                name: errors.get(name, 0) + new.errors.get(name, 0)
+                for name in {**errors, **new.errors}
+            }
+            buckets = tuple(a + b for a, b in zip(buckets, new.buckets, strict=True))
+        self._samples.append(
+            Sample(
+                time(),
+                calls,
+                errors,
+                buckets,
+                sum(one.sessions for one in found.values()),
+                sum(one.streams for one in found.values()),
+            )
+        )
+
+    def _own(self) -> Counts:
         calls, errors = 0, dict[str, int]()
         buckets = [0] * (len(BUCKETS_S) + 1)
         for one in self._metrics.totals():
@@ -75,9 +146,7 @@ class Figures:
             if one.outcome != "ok":
                 errors[one.outcome] = errors.get(one.outcome, 0) + one.count
             buckets = [a + b for a, b in zip(buckets, one.buckets, strict=True)]
-        self._samples.append(
-            Sample(time(), calls, errors, tuple(buckets), self._sessions(), self._streams())
-        )
+        return Counts(calls, errors, tuple(buckets), self._sessions(), self._streams())
 
     def points(self) -> list[Point]:
         """Oldest first."""

@@ -42,7 +42,11 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
 }
 
 
-CHAT = Place("Chat", "chat", "chat", "agent_ask")  # of a wing
+OF_WINGS: Mapping[str, tuple[Place, ...]] = {
+    "agent": (Place("Chat", "chat", "chat", "agent_ask"),),
+    "knowledge": (Place("Ask the documents", "ask", "search", "knowledge_query"),),
+}
+"""Pages that the console itself has for a wing, by its name."""
 
 
 def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Place]]]:
@@ -50,12 +54,10 @@ def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Plac
     for title, places in GROUPS.items():
         if seen := [one for one in places if _may_see(desk, one)]:
             yield title, seen
-    if _may_see(desk, CHAT):
-        yield "Agent", [CHAT]
-    pages = [page for offer in parts.offers.values() for page in offer.pages]
-    wings = [Place(one.title, one.path, "wing", one.lists) for one in pages if desk.may(one.lists)]
-    if wings:
-        yield "Wings", wings
+    for name, offer in parts.offers.items():
+        pages = [Place(one.title, one.path, one.icon, one.lists) for one in offer.pages]
+        if seen := [one for one in (*OF_WINGS.get(name, ()), *pages) if _may_see(desk, one)]:
+            yield name.capitalize(), seen
 
 
 def _may_see(desk: Desk, place: Place) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -148,6 +149,7 @@ def environment() -> Environment:
         exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
         pretty=pretty,
         indented=indented,
+        markdown=markdown,
         number=number,
         short=short,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
@@ -178,6 +180,16 @@ def indented(text: str) -> str:
         return msgspec.json.format(text.encode(), indent=2).decode()
     except msgspec.DecodeError:
         return text
+
+
+def markdown(text: str) -> Markup:
+    """CommonMark as HTML, without HTML of its own and without pictures, which another host has."""
+    return Markup(_markdown().render(visible(text[:SHOWN_BYTES])))  # noqa: S704 - escaped
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
 def number(value: float | None, digits: int = 0) -> str:

@@ -104,6 +104,9 @@ class ConsolePage:
     acts: tuple[str, ...] = ()  # on an entry
     adds: tuple[str, ...] = ()  # without one
     empty: str = ""  # what such entries are, where there is none
+    also: tuple[tuple[str, str], ...] = ()
+    """Further operations whose answers the page of an entry shows: label, id."""
+    icon: str = "wing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

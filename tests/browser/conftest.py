@@ -264,15 +264,15 @@ async def seed(house: House) -> None:
     await house.does("grantSkills", {"agent": "clerk"}, skills=["sell-a-pet"])
     await house.does("createKey", name="nightly", scopes=["admin:registry:read"])
     for text in HOSTILE[:6]:
-        await house.does("memory_add", content=text)
-    await house.does("memory_add", content="The shop opens at nine.", slot="shop.opens")
-    await house.does("memory_add", content="The shop opens at ten.", slot="shop.opens")
+        await house.does("memory_add", scope="user", content=text)
+    await house.does("memory_add", scope="user", content="It opens at nine.", slot="shop.opens")
+    await house.does("memory_add", scope="user", content="It opens at ten.", slot="shop.opens")
     await house.does("knowledge_put_collection", {"collection": "handbook"})
     texts = (*HOSTILE, "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin.")
     for at, text in enumerate(texts):
         await house.does("knowledge_add", collection="handbook", text=text, path=f"{at}.md")
-    for at, name in enumerate(("getPet", "more_0001")):
-        await house.does("events_invoke", skillName=name, input={"id": str(at)})
+    for name, number in (("getPet", 1), ("getPet", 404)):
+        await house.does("events_invoke", skillName=name, arguments={"id": number})
     for name in ("getPet", "evil0", "more_0002"):
         await house.desk.call(name, {"id": "1"})
 

@@ -25,7 +25,13 @@ SCREENS = (
     *("health", "limits", "skills", "skills/sell-a-pet", "agents", "agents/clerk", "sessions"),
     *("embeddings", "design", "tools/evil0", "tools/evil0/try", "toolsets", "revocations"),
     *("secrets", "jobs", "nowhere", "chat", "agent", "memory", "events", "collections"),
-    *("documents", "do/deleteSkill?name.skill=sell-a-pet"),
+    *("documents", "do/deleteSkill?name.skill=sell-a-pet", "skills/sell-a-pet/edit", "webhooks"),
+    *(
+        "ask?q=when+does+the+shop+open",
+        "names/Pet%20Shop%20of%20Anna%20Miller",
+        "collections/handbook",
+    ),
+    *("events?status=%22FAILED%22", "memory?scope=%22user%22", "do/memory_add"),
 )
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")

@@ -77,3 +77,56 @@ async def test_a_chat_works_without_scripts(house: House, browser: Browser) -> N
                 break
             await page.get_by_role("link", name="Look again").or_(answered).first.click()
         await expect(answered).to_be_visible()
+
+
+async def test_a_memory_has_a_history_and_is_forgotten(house: House, browser: Browser) -> None:
+    async with watched(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("memory")
+        await page.get_by_role("link", name="It opens at ten.").click()
+        await expect(page.locator("main")).to_contain_text("It opens at nine.")
+        await visitor.check("memory/1")
+        await page.screenshot(path=picture("memory-entry"), full_page=True)
+        await page.get_by_role("link", name="Forget").click()
+        await page.get_by_role("button", name="Forget").click()
+        await visitor.open("memory")
+        await expect(page.get_by_role("link", name="It opens at ten.")).to_have_count(0)
+
+
+async def test_a_failed_invocation_is_found_and_redriven(house: House, browser: Browser) -> None:
+    async with watched(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        for _ in range(200):
+            await visitor.open("events?status=%22FAILED%22")
+            if await page.locator("tbody a").count():
+                break
+        await visitor.check("events")
+        await page.screenshot(path=picture("events-failed"), full_page=True)
+        await page.locator("tbody a").first.click()
+        await expect(page.locator("main")).to_contain_text("FAILED")
+        await visitor.check("events/1")
+        await page.screenshot(path=picture("events-entry"), full_page=True)
+        await page.get_by_role("link", name="Redrive").click()
+        await page.get_by_role("button", name="Redrive").click()
+        await expect(page.locator("main")).to_contain_text("Done.")
+
+
+async def test_documents_answer_with_their_place_and_names_have_a_picture(
+    house: House, browser: Browser
+) -> None:
+    async with watched(browser, house.url, locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("ask")
+        await page.get_by_label("Question").fill("when does the shop open")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("blockquote").first).to_contain_text("opens at nine")
+        await page.get_by_role("link", name="Pet Shop of Anna Miller").click()
+        await expect(page.locator(".graph .node.first")).to_have_count(1)
+        await page.locator(".graph a").last.click()
+        await visitor.check("names")
+        await visitor.open("collections/handbook")
+        await expect(page.locator("main")).to_contain_text("8.md")
+        await visitor.check("collections/handbook")
+        await visitor.open("documents?collection=handbook")
+        await page.get_by_role("link", name="8.md").click()
+        await expect(page.locator("main")).to_contain_text("opens at nine")

@@ -1,6 +1,6 @@
 """Status of the gateway, and its toolsets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -62,6 +62,9 @@ class Restarted(Struct, frozen=True):
 
 
 Restart = Callable[[], Restarted]
+Examine = Callable[[], Awaitable[Sequence[Mapping[str, str]]]]
+"""The checks of `toolgate doctor`, each with `status`, `name` and `detail`; none where they cannot
+be made."""
 
 
 class StatusOperations:

@@ -6,11 +6,15 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
+import anyio
+import msgspec
 import uvicorn
 from msgspec import Struct
 from prometheus_client import generate_latest
@@ -36,6 +40,8 @@ log = logging.getLogger("toolgate.serve")
 
 READY_PIPE = "GATEWAY_READY_FD"  # environment of a replacement: to tell that it is ready
 LOOKS, LOOK_EVERY_S = 250, 0.02  # for requests on connections that were accepted just before
+
+EXAMINE_S = 60.0
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -64,6 +70,7 @@ class ServingProcess:
         self._certificate = ListenerCertificate(tls) if tls.cert and client is None else None
         self._gateway = Gateway(settings, link.siblings if link else None)
         self._gateway.restart = self._restart
+        self._gateway.examine = self._examine
         self._listener = listener
         bare = bare_listener(settings.knowledge, listener)
         self._listeners = [listener] if bare is None else [listener, bare]
@@ -107,6 +114,7 @@ class ServingProcess:
 
         return {
             "status": lambda _: gateway.health.status.encode(),
+            "figures": lambda _: gateway.console.counted() if gateway.console else b"",
             "metrics": lambda _: generate_latest(gateway.metrics.registry),
             "open": partial(follow, "open"),
             "closed": partial(follow, "closed"),
@@ -166,6 +174,18 @@ class ServingProcess:
             self._server.handle_exit(signal.SIGHUP, None)
         else:
             self._reload_asked.set()
+
+    async def _examine(self) -> Sequence[Mapping[str, str]]:
+        """The checks of `toolgate doctor`, in a process of their own, as a user would run it."""
+        file = ["--config", str(self._config_file)] if self._config_file else []
+        command = [sys.executable, "-m", "gateway", "doctor", "--json", *file]
+        try:
+            with anyio.fail_after(EXAMINE_S):
+                done = await anyio.run_process(command, check=False, stderr=subprocess.DEVNULL)
+            return msgspec.json.decode(done.stdout, type=list[dict[str, str]])
+        except (TimeoutError, OSError, msgspec.MsgspecError) as error:
+            log.warning("examination_failed", extra={"reason": type(error).__name__})
+            return ()
 
     def _restart(self) -> Restarted:
         """Have the supervisor start the program anew; a single process reads its settings anew. As

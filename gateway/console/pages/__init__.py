@@ -1,6 +1,6 @@
 """Pages of the console."""
 
-from gateway.console.pages import access, acts, chat, overview, sources, tools
+from gateway.console.pages import access, acts, chat, knowledge, overview, skills, sources, tools
 from gateway.console.routes import PageRoute
 
 ROUTES: tuple[PageRoute, ...] = (
@@ -9,5 +9,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *sources.ROUTES,
     *access.ROUTES,
     *chat.ROUTES,
+    *knowledge.ROUTES,
+    *skills.ROUTES,
     *acts.ROUTES,
 )

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +18,9 @@ from gateway.wings.abc import ConsolePage
 
 JSON_FIELD = "json"
 NAMES = "name."  # prefix of fields for path parameters
+PAGING = frozenset({"after", "before", "limit", "track_id"})
+FILTERED = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
+OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
 TITLES: Mapping[str, str] = {
     "importSkills": "Import skills",
     "linkTools": "Link tools",
@@ -65,6 +68,12 @@ TITLES: Mapping[str, str] = {
     "events_redrive": "Redrive",
     "events_erase": "Erase a caller",
     "agent_cancel_run": "Cancel",
+    "memory_promote": "Promote",
+    "knowledge_put_collection": "Write a collection",
+    "knowledge_delete_collection": "Delete",
+    "knowledge_ingest": "Add from a URL",
+    "knowledge_add": "Add a text",
+    "knowledge_delete": "Delete",
     "agent_delete_conversation": "Delete",
 }
 """Short names of operations, for buttons; others have their summary."""
@@ -76,9 +85,21 @@ PLACES: Mapping[str, str] = {
     "embeddings": "embeddings",
     "secrets": "secrets",
     "audit": "audit",
-    "conversations": "chat",
 }
 """Screens by the first segment of an operation's path, where the two differ from SCREENS."""
+
+
+class NoQuery(msgspec.Struct):
+    """The query of an operation that has none."""
+
+
+WING_PLACES: Mapping[tuple[str, str], str] = {
+    ("agent", "conversations"): "chat",
+    ("knowledge", "collections"): "collections",
+    ("knowledge", "documents"): "documents",
+    ("knowledge", "sources"): "documents",
+}
+"""Screens by the wing and the first segment, where they are not named as the wing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +135,30 @@ async def listed(visit: Visit) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     if screen is None:
         return visit.problem(404)
-    after = visit.query.get("after", "")
-    answer = await visit.desk.run(screen.lists, query={"after": after})
-    if not answer.ok:
+    operation = visit.desk.operation(screen.lists)
+    filters = _filters(operation)
+    given = filters.read({f"/{name}": [one] for name, one in visit.query.items() if one})
+    value = given.value if isinstance(given.value, dict) else {}
+    answer = await visit.desk.run(
+        screen.lists, query={**value, "after": visit.query.get("after", "")}
+    )
+    refused = value and answer.status in {400, 422}
+    if not answer.ok and not refused:
         return visit.refused(answer)
-    if visit.query.get("format") == "json":
+    if visit.query.get("format") == "json" and answer.ok:
         return as_json(answer.value)
+    fields = filters.fields(value, given.errors)
     return visit.page(
         "list.html",
+        200 if answer.ok else answer.status,
         screen=screen,
-        rows=rows_of(answer.value),
-        next=answer.value.get("next", ""),
+        filters=[
+            replace(one, pointer=one.label, help="") for one in fields if one.kind in FILTERED
+        ],
+        filtered=bool(value),
+        problem=answer.problem,
+        rows=rows_of(answer.value) if answer.ok else (),
+        next=answer.value.get("next", "") if answer.ok else "",
         adds=buttons(visit, screen.adds, {}),
     )
 
@@ -143,9 +177,36 @@ async def shown(visit: Visit) -> Response:
         screen=screen,
         name=visit.path("entry"),
         entry=answer.value,
+        also=[found for one in screen.also if (found := await _also(visit, *one, names))],
         acts=buttons(visit, screen.acts, names),
         running=answer.value.get("state") in {"waiting", "running"},
     )
+
+
+async def _also(
+    visit: Visit, title: str, id_: str, names: Mapping[str, str]
+) -> tuple[str, Sequence[Any]] | None:
+    """What another operation says of an entry; None where the visitor may not ask."""
+    operation = visit.desk.operation(id_)
+    if operation is None or not visit.desk.may(id_):
+        return None
+    members = {one.encode_name for one in msgspec.structs.fields(operation.query or NoQuery)}
+    answer = await visit.desk.run(
+        id_,
+        {name: one for name, one in names.items() if name in operation.names},
+        query={name: one for name, one in names.items() if name in members},
+    )
+    return (title, rows_of(answer.value)) if answer.ok else None
+
+
+def _filters(operation: Operation | None) -> Form:
+    """The form of what a list can be restricted to: scalars of its query."""
+    schema = _schema(operation.query if operation is not None else None)
+    inner = schema.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], {})
+    properties = {
+        name: one for name, one in inner.get("properties", {}).items() if name not in PAGING
+    }
+    return Form({"type": "object", "properties": properties, "$defs": schema.get("$defs", {})})
 
 
 async def done(visit: Visit) -> Response:
@@ -160,13 +221,21 @@ async def done(visit: Visit) -> Response:
     present = await _present(visit, operation, given)
     schema = _schema(operation.body)
     form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, present))
-    reading = _read(visit, operation, form) if posted else Reading(_initial(present, schema))
+    reading = (
+        _read(visit, operation, form)
+        if posted
+        else Reading(
+            _initial(present, schema) if present is not None else _first(visit, operation, schema)
+        )
+    )
     errors = dict(reading.errors)
     act = visit.posted("act")
     as_text = visit.posted("view") == JSON_FIELD
     if act in {"form", JSON_FIELD} and not errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(reading.value))
-    answer = None
+    answer = trial = None
+    if posted and act == "try" and not errors:
+        trial = await visit.desk.run("tryRule", body={"rule": reading.value})
     if posted and act == "do" and not errors:
         errors |= _confirmation(visit, operation, given)
         if not errors:
@@ -193,7 +262,9 @@ async def done(visit: Visit) -> Response:
         if reading.errors and not is_drawn
         else msgspec.json.format(msgspec.json.encode(reading.value), indent=2).decode(),
         errors=errors,
-        problem="" if answer is None else answer.problem,
+        trial=trial.value if trial is not None and trial.ok else None,
+        tries=operation.id == "putRule" and visit.desk.may("tryRule"),
+        problem=answer.problem if answer is not None else "" if trial is None else trial.problem,
         conflict=present.value
         if present is not None and answer is not None and answer.status == 412
         else None,
@@ -248,6 +319,25 @@ def _initial(present: OperationAnswer | None, schema: Any) -> Any:
     names = {one.label for one in form.node.nodes} if form.node.kind == "group" else set()
     found = {name: one for name, one in whole.items() if name in names and one is not None}
     return found or example(schema)
+
+
+def _first(visit: Visit, operation: Operation, schema: Any) -> Any:
+    """What the form of an entry begins with that the operation names in its body."""
+    entry = [
+        one
+        for name, one in visit.query.items()
+        if name.startswith(NAMES) and name.removeprefix(NAMES) not in operation.names
+    ]
+    found = example(schema)
+    member = next((one for one in OF_ENTRIES if one in _members(operation)), None)
+    if not entry or member is None or not isinstance(found, dict):
+        return found
+    return {**found, member: entry[:1]}
+
+
+def _members(operation: Operation) -> set[str]:
+    body = operation.body
+    return set() if body is None else {one.encode_name for one in msgspec.structs.fields(body)}
 
 
 def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
@@ -306,9 +396,7 @@ async def _outcome(
 def _place(operation: Operation, names: Mapping[str, str]) -> tuple[str, ...]:
     first = operation.parts[0]
     wing = operation.id.split("_")[0] if "_" in operation.id else ""
-    screen = (
-        PLACES.get(first, wing or first) if wing == "agent" else wing or PLACES.get(first, first)
-    )
+    screen = WING_PLACES.get((wing, first), wing) if wing else PLACES.get(first, first)
     gone = operation.effect == "remove" and len(operation.parts) <= 2
     entry = next(iter(names.values()), "")
     stays = entry and not gone and screen not in {"policy", "secrets", "embeddings", "audit"}

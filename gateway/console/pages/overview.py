@@ -11,6 +11,7 @@ from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visit import Visit, as_json
 
+WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
 REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_body")
 
 
@@ -30,6 +31,7 @@ async def overview(visit: Visit) -> Response:
         "status": status.value,
         "sees_calls": sees_calls,
         "now": figures.now(),
+        "workers": figures.workers,
         "errors": figures.errors() if sees_calls else {},
         "points": figures.points()[-12:],
         "waiting": len(await visit.desk.items("listApprovals", limit=500)),
@@ -46,9 +48,15 @@ async def health(visit: Visit) -> Response:
     status = await visit.desk.run("getStatus")
     if not status.ok:
         return visit.refused(status)
+    examine = visit.parts.examine if visit.desk.is_operator else None
+    posted = visit.request.method == "POST" and examine is not None
+    findings = await examine() if posted and examine is not None else None
     return visit.page(
         "health.html",
         status=status.value,
+        may_examine=examine is not None,
+        findings=findings and sorted(findings, key=lambda one: WORST.get(one["status"], 3)),
+        failed=findings is not None and not findings,
         states=_flat(visit.parts.states()) if visit.desk.is_operator else {},
         settings=masked(visit.parts.settings()) if visit.desk.is_operator else None,
     )
@@ -115,7 +123,7 @@ def _operator_role(visit: Visit) -> str:
 
 ROUTES = (
     PageRoute("/", overview),
-    PageRoute("/health", health),
+    PageRoute("/health", health, ("GET", "POST")),
     PageRoute("/limits", limits),
     PageRoute("/embeddings", embeddings),
     PageRoute("/design", design),

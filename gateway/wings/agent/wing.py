@@ -43,7 +43,8 @@ def _offer(parts: WingParts, runner: Runner) -> Offer:
 
 PAGES = (
     ConsolePage(
-        title="Runs",
+        title="Agent runs",
+        icon="agent",
         path="agent",
         lists="agent_list_runs",
         columns=(

@@ -190,7 +190,7 @@ class _Wired:
                 *([] if self.engine is None else [self.engine.send, self.engine.read]),
             ],
             collectors=[gauges],
-            pages=[PAGE],
+            pages=PAGES,
             apps={HOOKS: self._inbound.hooks, CLOUDEVENTS: self._inbound.cloudevents},
             answers=self._tasks.answers,
             reconfigure=self.reconfigure,
@@ -248,22 +248,33 @@ def worker_name() -> str:
     return f"{socket.gethostname()[:100]}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
-PAGE = ConsolePage(
-    title="Invocations",
-    path="events",
-    lists="events_list",
-    columns=(
-        ("skillName", "Skill", "code"),
-        ("status", "State", "badge"),
-        ("principal", "Caller", "text"),
-        ("attempt", "Attempts", "number"),
-        ("created", "Created", "time"),
+PAGES = (
+    ConsolePage(
+        title="Invocations",
+        path="events",
+        icon="pulse",
+        lists="events_list",
+        columns=(
+            ("skillName", "Skill", "code"),
+            ("status", "State", "badge"),
+            ("principal", "Caller", "text"),
+            ("attempt", "Attempts", "number"),
+            ("created", "Created", "time"),
+        ),
+        shows="events_get",
+        key="id",
+        acts=("events_cancel", "events_redrive"),
+        adds=("events_invoke", "events_redrive", "events_erase"),
+        empty="Calls that outlive their request, with their attempts and results.",
     ),
-    shows="events_get",
-    key="id",
-    acts=("events_cancel",),
-    adds=("events_invoke", "events_redrive", "events_erase"),
-    empty="Calls that outlive their request, with their attempts and results.",
+    ConsolePage(
+        title="Webhooks",
+        path="webhooks",
+        icon="plug",
+        lists="events_webhooks",
+        columns=(("name", "Name", "code"), ("url", "Address", "text")),
+        empty="Addresses that are told when an invocation has ended.",
+    ),
 )
 
 WING = Wing(

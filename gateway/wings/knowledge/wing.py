@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.wings.abc import Finding, Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
 from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
@@ -38,6 +38,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
             operations=knowledge.operations,
             library=knowledge.library,
             apps={PATH: lightrag.app, FILES: uploads.app},
+            pages=PAGES,
         )
     finally:
         await knowledge.workers.close()
@@ -71,6 +72,47 @@ def _model(parts: WingParts) -> "KnowledgeModel":
 
     return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings)
 
+
+PAGES = (
+    ConsolePage(
+        title="Collections",
+        path="collections",
+        icon="set",
+        lists="knowledge_collections",
+        columns=(
+            ("name", "Name", "code"),
+            ("kind", "Kind", "badge"),
+            ("description", "Description", "text"),
+            ("documents", "Documents", "number"),
+            ("owner", "Owner", "text"),
+        ),
+        shows="knowledge_get_collection",
+        key="name",
+        acts=("knowledge_put_collection", "knowledge_delete_collection"),
+        adds=("knowledge_put_collection", "knowledge_ingest"),
+        also=(("Documents", "knowledge_documents"), ("Names", "knowledge_names")),
+        empty="A collection holds documents, and knows who may read them.",
+    ),
+    ConsolePage(
+        title="Documents",
+        path="documents",
+        icon="book",
+        lists="knowledge_documents",
+        columns=(
+            ("path", "Document", "text"),
+            ("collection", "Collection", "code"),
+            ("status", "State", "badge"),
+            ("chunks", "Passages", "number"),
+            ("bytes", "Bytes", "number"),
+            ("changed", "Changed", "time"),
+        ),
+        shows="knowledge_read",
+        key="document",
+        acts=("knowledge_delete",),
+        adds=("knowledge_add", "knowledge_ingest"),
+        empty="Texts and files that questions are answered from.",
+    ),
+)
 
 WING = Wing(
     name="knowledge",

@@ -61,8 +61,10 @@ PAGE = ConsolePage(
     ),
     shows="memory_get",
     key="id",
-    acts=("memory_update",),
-    adds=("memory_add", "memory_forget"),
+    acts=("memory_update", "memory_forget"),
+    adds=("memory_add", "memory_promote"),
+    also=(("History", "memory_history"),),
+    icon="clock",
     empty="What agents remember of sessions, users and the organisation.",
 )
 

@@ -7,12 +7,13 @@ from string import Formatter
 
 import pytest
 
-from gateway.console.navigation import GROUPS
+from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.pages.acts import TITLES
 from gateway.console.screens import SCREENS
 from gateway.console.texts import Texts, language_of, translations, visible
-from gateway.wings.agent.wing import PAGES
-from gateway.wings.events.wing import PAGE as EVENTS
+from gateway.wings.agent.wing import PAGES as AGENT
+from gateway.wings.events.wing import PAGES as EVENTS
+from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
 from gateway.wings.memory.wing import PAGE as MEMORY
 
 CONSOLE = files("gateway.console")
@@ -22,6 +23,7 @@ TABLE = re.compile(r"_\(\{(.*?)\}\[")
 # What is the same in every language, between tags.
 PLAIN = {"Toolgate", "MCP", "JSON", "UTC", "ms", "toolgate", "doctor", "p", "s"}
 PLAIN |= {"policy", "rules", "keys", "create", "console", "scope", "admin"}
+PLAIN |= {"SKILL", "md", "Markdown", "temperature", "max", "tokens"}  # names of fields, formats
 PLAIN |= {"listPets", "petshop", "name", "kind", "cat", "text", "adopted"}  # in examples
 
 
@@ -33,10 +35,11 @@ def used() -> Iterator[str]:
     for file in (*CONSOLE.iterdir(), *CONSOLE.joinpath("pages").iterdir()):
         if file.name.endswith(".py"):
             yield from re.findall(r'texts\(\s*"((?:[^"\\]|\\.)*)"', file.read_text())
-    for page in (*SCREENS.values(), *PAGES, EVENTS, MEMORY):
+    for page in (*SCREENS.values(), *AGENT, *EVENTS, *KNOWLEDGE, MEMORY):
         yield from (page.title, page.empty, *(label for _, label, _ in page.columns))
-    for group, places in GROUPS.items():
-        yield from (group, *(place.title for place in places))
+        yield from (label for label, _ in page.also)
+    for group, places in (*GROUPS.items(), *OF_WINGS.items()):
+        yield from (group.capitalize(), *(place.title for place in places))
     yield from TITLES.values()
 
 

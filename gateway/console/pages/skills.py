@@ -1,0 +1,143 @@
+"""Skills and agents: the text and its editor, dependencies as a picture, what an agent sees."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from gateway.console.desk import OperationAnswer
+from gateway.console.graph import GraphEdge, drawn
+from gateway.console.pages.acts import buttons
+from gateway.console.routes import PageRoute
+from gateway.console.screens import SCREENS
+from gateway.console.visit import Visit, as_json
+from registry.display.budgets import CHARACTERS
+from registry.skills.snapshot import SkillSnapshot
+
+TEMPLATE = "---\nname: {name}\ndescription: \n---\n\n# {name}\n"
+
+
+async def shown(visit: Visit) -> Response:
+    name = visit.path("skill")
+    answer = await visit.desk.run("getSkill", {"skill": name})
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    skills = _skills(visit)
+    versions = await visit.desk.run("listSkillVersions", {"skill": name})
+    return visit.page(
+        "skill.html",
+        skill=answer.value,
+        picture=drawn(name, _edges(skills, name), lambda one: visit.url("skills", one)),
+        order=[one.name for one in skills.needed(name)] if skills.get(name) else [name],
+        versions=versions.value["items"] if versions.ok else (),
+        acts=buttons(visit, SCREENS["skills"].acts, {"skill": name}),
+    )
+
+
+async def edited(visit: Visit) -> Response:
+    """The editor of a skill: a preview and what saving would do, by POST; then the save."""
+    if not visit.desk.may("importSkills"):
+        return visit.problem(403, "admin:registry:write")
+    name = "" if visit.path("skill") == "new" else visit.path("skill")
+    exported = await visit.desk.run("exportSkill", {"skill": name}) if name else None
+    if exported is not None and not exported.ok:
+        return visit.refused(exported)
+    new: dict[str, Any] = {"document": TEMPLATE.format(name="new-skill"), "files": []}
+    kept = new if exported is None else exported.value
+    text, act = (
+        visit.posted("document").replace("\r\n", "\n") or kept["document"],
+        visit.posted("act"),
+    )
+    saved: OperationAnswer | None = None
+    problem = ""
+    if act in {"preview", "save"}:
+        present = await visit.desk.run("getSkill", {"skill": name}) if name else None
+        digest = present.value["digest"] if present is not None and present.ok else ""
+        if act == "save" and digest != visit.posted("digest"):
+            problem = visit.texts("Somebody changed it in the meantime: look at it again.")
+        else:
+            upload = {"document": text, "files": kept["files"]}
+            body = {"skills": [upload], "dry_run": act == "preview"}
+            saved = await visit.desk.run("importSkills", body=body)
+            problem = saved.problem
+            if act == "save" and saved.ok:
+                return visit.to("skills", saved.value["skills"][0]["name"])
+    else:
+        present = await visit.desk.run("getSkill", {"skill": name}) if name else None
+    digest = present.value["digest"] if present is not None and present.ok else ""
+    return visit.page(
+        "skill_edit.html",
+        200 if saved is None else saved.status,
+        name=name,
+        text=text,
+        body=text.split("---", 2)[-1],
+        outcome=saved.value["skills"][0] if saved is not None and saved.ok else None,
+        digest=visit.posted("digest") or digest,
+        problem=problem,
+    )
+
+
+async def agent(visit: Visit) -> Response:
+    """An agent, and what it sees before it has loaded anything."""
+    name = visit.path("agent")
+    answer = await visit.desk.run("getAgent", {"agent": name})
+    if not answer.ok:
+        return visit.refused(answer)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    skills = _skills(visit)
+    known = skills.agent(name)
+    seen = [] if known is None else [*skills.of(known).values()]
+    edges = [GraphEdge(name, one["skill"]) for one in answer.value["skills"]]
+    below = [edge for one in answer.value["skills"] for edge in _edges(skills, one["skill"])]
+    return visit.page(
+        "agent.html",
+        agent=answer.value,
+        seen=[
+            {
+                "name": one.name,
+                "description": one.description,
+                "tools": [tool.name for tool in one.tools],
+                "first": len(f"{one.name}{one.description}") // CHARACTERS,
+                "whole": sum(len(each.text) for each in skills.needed(one.name)) // CHARACTERS,
+            }
+            for one in seen
+        ],
+        picture=drawn(
+            name,
+            list(dict.fromkeys([*edges, *below])),
+            lambda one: visit.url("agents" if one == name else "skills", one),
+        ),
+        acts=buttons(visit, SCREENS["agents"].acts, {"agent": name}),
+    )
+
+
+def _skills(visit: Visit) -> SkillSnapshot:
+    return visit.parts.catalogs.of(visit.desk.tenant).skills
+
+
+def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
+    """What a skill requires and suggests, and so on."""
+    found: list[GraphEdge] = []
+    waiting, seen = [start], {start}
+    while waiting:
+        skill = skills.get(waiting.pop())
+        if skill is None:
+            continue
+        named: Sequence[tuple[str, str]] = (
+            *((one, "requires") for one in skill.requires),
+            *((one, "suggests") for one in skill.suggests),
+        )
+        found += [GraphEdge(skill.name, one, kind) for one, kind in named]
+        waiting += [one for one, _ in named if one not in seen]
+        seen |= {one for one, _ in named}
+    return found
+
+
+ROUTES = (
+    PageRoute("/skills/{skill}", shown),
+    PageRoute("/skills/{skill}/edit", edited, ("GET", "POST")),
+    PageRoute("/agents/{agent}", agent),
+)
