@@ -195,3 +195,15 @@ async def test_documents_with_the_same_text_share_it_safely(rig: KnowledgeRig) -
         for number in range(4):
             tasks.start_soon(churn, str(number))
     assert await ann.found("shared") == ["A shared text."] * 4
+
+
+async def test_k27_texts_without_spaces_are_found_by_their_characters(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    for text in (
+        "缓存服务使用端口六三八零。",
+        "网关监听另一个端口。",
+        "ゲートウェイを再起動する。",
+    ):
+        await ann.add(text)
+    assert (await ann.found("缓存使用哪个端口"))[0] == "缓存服务使用端口六三八零。"
+    assert await ann.found("再起動") == ["ゲートウェイを再起動する。"]
