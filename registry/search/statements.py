@@ -14,6 +14,7 @@ from typing import Literal
 from registry.embedding.vectors import half_vector
 from registry.search.lexical import K1, B
 
+USED_ABOVE = 0.4  # cosine to queries that a tool was used for, from which they count
 WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them
 
 # A row for each word of the query, and one, with the empty word, for all documents. The last word,
@@ -259,10 +260,10 @@ def _sentences(shape: Shape) -> str:
 
 
 def _drawn(shape: Shape) -> str:
-    """The cosine of `vector`, moved towards the queries that it was `used` for."""
-    share = "least(%(usage_share)s, 0.5 * used.principals / 3.0)"
+    """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
+    share = "%(usage_share)s * least(1, used.principals / 3.0)"
     own, asked = (_cosine(f"{one}.embedding", shape.sentences) for one in ("vector", "used"))
-    return f"((1 - {share}) * ({own}) + {share} * ({asked}))"
+    return f"(({own}) + {share} * greatest(0, ({asked}) - {USED_ABOVE}))"
 
 
 def _looked_up(shape: Shape) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
 from registry.search.feedback import Feedback
+from registry.search.statements import USED_ABOVE
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.anyio
 OTHER = "00000000-0000-0000-0000-000000000002"
 ASKED = "holiday request"
 ON = replace(SETTINGS, feedback=True, query_timeout_s=60.0)
+GAIN = ON.feedback_share * (1 - USED_ABOVE)  # for the very queries that a tool was used for
 
 
 @pytest.fixture
@@ -54,21 +56,28 @@ async def test_a_tool_comes_nearer_to_what_it_was_used_for(
     database: Database, tools: dict[str, str]
 ) -> None:
     before = await cosine(database, "absence")
-    for n, share in ((1, 1 / 6), (2, 2 / 6), (3, 3 / 6), (4, 0.5)):
+    for n, share in ((1, 1 / 3), (2, 2 / 3), (3, 1.0), (4, 1.0)):
         assert await used(database, tools["absence"], f"agent-{n}")
-        expected = (1 - share) * before + share * 1.0
+        expected = before + share * GAIN
         assert await cosine(database, "absence") == pytest.approx(expected, abs=1e-5)
     assert await cosine(database, "calendar") < 0.3
 
 
-async def test_the_share_is_capped_by_the_settings(
-    database: Database, tools: dict[str, str]
-) -> None:
+async def test_the_gain_is_as_the_settings_say(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence")
     for n in range(4):
         await used(database, tools["absence"], f"agent-{n}")
-    capped = await cosine(database, "absence", settings=replace(ON, feedback_share=0.1))
-    assert capped == pytest.approx(0.9 * before + 0.1, abs=1e-5)
+    less = await cosine(database, "absence", settings=replace(ON, feedback_share=0.1))
+    assert less == pytest.approx(before + GAIN / 2, abs=1e-5)
+
+
+async def test_queries_that_are_far_change_nothing(
+    database: Database, tools: dict[str, str]
+) -> None:
+    before = await cosine(database, "absence", text="calendar")
+    for n in range(4):
+        await used(database, tools["absence"], f"agent-{n}")
+    assert await cosine(database, "absence", text="calendar") == before
 
 
 async def test_it_is_off_by_default(database: Database, tools: dict[str, str]) -> None:
@@ -86,7 +95,7 @@ async def test_one_caller_counts_once_however_often_it_asks(
     for _ in range(5):
         await past(database)
         assert await used(database, tools["absence"], "agent")
-    assert await cosine(database, "absence") == pytest.approx(before * 5 / 6 + 1 / 6, abs=1e-5)
+    assert await cosine(database, "absence") == pytest.approx(before + GAIN / 3, abs=1e-5)
     assert await count(database, "usage_query_t") == 3
 
 
@@ -98,7 +107,7 @@ async def test_the_newest_queries_of_a_caller_count(
         assert await used(database, tools["absence"], "agent", text)
     before = await cosine(database, "absence", settings=SETTINGS)
     found = await cosine(database, "absence")
-    assert found == pytest.approx(before * 5 / 6 + 1 / 6, abs=1e-4)
+    assert found == pytest.approx(before + GAIN / 3, abs=1e-4)
 
 
 async def test_another_tenant_is_not_moved(database: Database, tools: dict[str, str]) -> None:
