@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -296,10 +296,11 @@ def _params(params: Iterable[Json]) -> str:
 # Metrics and events, from the source text
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    """The modules of the packages."""
+    paths = [path for one in PACKAGES for path in sorted((ROOT / one).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def metrics() -> str:
