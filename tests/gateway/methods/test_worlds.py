@@ -123,8 +123,11 @@ class World:
         context = Context(Identity(principal, verified=True), JSON_RPC, "r-1")
         for tool in catalog.tools:
             call = ToolCall(tool, catalog.sources[tool.source], arguments, context)
-            planned = await outcome(self.plans.plan(catalog, tool).execute(call))
+            planned = await outcome(self.planned(catalog, call))
             assert planned == await outcome(self.plainly(call))
+
+    async def planned(self, catalog, call):
+        return await self.plans.plan(catalog, call.tool).execute(call)
 
     async def plainly(self, call):
         principal = call.context.principal
