@@ -47,7 +47,7 @@ class Point:
     streams: int
 
 
-class Counts(Struct, frozen=True, array_like=True):
+class WorkerCounts(Struct, frozen=True, array_like=True):
     """Counters of one worker since its start, and what is open there now."""
 
     calls: int
@@ -56,11 +56,11 @@ class Counts(Struct, frozen=True, array_like=True):
     sessions: int
     streams: int
 
-    def since(self, old: "Counts | None") -> "Counts":
+    def since(self, old: "WorkerCounts | None") -> "WorkerCounts":
         """What was counted since `old`; all of it where the worker has begun anew."""
         if old is None or old.calls > self.calls:
             return self
-        return Counts(
+        return WorkerCounts(
             self.calls - old.calls,
             {name: count - old.errors.get(name, 0) for name, count in self.errors.items()},
             tuple(new - one for new, one in zip(self.buckets, old.buckets, strict=True)),
@@ -69,7 +69,7 @@ class Counts(Struct, frozen=True, array_like=True):
         )
 
 
-_counts = msgspec.json.Decoder(Counts)
+_counts = msgspec.json.Decoder(WorkerCounts)
 
 Others = Callable[[], Awaitable[Mapping[int, bytes | None]]]
 """The counts of the other workers of this machine by their number, encoded; None: no answer."""
@@ -92,7 +92,7 @@ class Figures:
         self._every_s = every_s
         self._others = others
         self._samples: deque[Sample] = deque(maxlen=KEPT)
-        self._seen: dict[int, Counts] = {}  # by number of the worker; OWN is this one
+        self._seen: dict[int, WorkerCounts] = {}  # by number of the worker; OWN is this one
         self.workers = 1  # that the newest sample is of
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Figures:
             )
         )
 
-    def _own(self) -> Counts:
+    def _own(self) -> WorkerCounts:
         calls, errors = 0, dict[str, int]()
         buckets = [0] * (len(BUCKETS_S) + 1)
         for one in self._metrics.totals():
@@ -146,7 +146,7 @@ class Figures:
             if one.outcome != "ok":
                 errors[one.outcome] = errors.get(one.outcome, 0) + one.count
             buckets = [a + b for a, b in zip(buckets, one.buckets, strict=True)]
-        return Counts(calls, errors, tuple(buckets), self._sessions(), self._streams())
+        return WorkerCounts(calls, errors, tuple(buckets), self._sessions(), self._streams())
 
     def points(self) -> list[Point]:
         """Oldest first."""

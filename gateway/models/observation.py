@@ -24,7 +24,7 @@ from gateway.traces import Operate, untraced
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
-class Asked:
+class ModelRequestTimes:
     """One request, as it is observed."""
 
     def __init__(self, began: float) -> None:
@@ -51,7 +51,7 @@ class ModelUse(Collector):
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
-    def observing(self, strategy: str, model: str) -> Iterator[Asked]:
+    def observing(self, strategy: str, model: str) -> Iterator[ModelRequestTimes]:
         """Observe one request, with its retries."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
@@ -59,7 +59,7 @@ class ModelUse(Collector):
             "gen_ai.request.model": model,
             "toolgate.strategy": strategy,
         }
-        asked, outcome = Asked(time.perf_counter()), "cancelled"
+        asked, outcome = ModelRequestTimes(time.perf_counter()), "cancelled"
         try:
             with self._operate(f"chat {model}", "client", attributes):
                 try:
@@ -73,7 +73,7 @@ class ModelUse(Collector):
         finally:
             self._count(strategy, outcome, asked)
 
-    def _count(self, strategy: str, outcome: str, asked: Asked) -> None:
+    def _count(self, strategy: str, outcome: str, asked: ModelRequestTimes) -> None:
         self._requests[strategy, outcome] += 1
         if asked.first_s is not None:
             self._times[strategy][bisect_left(BUCKETS_S, asked.first_s)] += 1

@@ -42,7 +42,7 @@ class Scrape(Struct, frozen=True):
     buckets: Mapping[tuple[str, float], float]  # by name and upper bound, seconds; cumulative
 
 
-class Rate(Struct, frozen=True):
+class CallRate(Struct, frozen=True):
     """What happened to a method, a source or a tool between two scrapes."""
 
     name: str
@@ -175,7 +175,7 @@ async def _get(gateway: RunningGateway) -> tuple[int, str]:
         fail(f"no gateway answers at {url} ({type(error).__name__})")
 
 
-def rates(before: Scrape, after: Scrape) -> list[Rate]:
+def rates(before: Scrape, after: Scrape) -> list[CallRate]:
     """What happened between two scrapes, the busiest first. A counter that went back belongs
     to a gateway that was restarted: it began at zero."""
     seconds = max(after.at - before.at, 1e-9)
@@ -184,7 +184,7 @@ def rates(before: Scrape, after: Scrape) -> list[Rate]:
     return sorted(found, key=lambda one: (-one.per_second, one.name))
 
 
-def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> Rate:
+def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
     grown = {
         outcome: _grown(before.counts.get((of, outcome), 0), count)
         for (of, outcome), count in after.counts.items()
@@ -196,7 +196,7 @@ def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> Rate:
         if of == name
     }
     failed = sum(count for outcome, count in grown.items() if outcome != SERVED)
-    return Rate(name, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
+    return CallRate(name, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
 
 
 def _grown(before: float, after: float) -> float:
@@ -209,7 +209,7 @@ def _percentile(steps: Mapping[float, float]) -> float | None:
     return bounds[0] if bounds and math.isfinite(bounds[0]) else None
 
 
-def _figures(one: Rate) -> dict[str, float | None]:
+def _figures(one: CallRate) -> dict[str, float | None]:
     return {
         "per_second": one.per_second,
         "p95_s": one.p95_s,
@@ -217,13 +217,13 @@ def _figures(one: Rate) -> dict[str, float | None]:
     }
 
 
-def _table(by: str, found: Iterable[Rate]) -> Table:
+def _table(by: str, found: Iterable[CallRate]) -> Table:
     table = Table(by, *COLUMNS, box=None)
     for one in found:
         table.add_row(*_cells(one))
     return table
 
 
-def _cells(one: Rate) -> tuple[str, ...]:
+def _cells(one: CallRate) -> tuple[str, ...]:
     p95 = "-" if one.p95_s is None else f"{one.p95_s * 1000:g} ms"
     return one.name, f"{one.per_second:.1f}", p95, f"{one.errors_per_second:.1f}"

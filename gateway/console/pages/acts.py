@@ -13,7 +13,7 @@ from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example,
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
 from gateway.console.visit import Visit, as_json, segments_of
-from gateway.operations.operation import Operation
+from gateway.operations.operation import NoQuery, Operation
 from gateway.wings.abc import ConsolePage
 
 JSON_FIELD = "json"
@@ -87,10 +87,6 @@ PLACES: Mapping[str, str] = {
     "audit": "audit",
 }
 """Screens by the first segment of an operation's path, where the two differ from SCREENS."""
-
-
-class NoQuery(msgspec.Struct):
-    """The query of an operation that has none."""
 
 
 WING_PLACES: Mapping[tuple[str, str], str] = {

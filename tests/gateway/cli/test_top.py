@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.running.top import Rate, Scrape, rates
+from gateway.cli.running.top import CallRate, Scrape, rates
 from tests.fixtures_gateway import Client
 from tests.gateway.cli.processes import command
 
@@ -26,14 +26,14 @@ def scrape(at: float, ok: float, failed: float, *, slow: float = 0) -> Scrape:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (scrape(0, 10, 0), scrape(2, 110, 2), Rate("ping", 51, 0.01, 1)),
-        (scrape(0, 10, 0), scrape(2, 110, 0, slow=6), Rate("ping", 50, 0.5, 0)),
-        (scrape(0, 10, 0), scrape(2, 10, 0), Rate("ping", 0, None, 0)),
-        (scrape(0, 1000, 9), scrape(2, 20, 0), Rate("ping", 10, 0.01, 0)),
+        (scrape(0, 10, 0), scrape(2, 110, 2), CallRate("ping", 51, 0.01, 1)),
+        (scrape(0, 10, 0), scrape(2, 110, 0, slow=6), CallRate("ping", 50, 0.5, 0)),
+        (scrape(0, 10, 0), scrape(2, 10, 0), CallRate("ping", 0, None, 0)),
+        (scrape(0, 1000, 9), scrape(2, 20, 0), CallRate("ping", 10, 0.01, 0)),
     ],
     ids=["usual", "slow ones", "idle", "restarted"],
 )
-def test_rates_are_differences(before: Scrape, after: Scrape, expected: Rate) -> None:
+def test_rates_are_differences(before: Scrape, after: Scrape, expected: CallRate) -> None:
     assert rates(before, after) == [expected]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from gateway.console.figures import Counts, Figures
+from gateway.console.figures import Figures, WorkerCounts
 from gateway.middleware.telemetry import BUCKETS_S, Metrics
 
 pytestmark = pytest.mark.anyio
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 def counts(calls: int, errors: int = 0) -> bytes:
     buckets = (calls, *(0 for _ in BUCKETS_S))
-    return msgspec.json.encode(Counts(calls, {"-32602": errors}, buckets, 2, 1))
+    return msgspec.json.encode(WorkerCounts(calls, {"-32602": errors}, buckets, 2, 1))
 
 
 async def test_figures_are_of_all_workers_that_answer_also_when_one_begins_anew() -> None:
