@@ -39,8 +39,8 @@ $(STAMP)-browser: $(STAMP)-test $(LOCKS)/browser.txt
 	$(INSTALL) --requirement $(LOCKS)/browser.txt
 	@touch $@
 
-$(STAMP)-docs: $(STAMP)-test $(LOCKS)/docs.txt
-	$(INSTALL) --requirement $(LOCKS)/docs.txt
+$(STAMP)-docs: $(STAMP)-check $(LOCKS)/audit.txt $(LOCKS)/docs.txt
+	$(INSTALL) --requirement $(LOCKS)/audit.txt --requirement $(LOCKS)/docs.txt
 	@touch $@
 
 $(STAMP)-check: $(STAMP)-test $(LOCKS)/check.txt
