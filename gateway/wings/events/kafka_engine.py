@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from config.settings import EventKafka
 from gateway.wings.events.notices import Work
@@ -160,17 +160,20 @@ class KafkaEngine:
             await anyio.sleep(RETRY_S)
 
     async def _bury(self, record: "ConsumerRecord[Any, Any]", reason: str) -> None:
-        """Append a refused command to the topic of dead letters, as it came, with the reason."""
-        topic = self._settings.dead_letters
+        """Append a refused command to the topic of dead letters, as it came, with the reason. Of
+        one that is too large with it, key and reason are kept."""
+        topic, value = self._settings.dead_letters, record.value or b""
         told = [(name, value or b"") for name, value in record.headers]
         why = ("toolgate-reason", reason[:1000].encode(errors="replace"))
         while topic:
             try:
-                await self._append(topic, record.value or b"", record.key, [*told, why])
-            except Unavailable:
-                await anyio.sleep(RETRY_S)
-            else:
-                break
+                return await self._append(topic, value, record.key, [*told, why])
+            except Unavailable as error:
+                if isinstance(error.__cause__, MessageSizeTooLargeError) and (value or told):
+                    value, told = b"", []
+                    continue
+                log.warning("dead_letter_waits", extra={"topic": topic, "offset": record.offset})
+            await anyio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Nothing is to be closed: connections end with the tasks."""
