@@ -167,13 +167,15 @@ class KafkaEngine:
         why = ("toolgate-reason", reason[:1000].encode(errors="replace"))
         while topic:
             try:
-                return await self._append(topic, value, record.key, [*told, why])
+                await self._append(topic, value, record.key, [*told, why])
             except Unavailable as error:
                 if isinstance(error.__cause__, MessageSizeTooLargeError) and (value or told):
                     value, told = b"", []
                     continue
                 log.warning("dead_letter_waits", extra={"topic": topic, "offset": record.offset})
-            await anyio.sleep(RETRY_S)
+                await anyio.sleep(RETRY_S)
+            else:
+                break
 
     async def close(self) -> None:
         """Nothing is to be closed: connections end with the tasks."""
