@@ -78,6 +78,7 @@ class _Config(Struct, frozen=True):
     config: Raw
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of JSON
 _decoder = msgspec.json.Decoder(list[ChunkSpan] | ChunkingFailure)
 
 
@@ -118,7 +119,7 @@ class WasmRun:
             found = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
             try:
                 msgspec.json.decode(found)
-            except msgspec.DecodeError as error:
+            except _UNREADABLE as error:
                 raise ChunkerRefused(
                     f"returned a configuration that is no JSON: {error}"
                 ) from error
@@ -239,7 +240,7 @@ def spans_of(output: bytes, limits: WasmLimits) -> list[ChunkSpan]:
     """The spans that a module returned. Raises ChunkerRefused."""
     try:
         found: list[ChunkSpan] | ChunkingFailure = _decoder.decode(output)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise ChunkerRefused(f"returned no array of spans: {str(error)[:200]}") from error
     if isinstance(found, ChunkingFailure):
         raise ChunkerRefused(f"cannot read it: {found.error[:200]}")
