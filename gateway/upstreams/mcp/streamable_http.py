@@ -52,6 +52,7 @@ log = logging.getLogger("toolgate.upstream")
 
 LISTEN_S = 1.0  # time limit for a stream to begin
 PREPARED = 256  # items of a server whose headers are kept
+NAME = 512  # characters of the name of one: URIs are as long as callers like
 
 
 class HttpLink(Link):
@@ -403,8 +404,9 @@ class StatelessLink(SubscribableLink):
         key = method, name if isinstance(name, str) else None
         known = self._prepared.use(key)
         if known is None:
-            headers = FixedHeaders({**HEADERS, **routing_headers(method, params)})
-            known = self._prepared.put(key, headers)
+            known = FixedHeaders({**HEADERS, **routing_headers(method, params)})
+            if len(key[1] or "") <= NAME:
+                self._prepared.put(key, known)
         return known
 
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:

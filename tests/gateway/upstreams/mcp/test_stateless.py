@@ -44,6 +44,15 @@ async def test_a_request_carries_all_that_it_must_say(serve, stateless):
     assert turn.header("mcp-session-id") is None
 
 
+async def test_headers_are_kept_for_short_names_alone(serve, stateless):
+    server = Scripted({"resources/read": done})
+    link = stateless(await serve(server))
+    for uri in ("pets:1", "pets:" + 2000 * "1", "pets:1"):
+        await link.request("resources/read", {"uri": uri}, None, PATIENT)
+        assert server.turns[-1].header("mcp-name") == uri
+    assert [name for _, name in link._prepared._known] == ["pets:1"]
+
+
 async def test_what_the_client_said_of_itself_stays_but_the_revision_is_ours(serve, stateless):
     server = Scripted({"tools/call": done})
     link = stateless(await serve(server))
