@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-# Version ff is invalid, and so are ids of zeros (W3C Trace Context, 3.2.2).
+# Version ff is invalid, and so are ids of zeros (W3C Trace Context, 3.2.2). What a later version
+# adds is sent on as a header, and so is bounded.
 _TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-[!-~]{0,200})?"
 )
 _NEWEST = 55  # characters of version 00, which may not be longer
 SAMPLED = 1  # bit of the flags

@@ -253,6 +253,9 @@ async def test_spans_beyond_the_queue_are_counted() -> None:
     [
         (CALLER, SpanContext(int(TRACE, 16), int(SPAN, 16), True)),
         (CALLER.replace("00-", "01-", 1) + "-more", SpanContext(int(TRACE, 16), int(SPAN, 16))),
+        (CALLER.replace("00-", "01-", 1) + "-more\r", None),
+        (CALLER.replace("00-", "01-", 1) + "-é", None),
+        (CALLER.replace("00-", "01-", 1) + "-" + 1000 * "a", None),
         (CALLER + "-more", None),
         (CALLER.replace("00-", "ff-", 1), None),
         (CALLER.upper(), None),
