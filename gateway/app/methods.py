@@ -195,13 +195,15 @@ def _lists(
 def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage | None:
     """What is done with calls that follow a search; None: nothing."""
     records: list[Record] = []
+    characters = 0
     if settings.feedback:
         records.append(_drawing(Feedback(pool)))
     if settings.usage_log:
-        from registry.search.usage_log import UsageLog
+        from registry.search.usage_log import MASKED, UsageLog
 
+        characters = MASKED * settings.query_characters
         records.append(_logging(UsageLog(pool, settings.usage_log_days, settings.query_characters)))
-    return Usage(records) if records else None
+    return Usage(records, characters=characters) if records else None
 
 
 def _drawing(feedback: Feedback) -> Record:

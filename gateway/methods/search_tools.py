@@ -61,10 +61,16 @@ Record = Callable[[Principal, str, PastSearch], Awaitable[Any]]
 
 class Usage:
     def __init__(
-        self, records: Sequence[Record], clock: Callable[[], float] = time.monotonic
+        self,
+        records: Sequence[Record],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        characters: int = 0,
     ) -> None:
+        """`characters`: of a query that are kept until it is recorded."""
         self._records = records
         self._clock = clock
+        self._characters = characters
         self._searches: Memo[tuple[str, ...], list[PastSearch]] = Memo(CALLERS)
         self.tasks = BackgroundTasks()
 
@@ -77,7 +83,7 @@ class Usage:
             return
         search = PastSearch(
             str(uuid.uuid4()),
-            query,
+            query[: self._characters],
             found.model,
             found.vector,
             {tool.id for tool in tools},

@@ -13,6 +13,7 @@ from registry.embedding.texts import readable
 from schemas.personal_data import mask
 
 DELETED = 100  # old requests of a tenant, with each that is recorded
+MASKED = 4  # times the characters that are kept are masked, so that nothing half cut stays
 LISTED = 10_000  # newest requests of a set
 
 
@@ -50,8 +51,7 @@ class UsageLog:
             await connection.execute(_RECORD, values)
 
     def _kept(self, query: str) -> str:
-        """What is masked is more than what is kept, so that nothing half cut stays."""
-        return mask(readable(query, 4 * self._characters))[0][: self._characters]
+        return mask(readable(query, MASKED * self._characters))[0][: self._characters]
 
     async def requests(self, host_id: str) -> list[UsedRequest]:
         """The newest requests of a tenant, each text once, with all tools called after it."""

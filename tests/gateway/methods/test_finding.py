@@ -251,10 +251,10 @@ def session(context: Context, id_: str) -> Context:
 
 async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     records, tool = Records(), TOOLS[0]
-    usage = Usage([records.record], lambda: records.now)
+    usage = Usage([records.record], lambda: records.now, characters=4)
     ann, other = session(caller(), "1"), session(caller(), "2")
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(ann, "pets", search, [tool])
+    usage.found(ann, "pets" + 1_000_000 * "!", search, [tool])
     usage.called(other, tool, NOTHING)  # another session found nothing
     usage.called(ann, TOOLS[1], NOTHING)  # not what was found
     usage.called(ann, tool, ToolResult((), is_error=True))
