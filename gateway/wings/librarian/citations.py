@@ -23,9 +23,10 @@ LONGEST = 100_000  # characters of them
 MOST = 500  # claims of an answer, findings, and readings that verify them
 UNVERIFIED = " (unverified)"
 
-# [path:10-20], [path:10], [path:10-20 "quote"]; a path may have brackets in pairs
+# [path:10-20], [path:10], [path:10-20 "quote"]; a path may have brackets in pairs. Each character
+# can be read in one way only, or the time would be exponential.
 _CITED = re.compile(
-    r'\[((?:[^\[\]\n"]|\\?\[[^\[\]\n"]{0,200}\]){1,1024}):(\d{1,7})(?:-(\d{1,7}))?'
+    r'\[((?:[^\[\]\n"\\]|\\(?!\[)|\\?\[[^\[\]\n"]{0,200}\]){1,1024}):(\d{1,7})(?:-(\d{1,7}))?'
     r'(?:[ ,]+"([^"\n]{1,2000})")?\]'
 )
 _AFTER = re.compile("([.!?])((?:\\s*\ue000\\d{1,5}\ue001)+)")
@@ -33,13 +34,14 @@ _QUOTED = re.compile(r'"([^"\n]{12,2000})"|`([^`\n]{12,2000})`')
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _GAP = re.compile(r" ([.,;:!?])")
 _MARK = re.compile("\ue000(\\d{1,5})\ue001")
-_LINK = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')\]]*|\bwww\.[^\s<>\"')\]]+|\bdata:[^\s]{1,2000}", re.I)  # fmt: skip  # noqa: E501
+_LINK = re.compile(r"[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')\]]*|www\.[^\s<>\"')\]]+|\bdata:[^\s]{1,2000}", re.I)  # fmt: skip  # noqa: E501
 # controls, zero-width and bidirectional ones, tags, private use
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff"
     "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
 _MARKUP = re.compile(r"[\[\]<>]")
+_ESCAPED = re.compile(r"[\\\[\]<>]")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -159,7 +161,7 @@ def plain(text: str) -> str:
 def escaped(text: str) -> str:
     """Text of a model or a document as Markdown that shows it, without links and images."""
     shown = _LINK.sub("(link removed)", plain(text))
-    return _MARKUP.sub(lambda found: f"\\{found[0]}", shown)
+    return _ESCAPED.sub(lambda found: f"\\{found[0]}", shown)
 
 
 def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[DraftClaim]:

@@ -260,6 +260,20 @@ def test_l17_text_of_models_has_no_citations_links_and_images() -> None:
     assert mark("a[0]\n.py", (2, 2)) == "[a\\[0\\].py:2]"
 
 
+def test_l17_markup_cannot_be_smuggled_past_the_escapes() -> None:
+    assert escaped(r"\[a.py:1\](//evil.example)") == r"\\\[a.py:1\\\](//evil.example)"
+    for link in ("_https://evil.example/x", "1https://evil.example/x", "_www.evil.example"):
+        assert "evil" not in escaped(link)
+
+
+def test_l17_brackets_without_end_take_linear_time() -> None:
+    for part in (r"\[]", "[a]", "[", r"\\[", "\\"):
+        claims = claims_of("[" + part * (20_000 // len(part)) + "x")
+        assert not any(one.findings for one in claims)
+    (claim,) = claims_of(r'It is [a\[1\]b.py:3 "words that stand there"].')
+    assert [(one.path, one.lines) for one in claim.findings] == [("a[1]b.py", (3, 3))]
+
+
 def test_l18_confidence_is_support_times_coverage() -> None:
     cited = Citation("c", "a.md", 1, (1, 1), "backoff doubles")
     sure, unsure = VerifiedClaim("It grows.", (cited,)), VerifiedClaim("Perhaps.")
