@@ -221,10 +221,10 @@ class Ingestion:
 
     async def _known(self, run: "_Run") -> dict[str, str]:
         """Ids of the contents that are served, by their paths in the source. The same content at
-        another path is another document."""
+        another path, or in another folder of the collection, is another document."""
         found = await self._documents.contents(run.reader, run.target.name, run.spec.key)
         below = f"{run.spec.below}/" if run.spec.below else ""
-        return {path.removeprefix(below): id_ for path, id_ in found}
+        return {path.removeprefix(below): id_ for path, id_ in found if path.startswith(below)}
 
     async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""

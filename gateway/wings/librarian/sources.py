@@ -126,9 +126,11 @@ class TrackedSources:
         async with borrowed(self._pool) as connection:
             found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             hosts = [host for (host,) in await found.fetchall()]
+            (began,) = await (await connection.execute("SELECT clock_timestamp()")).fetchone() or ()
         count = 0
         for host in hosts:
-            values = {"host": host, "lease": self._settings.lease_s}
+            # What is due again meanwhile waits for the next round: others have their turn first.
+            values = {"host": host, "lease": self._settings.lease_s, "began": began}
             while claimed := await self._sources(_CLAIM_DUE, values):
                 await self._read_due(claimed[0])
                 count += 1
@@ -209,6 +211,9 @@ class TrackedSources:
             "error": error and error[:ERROR],
             "seen": None if found is None else found.seen,
             "report": None if found is None else Jsonb(_report(found)),
+            "ref": one.place.ref,
+            "filter": list(one.place.filter),
+            "folder": one.place.folder,
         }
         ended = await self._sources(_END, values)
         return ended[0] if ended else one  # it was deleted meanwhile
@@ -286,7 +291,7 @@ _CLAIM_DUE = f"""
     UPDATE librarian_source_t {_CLAIMED}
     WHERE host_id = %(host)s AND source_id = (
         SELECT source_id FROM librarian_source_t AS due
-        WHERE due.host_id = %(host)s AND (due.next_ts <= now() OR due.status = 'reading')
+        WHERE due.host_id = %(host)s AND (due.next_ts <= %(began)s OR due.status = 'reading')
             AND {_FREE}
         ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING {_COLUMNS}
@@ -295,8 +300,11 @@ _RENEW = f"""
     UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_ONE}
     RETURNING {_COLUMNS}
 """.encode()
+# What was added again with another filter meanwhile has not been seen.
 _END = f"""
     UPDATE librarian_source_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
-        seen = coalesce(%(seen)s, seen), report = coalesce(%(report)s, report), read_ts = now()
+        seen = CASE WHEN (ref, filter, folder) = (%(ref)s, %(filter)s::text[], %(folder)s)
+            THEN coalesce(%(seen)s, seen) ELSE '' END,
+        report = coalesce(%(report)s, report), read_ts = now()
     WHERE {_ONE} RETURNING {_COLUMNS}
 """.encode()

@@ -1,10 +1,12 @@
 """TrackedSources that collections follow: git, URLs, schedules and webhooks."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,6 +220,48 @@ async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Trac
         one = await tracking.refresh(one)
         assert (one.report["changed"], one.place.seen) == (1, 'If-None-Match: "2"')
     assert conditions == ["", '"1"', '"1"']
+
+
+@asynccontextmanager
+async def meanwhile(act: Callable[[str], Awaitable[Any]]) -> AsyncIterator[str]:
+    """A URL; what is to happen while it is read, as often as it is asked for, 4 times at most."""
+    loop, times = asyncio.get_running_loop(), iter(range(4))
+
+    def app(_environ: dict[str, Any], start_response: Any) -> Any:
+        if next(times, None) is not None:
+            asyncio.run_coroutine_threadsafe(act(url), loop).result(60)
+        start_response("200 OK", [("ETag", '"1"')])
+        return [b"# One"]
+
+    with served(app) as server:
+        url = f"{server}/guide.md"
+        yield url
+
+
+async def test_a_source_that_is_due_again_lets_others_have_their_turn(tracking: Tracking) -> None:
+    async def due_again(_url: str) -> None:
+        (one,) = await tracking.sources.of(context())
+        await tracking.sources.make_due(one)
+
+    async with meanwhile(due_again) as url:
+        await tracking.add(url, type="url")
+        assert await tracking.sources.refresh_due() == 1
+        (one,) = await tracking.sources.of(context())
+        assert one.due is not None
+        assert await tracking.sources.refresh_due() == 1
+
+
+async def test_what_is_added_again_while_it_is_read_is_read_anew(tracking: Tracking) -> None:
+    async def elsewhere(url: str) -> None:
+        place = SourcePlace(type="url", location=url, folder="docs")
+        await tracking.sources.add(context(), "code", place, interval_s=0, webhook=False)
+
+    async with meanwhile(elsewhere) as url:
+        one = await tracking.refresh(await tracking.add(url, type="url"))
+        assert (one.place.folder, one.place.seen) == ("docs", "")
+        one = await tracking.refresh(one)
+        assert one.place.seen == 'If-None-Match: "1"'
+    assert {*(await tracking.chunks()).values()} == {"docs/127.0.0.1/guide.md"}
 
 
 @pytest.mark.parametrize(
