@@ -38,6 +38,7 @@ from schemas.errors import ToolgateError
 T = TypeVar("T")
 
 START_S = 60.0  # for the process of a session, on a machine under load
+NOTE = 5000  # characters of a result beside its output: what was left out, and an error
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 
 Answer = Callable[[str, Sequence[Any]], Awaitable[Any]]
@@ -140,12 +141,18 @@ class CodeSession:
         while True:
             frame = await self._frame(began)
             if "ask" not in frame:
-                return _converted(frame, CellResult)
+                return self._cut(_converted(frame, CellResult))
             asked = _converted(frame, _Asked)
             try:
                 await self._send({"value": await answer(asked.ask, asked.arguments)})
             except AskRefused as error:
                 await self._send({"error": str(error)})
+
+    def _cut(self, result: CellResult) -> CellResult:
+        """The result as it is where the process cuts its output, which its code may prevent."""
+        most = self._limits.output_characters
+        output = result.output[: most + NOTE]
+        return msgspec.structs.replace(result, output=output, partial=result.partial[:most])
 
     async def _send(self, value: Any) -> None:
         data = msgspec.json.encode(value)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import anyio
+import psycopg
 import re2
 
 from config.knowledge import KnowledgeSettings
@@ -252,6 +253,8 @@ class CollectionLibrary:
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
     ) -> Sequence[tuple[str, float]]:
+        if "\0" in name:
+            return []
         found = await self._entities.find(
             self._reader(context), name[:GLOB], collections=collections, limit=limit
         )
@@ -274,8 +277,11 @@ class CollectionLibrary:
         }
 
     async def _rows(self, statement: str, values: dict[str, Any]) -> list[Any]:
-        async with transaction(self._pool, Transaction) as opened:
-            return await opened.rows(LOOKUPS, statement.encode(), values)
+        try:
+            async with transaction(self._pool, Transaction) as opened:
+                return await opened.rows(LOOKUPS, statement.encode(), values)
+        except psycopg.DataError as error:  # such as NUL in a text, which code may ask for
+            raise invalid("Expected text and numbers that a database can store.") from error
 
 
 def _glob(path: str) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from anyio import to_thread
+
 from config.librarian import LibrarianSettings
 from gateway.operations.operation import (
     Operation,
@@ -173,7 +175,8 @@ class LookupOperations:
         links = await self._shelves.library.links(
             context_of(asked), [body.collection], path=body.path
         )
-        found = drawn(links, body.focus, body.tokens or self._settings.map_tokens)
+        tokens = body.tokens or self._settings.map_tokens
+        found = await to_thread.run_sync(drawn, links, body.focus, tokens)
         value = MapView(found.text, found.files, found.symbols, found.omitted)
         return OperationOutput(value, text=found.text)
 

@@ -77,8 +77,12 @@ class LessLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
     def within(self, most: RunLimits) -> RunLimits:
         given = {name: getattr(self, name) for name in self.__struct_fields__}
+
+        def is_free(name: str) -> bool:
+            return name == "cost" and not most.cost  # 0 is no limit
+
         less = {
-            name: min(value, getattr(most, name) or value)  # a cost of 0 is no limit
+            name: value if is_free(name) else min(value, getattr(most, name))
             for name, value in given.items()
             if value is not None
         }
@@ -309,11 +313,15 @@ class QuestionOperations:
             found = await self._runs.get(asked.tenant, owner, id_)
             if not begun or found is None:
                 raise _too_many(self._settings.research.runs_per_hour)
+        await self._check_run(asked, found)
         if found.state in ("completed", "incomplete") and found.result is not None:
             return found, msgspec.json.decode(found.result, type=LibraryAnswerView)
-        if not set(found.collections) <= set(question.collections) | await self._allowed(asked):
-            raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
         return found, None
+
+    async def _check_run(self, asked: OperationInput, run: StoredRun) -> None:
+        """Raises ProblemDetails where the caller may no longer read what the run has read."""
+        if not set(run.collections) <= await self._allowed(asked):
+            raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
 
     async def _allowed(self, asked: OperationInput) -> set[str]:
         found = await self._shelves.library.collections(context_of(asked))
@@ -379,18 +387,18 @@ class QuestionOperations:
         found = await self._runs.get(asked.tenant, asked.principal.id, id_)
         if found is None:
             raise not_found("run", id_)
-        if not set(found.collections) <= await self._allowed(asked):
-            raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
-        steps = await self._runs.steps(asked.tenant, id_)
+        await self._check_run(asked, found)
+        steps = await self._runs.trace(asked.tenant, id_, STEPS)
         shown = tuple(
             StepView(
                 one.node, one.seq, one.kind, one.request,
-                bytes(one.answer or b"")[:STEPS].decode(errors="replace"),
+                bytes(one.answer or b"").decode(errors="replace"),
                 one.tokens, one.cost, one.ms,
             )
-            for one in steps[:STEPS]
+            for one in steps
         )  # fmt: skip
-        return replace(_run_view(found), steps=shown)
+        result = None if found.result is None else Raw(found.result)
+        return replace(_run_view(found), result=result, steps=shown)
 
 
 def _job_of(asked: OperationInput) -> str | None:
@@ -430,8 +438,7 @@ def _progress(asked: OperationInput) -> Progress:
 
 
 def _run_view(run: StoredRun) -> ResearchRunView:
-    result = None if run.result is None else Raw(run.result)
-    return ResearchRunView(run.id, run.question, run.state, run.created, run.updated, result)
+    return ResearchRunView(run.id, run.question, run.state, run.created, run.updated)
 
 
 def _view(

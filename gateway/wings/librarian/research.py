@@ -126,6 +126,7 @@ class Research:
     begun: Begin | None = None
     done: int = 0  # steps, for the progress
     recorded: int = 0  # bytes of answers of the library
+    _places: dict[int, anyio.CapacityLimiter] = field(default_factory=dict)
 
     async def answer(self) -> LibraryAnswer:
         """Raises TakenOver, and ProblemDetails while the documents are not available."""
@@ -203,6 +204,12 @@ class Research:
         note = f"{what}: {spent.calls} calls, {spent.tokens} tokens"
         self.progress(self.done, 0, note)
 
+    def places(self, depth: int) -> anyio.CapacityLimiter:
+        """Of children at a depth, each of which may have a process. Their parents wait for them at
+        another depth, and so never for each other."""
+        most = self.log.ledger.limits.concurrency
+        return self._places.setdefault(depth, anyio.CapacityLimiter(most))
+
     @property
     def session_limits(self) -> CodeLimits:
         own = self.settings.research
@@ -267,6 +274,7 @@ class CodeThread:
         self._session: CodeSession | None = None
         self._stack = AsyncExitStack()
         self._library = CellLibrary(research)
+        self._mark = f"<<{research.log.run_id[:18]}>>"
 
     async def __aenter__(self) -> "CodeThread":
         return self
@@ -293,12 +301,13 @@ class CodeThread:
                     return result.final[0]
                 outputs.append(result.output)
             messages.append(ChatMessage("assistant", text))
-            messages.append(ChatMessage("user", _shown(outputs) if cells else NO_CODE))
+            said = _shown(outputs, self._mark) if cells else NO_CODE
+            messages.append(ChatMessage("user", said))
             self._fit(messages)
 
     def _first(self) -> list[ChatMessage]:
         begun = self._research.begun or Begin((), 0, 0)
-        mark = f"<<{self._research.log.run_id[:18]}>>"
+        mark = self._mark
         listed = "\n".join(
             f"{one.path}:{one.lines[0]}-{one.lines[1]} {' '.join(one.text.split())[:HIT]}"
             for one in begun.hits[:HITS]
@@ -483,8 +492,8 @@ class CodeThread:
         recorded = self._recorded(step)
         if recorded is not None and recorded.answer is not None:
             return msgspec.json.decode(recorded.answer, type=str)
-        path = f"{self._path}{step.seq}."
-        async with CodeThread(research, path, self._depth + 1, prompt) as child:
+        path, depth = f"{self._path}{step.seq}.", self._depth + 1
+        async with research.places(depth), CodeThread(research, path, depth, prompt) as child:
             try:
                 text, findings = final_of(await child.solve())
             except _Stopped as stopped:
@@ -535,5 +544,6 @@ def _prompts(arguments: Sequence[Any]) -> list[str]:
     return prompts
 
 
-def _shown(outputs: Sequence[str]) -> str:
-    return "\n".join(f"Output:\n{plain(one) or '(nothing)'}" for one in outputs)
+def _shown(outputs: Sequence[str], mark: str) -> str:
+    """What cells have printed, of which most is from documents."""
+    return "\n".join(f"Output:\n{mark}\n{plain(one) or '(nothing)'}\n/{mark}" for one in outputs)

@@ -66,7 +66,12 @@ class StoredRun:
     updated: datetime
 
 
-_RUN = "run_id::text, question, collections, request, state, result, seconds, created_ts, update_ts"
+# A job that was cancelled, or has failed for good, has ended its run of the same id.
+_ENDED = """SELECT job_t.state FROM job_t WHERE job_t.state IN ('cancelled', 'failed')
+    AND (job_t.host_id, job_id) = (librarian_run_t.host_id, run_id)
+    AND librarian_run_t.state = 'running'"""
+_RUN = f"""run_id::text, question, collections, request, coalesce(({_ENDED}), state), result,
+    seconds, created_ts, update_ts"""
 
 
 class RunStore:
@@ -135,6 +140,17 @@ class RunStore:
             )
             return [_step(row) async for row in rows]
 
+    async def trace(self, host_id: str, run_id: str, most: int) -> list[RunStep]:
+        """The first steps, each with the beginning of its answer."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT node, seq, kind, digest, request, substring(answer FOR %s), tokens, cost,"
+                " ms FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
+                " ORDER BY created_ts, node, seq LIMIT %s",
+                [SHOWN, host_id, run_id, most],
+            )
+            return [_step(row) async for row in rows]
+
     async def put(self, host_id: str, run_id: str, step: RunStep, seconds: float) -> None:
         """Store a step that begins, or ends at once. Raises TakenOver."""
         try:
@@ -167,8 +183,13 @@ class RunStore:
             )
 
     async def sweep(self, host_id: str) -> None:
-        """Delete runs that are too old."""
+        """Delete runs that are too old, and store how jobs have ended theirs."""
         async with borrowed(self._pool) as connection:
+            await connection.execute(
+                f"UPDATE librarian_run_t SET state = ({_ENDED})"  # noqa: S608 - constants
+                f" WHERE host_id = %s AND state = 'running' AND EXISTS ({_ENDED})".encode(),
+                [host_id],
+            )
             await connection.execute(
                 "DELETE FROM librarian_run_t WHERE host_id = %s"
                 " AND update_ts < clock_timestamp() - %s * interval '1 day'",

@@ -1,21 +1,24 @@
 """Research: a model writes code, which asks the library and further models, within limits."""
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
 
+from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails
 from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
 from gateway.wings.librarian.questions import LessLimits
 from gateway.wings.librarian.research import cells_of, final_of
 from gateway.wings.librarian.runs import RunStore
-from tests.fixtures_database import Cluster
+from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.servers.provider import Answer
 from tests.wings.librarian.rig import (
@@ -68,7 +71,13 @@ async def researched(library: Librarian, *codes: str, **changes: Any) -> Any:
 
 def outputs(library: Librarian) -> str:
     """What the model was shown of its code's output, at last."""
-    return next(one for one in reversed(library.prompts) if one.startswith("Output:"))
+    return all_outputs(library)[-1]
+
+
+def all_outputs(library: Librarian) -> list[str]:
+    """All of them, without the marks around what they print."""
+    found = [one for one in library.prompts if one.startswith("Output:")]
+    return [re.sub(r"\n/?<<[\w-]+>>(?=\n|$)", "", one) for one in found]
 
 
 async def test_l14_code_searches_reads_and_asks_and_the_answer_is_verified(
@@ -155,7 +164,7 @@ async def test_l14_a_long_output_is_cut_and_names_of_the_host_come_back(
         "print(llm_query('x'), len(lib.files()))",
         FINAL,
     )
-    first, second = [one for one in library.prompts if one.startswith("Output:")]
+    first, second = all_outputs(library)
     assert len(first) < 21_000
     assert "characters left out" in first
     assert first.endswith("end\n")
@@ -238,9 +247,7 @@ async def test_l15_children_spend_what_their_parent_has(library: Librarian) -> N
     found = await ann("research", question=QUESTION, strategy="recursive")
     assert found.spent.iterations == 3  # the root's two, and its child's
     assert found.incomplete == "depth"  # the child's child is a question to the model
-    assert (
-        found.answer == "of sub:grandchild"[:2] + "... (unverified)" or "grandchild" in found.answer
-    )
+    assert "grandchild" in found.answer
     run = await ann("get_run", run=found.run)
     assert {one.node for one in run.steps} == {"", next(one.node for one in run.steps if one.node)}
 
@@ -347,12 +354,12 @@ CELLS = (
 )
 
 
-async def begun(caller: LibrarianCaller, writes: int) -> None:
+async def begun(caller: LibrarianCaller, writes: int, **more: Any) -> None:
     """Begin a run that is killed before a write."""
     questions = caller.operations["librarian_research"].handle.__self__  # type: ignore[attr-defined]
     questions._runs.__class__, questions._runs.left = Mortal, writes
     with suppress(Killed, BaseExceptionGroup):
-        await caller("research", question=QUESTION, strategy="recursive")
+        await caller("research", question=QUESTION, strategy="recursive", **more)
     questions._runs.__class__ = RunStore
 
 
@@ -412,6 +419,77 @@ async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: 
         await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
 
 
+async def test_l20_the_answer_of_a_run_is_gone_with_the_grant(library: Librarian) -> None:
+    put, bo = library.rig.caller(), library.caller(librarian_settings(), "bo")
+    await library.script(blocks(FINAL))
+    done = await bo("research", question=QUESTION, strategy="recursive")
+    assert "6380" in done.answer
+    assert (await bo("get_run", run=done.run)).result is not None
+    await put("put_collection", collection="code", kind="code", grants={})
+    try:
+        with pytest.raises(ProblemDetails, match="may read no longer"):
+            await bo("research", question=QUESTION, run=done.run)
+        runs = (await bo("list_runs")).runs
+        assert (runs[0].run, runs[0].result) == (done.run, None)
+    finally:
+        await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
+
+
+async def test_l19_a_job_that_is_cancelled_ends_its_run(library: Librarian) -> None:
+    job: Job = NoJob()
+    ann, id_ = library.caller(librarian_settings()), str(uuid4())
+    await library.script(blocks(FINAL))
+    await begun(ann, 3, job=job, request_id=id_)
+    run, values = library.rig.run, {"host": HOST, "job": id_}
+    await run(
+        "INSERT INTO job_t (host_id, job_id, operation, principal_id, principal, request)"
+        " VALUES (%(host)s, %(job)s, 'librarian_research', 'ann', '{}', 'null')",
+        **values,
+    )
+    assert (await ann("get_run", run=id_)).state == "running"  # another process takes it up
+    await run("UPDATE job_t SET state = 'cancelled' WHERE job_id = %(job)s", **values)
+    assert (await ann("get_run", run=id_)).state == "cancelled"
+    settings = librarian_settings().research
+    await RunStore(library.rig.database.pool, settings).sweep(HOST)
+    await run("DELETE FROM job_t WHERE job_id = %(job)s", **values)
+    assert (await ann("get_run", run=id_)).state == "cancelled"
+
+
+async def test_l14_characters_that_no_database_has_are_an_error_of_the_code(
+    library: Librarian,
+) -> None:
+    asked = "\n".join(
+        f"try: print(lib.{call})\nexcept LibraryError: print('refused')"
+        for call in (
+            r"read('a\0')", r"symbols('a\0')", r"refs('a\0')", r"files('', 'a\0')",
+            r"neighbors('a\0')",
+        )
+    )  # fmt: skip
+    cited = r"""FINAL('[x\0y:1 "a quote of this length"]', findings=[{'claim': 'Redis',
+    'path': 'a\0', 'lines': [1, 1], 'quote': 'a quote of this length'}])"""
+    found = await researched(library, asked, cited)
+    assert outputs(library) == "Output:\nrefused\nrefused\nrefused\nrefused\n[]\n"
+    assert (found.confidence, found.incomplete) == (0, "")
+
+
+async def test_l15_so_many_children_have_a_process_at_once(library: Librarian) -> None:
+    asked: list[str] = []
+
+    def said(told: str, prompt: str) -> str:
+        asked.append(prompt.split("\n")[0])
+        if prompt.startswith(f"Question: {QUESTION}"):
+            return "```repl\nprint(rlm_query_batched(['a', 'b', 'c']))\n```"
+        is_new = prompt.startswith("Question: ")
+        return f"```repl\n{'print(1)' if is_new else 'FINAL(1)'}\n```"
+
+    await library.script(said)
+    ann = library.caller(librarian_settings(limits={"concurrency": 1}))
+    await ann("research", question=QUESTION, strategy="recursive")
+    children = [one.removeprefix("Question: ") for one in asked[1:7]]
+    assert children[1::2] == ["Output:"] * 3  # one has ended before the next one begins
+    assert sorted(children[::2]) == ["a", "b", "c"]
+
+
 def test_l14_code_and_final_answers_in_the_text_of_a_model() -> None:
     assert cells_of("a\n```repl\nx = 1\n```\nb\n```python\ny\n```") == ["x = 1", "y"]
     assert cells_of("```repl\nx = 1") == ["x = 1"]
@@ -426,6 +504,8 @@ def test_l15_callers_may_lower_limits_alone() -> None:
     most = librarian_settings().research.limits
     less = LessLimits(calls=1, tokens=10**9, cost=2.0).within(most)
     assert (less.calls, less.tokens, less.cost) == (1, most.tokens, 2.0)
+    flat = librarian_settings(limits={"depth": 0}).research.limits
+    assert LessLimits(depth=5).within(flat).depth == 0
 
 
 async def test_l14_a_frame_that_is_none_ends_the_session(library: Librarian) -> None:
@@ -441,6 +521,23 @@ async def test_l14_a_frame_that_is_none_ends_the_session(library: Librarian) -> 
     async with CodeSession.open(limits) as session:
         with pytest.raises(SessionEnded, match=r"too long|no frame"):
             await session.run(code, answer)
+
+
+async def test_l14_the_host_cuts_what_a_cell_says_that_it_printed(library: Librarian) -> None:
+    code = (
+        "import json, os\nsaid = json.dumps({'output': 'x' * 10**5, 'partial': 'y' * 10**5})\n"
+        "for fd in range(3, 10):\n"
+        "    try: os.write(fd, len(said).to_bytes(4, 'big') + said.encode())\n"
+        "    except OSError: pass"
+    )
+
+    async def answer(_name: str, _arguments: Any) -> Any:
+        return None
+
+    async with CodeSession.open(session_limits()) as session:
+        result = await session.run(code, answer)
+    assert 0 < len(result.output) <= 6000
+    assert len(result.partial) == 1000
 
 
 def session_limits() -> CodeLimits:
