@@ -133,6 +133,19 @@ class Desk:
         own = self._parts.api.operations.by_id.get(id_)
         return own or self._of_wings().get(id_)
 
+    def reader(self, operation: Operation) -> Operation | None:
+        """The operation that reads what `operation` changes, of the same API or wing."""
+        own = self._parts.api.operations
+        if operation.id in own.by_id:
+            return own.by_id.get(operation.of) or own.routes.get(operation.parts, {}).get("GET")
+        if operation.method != "PUT":  # the others need no resource as it is
+            return None
+        offer = self._parts.offers.get(operation.id.partition("_")[0])
+        siblings = offer.operations if offer is not None else ()
+        return next(
+            (one for one in siblings if (one.method, one.path) == ("GET", operation.path)), None
+        )
+
     def may(self, id_: str) -> bool:
         """Whether there is such an operation, and the visitor has its scope."""
         operation = self.operation(id_)

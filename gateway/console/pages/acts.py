@@ -1,5 +1,6 @@
 """Lists and entries of screens, and the page of an operation: its form, its checks, its outcome."""
 
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -216,6 +217,7 @@ async def done(visit: Visit) -> Response:
     given = _names(visit, operation, posted)
     present = await _present(visit, operation, given)
     schema = _schema(operation.body)
+    edition = _edition(operation, present, schema)
     form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, present))
     reading = (
         _read(visit, operation, form)
@@ -235,7 +237,12 @@ async def done(visit: Visit) -> Response:
     if posted and act == "do" and not errors:
         errors |= _confirmation(visit, operation, given)
         if not errors:
-            answer = await _run(visit, operation, given, reading.value)
+            is_stale = visit.posted("if_match") != edition and not operation.match
+            answer = (
+                OperationAnswer(412, {})
+                if is_stale
+                else await _run(visit, operation, given, reading.value)
+            )
             if answer.ok:
                 return await _outcome(visit, operation, given, answer)
             errors |= answer.errors
@@ -266,8 +273,7 @@ async def done(visit: Visit) -> Response:
         else None,
         removes=operation.effect == "remove",
         named=" ".join(given.values()),
-        if_match=visit.posted("if_match")
-        or (present.etag if present is not None and operation.match else ""),
+        if_match=visit.posted("if_match") or edition,
         key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
         back=_back(visit, operation, given),
     )
@@ -294,17 +300,11 @@ async def _present(
     visit: Visit, operation: Operation, names: Mapping[str, str]
 ) -> OperationAnswer | None:
     """The resource as it is, where the operation changes one."""
-    reader = _reader(visit, operation)
+    reader = visit.desk.reader(operation)
     if reader is None or not set(reader.names) <= set(names):
         return None
     answer = await visit.desk.run(reader.id, {name: names[name] for name in reader.names})
     return answer if answer.ok else None
-
-
-def _reader(visit: Visit, operation: Operation) -> Operation | None:
-    if operation.of:
-        return visit.desk.operation(operation.of)
-    return visit.parts.api.operations.routes.get(operation.parts, {}).get("GET")
 
 
 def _initial(present: OperationAnswer | None, schema: Any) -> Any:
@@ -315,6 +315,17 @@ def _initial(present: OperationAnswer | None, schema: Any) -> Any:
     names = {one.label for one in form.node.nodes} if form.node.kind == "group" else set()
     found = {name: one for name, one in whole.items() if name in names and one is not None}
     return found or example(schema)
+
+
+def _edition(operation: Operation, present: OperationAnswer | None, schema: Any) -> str:
+    """What a form began with: the ETag, or, of an operation that takes no If-Match, a digest of the
+    members that it replaces. "" without a resource to replace."""
+    if present is None or (operation.method != "PUT" and not operation.match):
+        return ""
+    if operation.match:
+        return present.etag
+    initial = msgspec.json.encode(_initial(present, schema))
+    return hashlib.sha256(initial).hexdigest()
 
 
 def _first(visit: Visit, operation: Operation, schema: Any) -> Any:

@@ -365,3 +365,34 @@ async def a_key_is_made_once(browser: Browser) -> None:
     assert (status, "tgk_" in again.split("<main")[1]) == (200, False)
     _, text = await browser.get("keys")
     assert text.count(">ci<") == 1
+
+
+async def test_a_form_of_a_wing_begins_with_what_it_replaces(settings: Settings) -> None:
+    """So that members that it does not change stay, and two who edit it see both."""
+    knowledge = replace(settings.knowledge, enabled=True)
+    async with console(settings, knowledge=knowledge) as (_, browser):
+        put, form = "do/knowledge_put_collection", {"view": "form", "act": "do"}
+        named = {"name.collection": "talks"}
+
+        async def is_made() -> bool:
+            await browser.get("policy")
+            fields = {"/kind": '"conversation"', "/description": "What was said."}
+            status, _ = await browser.post(put, {**form, **named, **fields})
+            return status == 200
+
+        await polling.until(is_made)
+        _, text = await browser.get(f"{put}?name.collection=talks")
+        assert "What was said." in text
+        tag = re.findall(r'name="if_match" value="([^"]+)"', text)[0]
+        changed = {**form, **named, "/kind": '"conversation"', "if_match": tag}
+        shared = {**changed, "/description": "Mine.", "/grants": '{"agent:clerk": "read"}'}
+        status, text = await browser.post(put, shared)
+        assert status == 200, text
+        status, text = await browser.post(put, {**changed, "/description": "Other."})
+        assert status == 412
+        assert "agent:clerk" in text
+        assert "Other." in text
+        unnamed = {**form, **named, "/kind": '"mixed"'}  # as of a new one, whose name is taken
+        assert (await browser.post(put, unnamed))[0] == 412
+        _, text = await browser.get("collections/talks?format=json")
+        assert "Mine." in text
