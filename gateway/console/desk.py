@@ -170,7 +170,11 @@ class Desk:
             if not isinstance(body, Mapping | None):
                 problem = ProblemDetails(422, "invalid-body", "Expected an object.")
                 return _read(problem_response(problem, request_id))
-            return await self._of_wing(operation, {**names, **query, **(body or {})})
+            try:
+                query = _typed(operation, query)
+            except ProblemDetails as problem:
+                return _read(problem_response(problem, request_id))
+            return await self._of_wing(operation, {**query, **(body or {}), **names})
         data = b"" if body is None else encode(body)
         try:
             response = await self._answered(
@@ -282,6 +286,15 @@ class Desk:
                 body=b"" if operation.secret else data,
             )
         )
+
+
+def _typed(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters of a URL, which are texts, as members of a tool's arguments. Raises
+    ProblemDetails."""
+    if not query:
+        return query
+    whole = msgspec.to_builtins(converted_query(operation, query))
+    return {name: one for name, one in whole.items() if name in query}
 
 
 def _read(response: OperationResponse) -> OperationAnswer:

@@ -342,15 +342,10 @@ async def test_an_operation_of_a_wing_takes_an_object_from_who_is_let_in(
 ) -> None:
     with wings():
         async with console(with_toy(settings, enabled=True)) as (client, _):
-            made = client.gateway.console
-            assert made is not None
-            identity, caller = await made._doors.identities("")
-            assert identity is not None
-            assert caller is not None
-            desk = Desk(made._parts, identity, caller=caller, client="")
+            desk = await visitor_of(client)
             assert desk.may("toy_add")
             assert (await desk.run("toy_add", body=[1])).status == 422
-            nobody = Desk(made._parts, NOBODY, caller=NOBODY, client="")
+            nobody = Desk(desk._parts, NOBODY, caller=NOBODY, client="")
             assert not nobody.may("toy_add")
 
 
@@ -370,7 +365,7 @@ async def a_key_is_made_once(browser: Browser) -> None:
 async def test_a_form_of_a_wing_begins_with_what_it_replaces(settings: Settings) -> None:
     """So that members that it does not change stay, and two who edit it see both."""
     knowledge = replace(settings.knowledge, enabled=True)
-    async with console(settings, knowledge=knowledge) as (_, browser):
+    async with console(settings, knowledge=knowledge) as (client, browser):
         put, form = "do/knowledge_put_collection", {"view": "form", "act": "do"}
         named = {"name.collection": "talks"}
 
@@ -396,3 +391,21 @@ async def test_a_form_of_a_wing_begins_with_what_it_replaces(settings: Settings)
         assert (await browser.post(put, unnamed))[0] == 412
         _, text = await browser.get("collections/talks?format=json")
         assert "Mine." in text
+        desk = await visitor_of(client)
+        for limit, status in (("5", 200), ("x", 400)):  # URLs have texts
+            answer = await desk.run("knowledge_names", query={"limit": limit})
+            assert answer.status == status
+        answer = await desk.run(
+            "knowledge_get_collection", {"collection": "talks"}, body={"collection": "others"}
+        )
+        assert answer.value["name"] == "talks"  # which the visitor has confirmed
+
+
+async def visitor_of(client: Client) -> Desk:
+    """What a visitor of an open gateway may do."""
+    made = client.gateway.console
+    assert made is not None
+    identity, caller = await made._doors.identities("")
+    assert identity is not None
+    assert caller is not None
+    return Desk(made._parts, identity, caller=caller, client="")
