@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 import psycopg
 from msgspec import Raw, Struct
+from psycopg import AsyncConnection
 
 from config.librarian import ResearchSettings
 from gateway.models.abc import ModelFailed
@@ -66,12 +67,14 @@ class StoredRun:
     updated: datetime
 
 
-# A job that was cancelled, or has failed for good, has ended its run of the same id.
-_ENDED = """SELECT job_t.state FROM job_t WHERE job_t.state IN ('cancelled', 'failed')
-    AND (job_t.host_id, job_id) = (librarian_run_t.host_id, run_id)
-    AND librarian_run_t.state = 'running'"""
-_RUN = f"""run_id::text, question, collections, request, coalesce(({_ENDED}), state), result,
-    seconds, created_ts, update_ts"""
+_RUN = "run_id::text, question, collections, request, state, result, seconds, created_ts, update_ts"
+# A job that was cancelled, or has failed for good, has ended its run, which has the same id.
+_END_WITH_JOBS = b"""
+    UPDATE librarian_run_t AS run SET state = job.state FROM job_t AS job
+    WHERE run.host_id = %(host)s AND (%(owner)s::text IS NULL OR run.owner = %(owner)s)
+        AND run.state = 'running' AND job.state IN ('cancelled', 'failed')
+        AND (job.host_id, job.job_id) = (run.host_id, run.run_id)
+"""
 
 
 class RunStore:
@@ -118,6 +121,7 @@ class RunStore:
     async def _runs(self, rest: str, values: list[Any]) -> list[StoredRun]:
         statement = f"SELECT {_RUN} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"  # noqa: S608 - constants
         async with borrowed(self._pool) as connection:
+            await _end_with_jobs(connection, values[0], values[1])
             rows = await connection.execute(statement.encode(), values)
             return [StoredRun(*row) async for row in rows]
 
@@ -185,16 +189,20 @@ class RunStore:
     async def sweep(self, host_id: str) -> None:
         """Delete runs that are too old, and store how jobs have ended theirs."""
         async with borrowed(self._pool) as connection:
-            await connection.execute(
-                f"UPDATE librarian_run_t SET state = ({_ENDED})"  # noqa: S608 - constants
-                f" WHERE host_id = %s AND state = 'running' AND EXISTS ({_ENDED})".encode(),
-                [host_id],
-            )
+            await _end_with_jobs(connection, host_id)
             await connection.execute(
                 "DELETE FROM librarian_run_t WHERE host_id = %s"
                 " AND update_ts < clock_timestamp() - %s * interval '1 day'",
                 [host_id, self._settings.keep_days],
             )
+
+
+async def _end_with_jobs(
+    connection: AsyncConnection, host_id: str, owner: str | None = None
+) -> None:
+    rows = await connection.execute("SELECT to_regclass('job_t') IS NOT NULL")
+    if await rows.fetchone() == (True,):  # not with jobs.enabled: false
+        await connection.execute(_END_WITH_JOBS, {"host": host_id, "owner": owner})
 
 
 def _step(row: Sequence[Any]) -> RunStep:

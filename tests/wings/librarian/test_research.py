@@ -449,10 +449,13 @@ async def test_l19_a_job_that_is_cancelled_ends_its_run(library: Librarian) -> N
     assert (await ann("get_run", run=id_)).state == "running"  # another process takes it up
     await run("UPDATE job_t SET state = 'cancelled' WHERE job_id = %(job)s", **values)
     assert (await ann("get_run", run=id_)).state == "cancelled"
-    settings = librarian_settings().research
-    await RunStore(library.rig.database.pool, settings).sweep(HOST)
-    await run("DELETE FROM job_t WHERE job_id = %(job)s", **values)
-    assert (await ann("get_run", run=id_)).state == "cancelled"
+    await run("ALTER TABLE job_t RENAME TO no_job_t")  # as with jobs.enabled: false
+    try:
+        assert (await ann("get_run", run=id_)).state == "cancelled"
+        await RunStore(library.rig.database.pool, librarian_settings().research).sweep(HOST)
+    finally:
+        await run("ALTER TABLE no_job_t RENAME TO job_t")
+        await run("DELETE FROM job_t WHERE job_id = %(job)s", **values)
 
 
 async def test_l14_characters_that_no_database_has_are_an_error_of_the_code(
