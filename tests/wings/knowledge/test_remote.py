@@ -65,6 +65,24 @@ def committed(repository: MemoryRepo, files: dict[bytes, tuple[int, bytes]]) -> 
     for name, tree in trees.items():
         repository.object_store.add_object(tree)
         root.add(name, 0o40000, tree.id)
+    headed(repository, root)
+
+
+def nested(repository: MemoryRepo, depth: int) -> None:
+    """Commit a tree that has 8 of one tree below, and so on: links at 8 ** depth paths."""
+    blob = Blob.from_string(b"target")
+    repository.object_store.add_object(blob)
+    mode, id_ = 0o120000, blob.id
+    for _ in range(depth):
+        tree = Tree()
+        for name in b"abcdefgh":
+            tree.add(bytes([name]), mode, id_)
+        repository.object_store.add_object(tree)
+        mode, id_ = 0o40000, tree.id
+    headed(repository, tree)
+
+
+def headed(repository: MemoryRepo, root: Tree) -> None:
     repository.object_store.add_object(root)
     commit = Commit()
     commit.tree = root.id
@@ -97,9 +115,11 @@ class GitServer:
 def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
     folder = tmp_path_factory.mktemp("git")
     authority = Authority(folder)
-    repository, empty = MemoryRepo(), MemoryRepo()
+    repository, empty, links = MemoryRepo(), MemoryRepo(), MemoryRepo()
     committed(repository, FILES)
-    chain = make_wsgi_chain(DictBackend({"/project": repository, "/empty": empty}))
+    nested(links, 7)
+    repositories = {"/project": repository, "/empty": empty, "/links": links}
+    chain = make_wsgi_chain(DictBackend(repositories))
     server = GitServer("", repository)
 
     def app(environ: dict[str, Any], start_response: Any) -> Any:
@@ -127,6 +147,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
         yield server
     repository.close()
     empty.close()
+    links.close()
 
 
 def task(git: GitServer, path: str = "/project", **changes: Any) -> GitFetch:
@@ -167,6 +188,7 @@ def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
         ("/dumb", {"ref": "main"}, "smart protocol"),
         ("/project", {"wanted": WantedFiles(limits=ReadingLimits(source_bytes=50))}, "larger than"),
         ("/project", {"wanted": WantedFiles(limits=ReadingLimits(files=1))}, "more than 1 files"),
+        ("/links", {"wanted": WantedFiles(limits=ReadingLimits(files=99))}, "more than 99 files"),
     ],
 )
 def test_repositories_that_are_not_read(

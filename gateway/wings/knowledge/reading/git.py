@@ -164,13 +164,13 @@ def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Fo
         path = safe_name(raw, wanted.limits)
         if not path or entry.mode is None or entry.sha is None or not wanted.selects(path):
             continue
+        count += 1  # links too: a tree that stands in a tree many times has any number of paths
+        if count > wanted.limits.files:
+            raise ReadingRefused(f"the repository has more than {wanted.limits.files:,} files")
         if not stat.S_ISREG(entry.mode):
             what = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
             yield LeftOut(path, f"it is {what}")
             continue
-        count += 1
-        if count > wanted.limits.files:
-            raise ReadingRefused(f"the repository has more than {wanted.limits.files:,} files")
         found = _blob(store, path, entry.sha, wanted)
         left -= len(found.data or b"") if isinstance(found, SourceFile) else 0
         if left < 0:
