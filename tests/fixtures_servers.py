@@ -20,7 +20,10 @@ async def serving(
 ) -> AsyncIterator[str]:
     """The URL at which uvicorn serves `app`; what still runs at the end is cut off. `port` is one
     that a server had before; 0: any."""
-    config = Config(app, lifespan="off", ws="none", log_config=None, access_log=False)
+    # Kept connections outlast a stall of a loaded machine: a POST that meets their end is lost.
+    config = Config(
+        app, lifespan="off", ws="none", log_config=None, access_log=False, timeout_keep_alive=60
+    )
     config.load()
     state = ServerState()
     # uvicorn.Server adds signal handlers, which are the test runner's, and a tenth of a second

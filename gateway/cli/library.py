@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
 
 import click
-from lxml import etree
 
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
@@ -149,22 +149,21 @@ async def _chunks(gateway: RunningGateway, collection: str) -> AsyncIterator[Map
 
 def xml_chunk(one: Mapping[str, Any]) -> bytes:
     """A chunk as an element of `export.xsd`. Characters that XML has not become U+FFFD."""
-    chunk = etree.Element("chunk", nsmap={None: NAMESPACE})
-    _add(chunk, "id", one["id"])
-    source = etree.SubElement(chunk, "source", version=str(one["version"]))
-    _add(source, "repo", one["collection"])
-    _add(source, "path", one["path"])
     first, last = one["lines"]
-    etree.SubElement(source, "lines", start=str(first), end=str(last))
-    _add(chunk, "type", one["kind"])
-    metadata = etree.SubElement(chunk, "metadata")
-    for name, value in _metadata(one).items():
-        if value:
-            _add(metadata, name, value)
-    text = _plain(one["text"])
-    content = etree.SubElement(chunk, "content")
-    content.text = text if "]]>" in text else etree.CDATA(text)
-    return bytes(etree.tostring(chunk, encoding="utf-8"))
+    source = (
+        _element("repo", one["collection"])
+        + _element("path", one["path"])
+        + _element("lines", "", start=first, end=last)
+    )
+    metadata = "".join(_element(name, text) for name, text in _metadata(one).items() if text)
+    inner = (
+        _element("id", one["id"])
+        + _wrapped("source", source, version=one["version"])
+        + _element("type", one["kind"])
+        + _wrapped("metadata", metadata)
+        + _element("content", one["text"])
+    )
+    return _wrapped("chunk", inner).encode()
 
 
 def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
@@ -180,8 +179,13 @@ def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _add(parent: Any, name: str, text: str) -> None:
-    etree.SubElement(parent, name).text = _plain(text)
+def _element(name: str, text: str, **attributes: int) -> str:
+    return _wrapped(name, escape(_plain(text), {"\r": "&#13;"}), **attributes)
+
+
+def _wrapped(name: str, inner: str, **attributes: int) -> str:
+    given = "".join(f' {key}="{value}"' for key, value in attributes.items())
+    return f"<{name}{given}>{inner}</{name}>"
 
 
 def _plain(text: str) -> str:
