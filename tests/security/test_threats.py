@@ -9,7 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parent.parent
 TABLE = Path(__file__).with_name("THREATS.md").read_text()
-LINES = {row[1]: row[0] for row in re.finditer(r"^\| ([A-Z]\d+) \|.*$", TABLE, re.MULTILINE)}
+LINES = {row[1]: row[0] for row in re.finditer(r"^\| ([A-Z]+\d+) \|.*$", TABLE, re.MULTILINE)}
 
 
 @cache
@@ -21,8 +21,8 @@ def named_in(path: str) -> frozenset[str]:
 
 
 def test_every_group_has_lines() -> None:
-    assert len(LINES) == len(re.findall(r"^\| [A-Z]\d+ \|", TABLE, re.MULTILINE))
-    assert {name[0] for name in LINES} == set("TSCPUNIDBLAW")
+    assert len(LINES) == len(re.findall(r"^\| [A-Z]+\d+ \|", TABLE, re.MULTILINE))
+    assert {name[0] for name in LINES} == set("TSCPUNIDBLAWK")
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
