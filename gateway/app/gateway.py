@@ -24,7 +24,7 @@ from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
 from gateway.app.embedding import Embeddings
 from gateway.app.gauges import register_gauges
-from gateway.app.methods import dispatchers, resource_reader
+from gateway.app.methods import dispatchers, resource_reader, usage_log
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.components import components_of, has_jobs
@@ -120,6 +120,8 @@ class Gateway:
                 tasks.start_soon(self.embeddings.run)
                 tasks.start_soon(self.access.run)
                 tasks.start_soon(self.access.bounds.shedding.run)
+                if self.settings.search.usage_log:
+                    tasks.start_soon(usage_log(self.settings.search, self._handle.pool).run)
                 if self.tracing is not None:
                     tasks.start_soon(self.tracing.run)
                 if self.wings is not None:

@@ -199,11 +199,17 @@ def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage |
     if settings.feedback:
         records.append(_drawing(Feedback(pool)))
     if settings.usage_log:
-        from registry.search.usage_log import MASKED, UsageLog
+        from registry.search.usage_log import MASKED
 
         characters = MASKED * settings.query_characters
-        records.append(_logging(UsageLog(pool, settings.usage_log_days, settings.query_characters)))
+        records.append(_logging(usage_log(settings, pool)))
     return Usage(records, characters=characters) if records else None
+
+
+def usage_log(settings: SearchSettings, pool: Callable[[], Pool | None]) -> "UsageLog":
+    from registry.search.usage_log import UsageLog
+
+    return UsageLog(pool, settings.usage_log_days, settings.query_characters)
 
 
 def _drawing(feedback: Feedback) -> Record:

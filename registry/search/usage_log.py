@@ -6,13 +6,16 @@ before it is stored, callers are hashed, and rows are deleted after some days.
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from registry.database.postgres import Pool, borrowed
+import anyio
+
+from registry.database.postgres import AWAY, Pool, borrowed
 from registry.embedding.texts import readable
 from schemas.personal_data import mask
 
-DELETED = 100  # old requests of a tenant, with each that is recorded
+PRUNE_S = 3600.0  # interval of deleting old requests
 MASKED = 4  # times the characters that are kept are masked, so that nothing half cut stays
 LISTED = 10_000  # newest requests of a set
 
@@ -44,14 +47,30 @@ class UsageLog:
             "request": request_id,
             "query": self._kept(query),
             "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
-            "days": self._days,
-            "deleted": DELETED,
         }
         async with borrowed(pool) as connection:
             await connection.execute(_RECORD, values)
 
     def _kept(self, query: str) -> str:
         return mask(readable(query, MASKED * self._characters))[0][: self._characters]
+
+    async def run(self) -> None:
+        """Delete old requests regularly, until cancelled."""
+        while True:
+            with suppress(*AWAY):
+                await self.prune()
+            await anyio.sleep(PRUNE_S)
+
+    async def prune(self) -> None:
+        """Delete old requests, tenant by tenant: also of those that make no more."""
+        if (pool := self._pool()) is None:
+            return
+        async with borrowed(pool) as connection:
+            found = await connection.execute(_TENANTS_TO_PRUNE, {"days": self._days})
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            async with borrowed(pool) as connection:
+                await connection.execute(_PRUNE, {"host": host, "days": self._days})
 
     async def requests(self, host_id: str) -> list[UsedRequest]:
         """The newest requests of a tenant, each text once, with all tools called after it."""
@@ -64,16 +83,19 @@ class UsageLog:
 
 
 _RECORD = """
-WITH old AS (
-    DELETE FROM usage_request_t WHERE host_id = %(host)s AND request_id IN (
-        SELECT request_id FROM usage_request_t
-        WHERE host_id = %(host)s AND asked_ts < now() - make_interval(days => %(days)s)
-        ORDER BY asked_ts LIMIT %(deleted)s)
-)
 INSERT INTO usage_request_t AS own (host_id, request_id, caller, query, called)
 VALUES (%(host)s, %(request)s, %(caller)s, %(query)s, ARRAY[%(tool)s]::uuid[])
 ON CONFLICT (host_id, request_id) DO UPDATE SET called = own.called || excluded.called
     WHERE NOT own.called @> excluded.called
+"""
+
+_TENANTS_TO_PRUNE = """
+SELECT DISTINCT host_id::text FROM usage_request_t
+WHERE asked_ts < now() - make_interval(days => %(days)s)
+"""
+_PRUNE = """
+DELETE FROM usage_request_t
+WHERE host_id = %(host)s AND asked_ts < now() - make_interval(days => %(days)s)
 """
 
 # One caller that repeats a request has no more weight than others.

@@ -67,7 +67,8 @@ async def test_old_requests_are_deleted(database: Database, tools: dict[str, str
     async with borrowed(database.pool) as connection:
         await connection.execute("UPDATE usage_request_t SET asked_ts = now() - interval '31 days'")
     assert await used.requests(HOST) == []
-    await used.record(HOST, tools["a"], request_id=SECOND, query="new", principal="ann")
+    await used.record(OTHER, tools["a"], request_id=SECOND, query="new", principal="ann")
+    await used.prune()
     assert await rows(database, "SELECT query FROM usage_request_t") == [("new",)]
 
 
