@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from weakref import WeakValueDictionary
 
+import anyio
 from starlette.responses import RedirectResponse, Response
 
 from gateway.console.desk import ConsoleParts
@@ -48,6 +50,8 @@ class Doors:
         self._oauth = OAuthLogin(settings, root, parts.id_token) if wants_oauth else None
         self._ids = SignedIds(settings.tenant.host_id)
         self._ended: Memo[str, bool] = Memo(ENDED)  # ids of sessions that are no more
+        # Of the requests of a session one waits for its row, so that they use up no connections.
+        self._renewals: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         own, operator = settings.tenant.host_id, settings.admin.operator_role
         self._host_id = own
         admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
@@ -99,7 +103,8 @@ class Doors:
     async def _renewed(self, sessions: ConsoleSessions, session_id: str) -> ConsoleSession | None:
         """The session with new tokens, which one of its requests fetches; None: it has ended.
         Raises Unreachable where the authorization server is away, and the session stays."""
-        async with sessions.locked(session_id) as locked:
+        turn = self._renewals.setdefault(session_id, anyio.Lock())
+        async with turn, sessions.locked(session_id) as locked:
             if locked is None or not locked.found.is_due:
                 return None if locked is None else locked.found
             if self._oauth is None or not locked.found.refresh:
