@@ -242,6 +242,16 @@ async def house(
         service.release.set()
 
 
+async def seed_good(house: House) -> None:
+    """What the crawler may have removed, with the forms that it posts."""
+    for text in ("It opens at nine.", "It opens at ten."):
+        await house.does("memory_add", scope="user", content=text, slot="shop.opens")
+    text = "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin."
+    await house.does("knowledge_add", collection="handbook", text=text, path="hours.md")
+    for number in (1, 404):
+        await house.does("events_invoke", skillName="getPet", arguments={"id": number})
+
+
 def skill(name: str, *more: str, text: str = "") -> dict[str, Any]:
     head = [f"name: {name}", *more]
     return {"document": "\n".join(["---", *head, "---", text or f"# {name}", ""])}
@@ -265,14 +275,10 @@ async def seed(house: House) -> None:
     await house.does("createKey", name="nightly", scopes=["admin:registry:read"])
     for text in HOSTILE[:6]:
         await house.does("memory_add", scope="user", content=text)
-    await house.does("memory_add", scope="user", content="It opens at nine.", slot="shop.opens")
-    await house.does("memory_add", scope="user", content="It opens at ten.", slot="shop.opens")
     await house.does("knowledge_put_collection", {"collection": "handbook"})
-    texts = (*HOSTILE, "# Opening hours\n\nThe Pet Shop of Anna Miller opens at nine in Berlin.")
-    for at, text in enumerate(texts):
+    for at, text in enumerate(HOSTILE):
         await house.does("knowledge_add", collection="handbook", text=text, path=f"{at}.md")
-    for name, number in (("getPet", 1), ("getPet", 404)):
-        await house.does("events_invoke", skillName=name, arguments={"id": number})
+    await seed_good(house)
     for name in ("getPet", "evil0", "more_0002"):
         await house.desk.call(name, {"id": "1"})
 

@@ -182,8 +182,9 @@ async def shown(visit: Visit) -> Response:
 
 async def _also(
     visit: Visit, title: str, id_: str, names: Mapping[str, str]
-) -> tuple[str, Sequence[Any]] | None:
-    """What another operation says of an entry; None where the visitor may not ask."""
+) -> tuple[str, Sequence[Any], ConsolePage | None] | None:
+    """What another operation says of an entry, and the screen that lists it, if there is one; None
+    where the visitor may not ask."""
     operation = visit.desk.operation(id_)
     if operation is None or not visit.desk.may(id_):
         return None
@@ -193,7 +194,8 @@ async def _also(
         {name: one for name, one in names.items() if name in operation.names},
         query={name: one for name, one in names.items() if name in members},
     )
-    return (title, rows_of(answer.value)) if answer.ok else None
+    listed = next((one for one in screens(visit).values() if one.lists == id_), None)
+    return (title, rows_of(answer.value), listed) if answer.ok else None
 
 
 def _filters(operation: Operation | None) -> Form:

@@ -1,10 +1,11 @@
 """The chat with the agent: conversations, their messages and calls of tools, approvals, and the
 answer as it comes. Without JavaScript a page is read again."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
@@ -17,6 +18,10 @@ TITLE = 60  # characters of a first message that name its conversation
 CHUNK = "ResponseChunk"
 TERMINAL = frozenset({"Completed", "Error"})
 OPEN = frozenset({"queued", "running", "waiting"})
+
+
+class _Reached(Struct):
+    name: str
 
 
 async def listed(visit: Visit) -> Response:
@@ -90,7 +95,7 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
         run = await _run(visit, conversation)
     if visit.query.get("format") == "json" and conversation is not None:
         return as_json(conversation)
-    values = {"id": id_, "conversation": conversation, "run": run}
+    values = {"id": id_, "conversation": conversation, "run": run, "reached": _reached}
     if visit.query.get("part") == "messages":
         return visit.page("chat_messages.html", **values)
     found = await visit.desk.run(
@@ -122,6 +127,16 @@ async def _run(visit: Visit, conversation: Any) -> dict[str, Any] | None:
         if approval.ok and approval.value["state"] == "waiting":
             waiting.append(approval.value)
     return {**run, "is_open": run["state"] in OPEN, "asked": waiting}
+
+
+def _reached(call: Mapping[str, Any]) -> str:
+    """The tool that a call reaches through `call_tool`; "" for any other call."""
+    if call["tool"] != "call_tool":
+        return ""
+    try:
+        return msgspec.json.decode(call["arguments"], type=_Reached).name
+    except msgspec.MsgspecError:  # as models write them
+        return ""
 
 
 ROUTES = (

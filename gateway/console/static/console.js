@@ -7,6 +7,7 @@
   const language = root.lang;
   const moment = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
   const ago = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
+  const clock = new Intl.DateTimeFormat(language, { timeStyle: "medium" });
   const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
 
   function relative(seconds) {
@@ -101,8 +102,8 @@
     const options = {
       width: place.clientWidth, height: place.clientHeight - 32,
       scales: { y: { range: (_self, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [axis, { ...axis, size: 64, values: (_self, ticks) => ticks.map((one) => `${one} ${unit}`) }],
-      series: [{ label: place.dataset.time }, ...SERIES[kind].map(([, name], at) => ({
+      axes: [{ ...axis, space: 88, values: (_self, ticks) => ticks.map((one) => clock.format(one * 1000)) }, { ...axis, size: 64, values: (_self, ticks) => ticks.map((one) => `${one} ${unit}`) }],
+      series: [{ label: place.dataset.time, value: (_self, at) => at == null ? "–" : clock.format(at * 1000) }, ...SERIES[kind].map(([, name], at) => ({
         label: labels[at], stroke: colour(name), width: 2, spanGaps: true,
         value: (_self, value) => value == null ? "–" : `${value.toFixed(2)} ${unit}`,
       }))],
@@ -148,6 +149,13 @@
     if (text) text.textContent = said;
   }
 
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    const places = [...charts.keys()];
+    for (const [, plot] of charts.values()) plot.destroy();
+    charts.clear();
+    places.forEach(chart);
+    draw();
+  });
   window.addEventListener("resize", () => {
     for (const [place, [, plot]] of charts) plot.setSize({ width: place.clientWidth, height: place.clientHeight - 32 });
   });
