@@ -19,7 +19,7 @@ from config.librarian import LibrarianSettings
 from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.callers import caller_of, current_caller, later_context, read_caller
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.operation import ProblemDetails, not_found
 from gateway.wings.librarian.shelves import Shelves
 from gateway.wings.library import IngestedSource, Shelf, SourcePlace
 from registry.database.postgres import Pool, borrowed
@@ -116,9 +116,11 @@ class TrackedSources:
         is due again after that. Raises ProblemDetails."""
         values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
         claimed = await self._sources(_CLAIM, values)
-        if not claimed:
-            return (await self._sources(_DUE_NOW, values))[0]
-        return await self._read(context, claimed[0], job)
+        if claimed:
+            return await self._read(context, claimed[0], job)
+        if due := await self._sources(_DUE_NOW, values):
+            return due[0]
+        raise not_found("source", one.id)
 
     async def refresh_due(self) -> int:
         """Read the sources of all tenants that are due, each with what the credential of the one

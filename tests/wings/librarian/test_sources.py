@@ -282,6 +282,15 @@ async def test_locations_that_are_not_stored(tracking: Tracking, type_: str, loc
     assert await tracking.sources.of(context()) == []
 
 
+async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
+    tracking: Tracking,
+) -> None:
+    one = await tracking.add("https://host/a")
+    assert await tracking.sources.delete(context(), one.id)
+    with pytest.raises(ProblemDetails, match="There is no source"):
+        await tracking.refresh(one)
+
+
 async def test_a_collection_has_so_many_sources(tracking: Tracking) -> None:
     for name in "abc":
         await tracking.add(f"https://host/{name}")
