@@ -24,7 +24,7 @@ from gateway.operations.callers import current_caller
 from gateway.operations.calls import arguments_of
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
-from gateway.operations.jobs import ENDED, RESPOND_ASYNC, Heard, JobAct, JobView
+from gateway.operations.jobs import ENDED, RESPOND_ASYNC, SCHEDULE, Heard, JobAct, JobView
 from gateway.operations.operation import (
     ALL,
     Operation,
@@ -50,8 +50,6 @@ from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.jobs")
-
-SCHEDULE = "schedule"  # the principal of scheduled jobs
 
 
 @asynccontextmanager

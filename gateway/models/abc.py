@@ -187,6 +187,9 @@ class ChatModel(Protocol):
     max_tokens: int  # longest answer
     currency: str  # of its price; "": it has none
 
+    async def model(self) -> str:
+        """The provider's name of the model. Raises ModelFailed."""
+
     def worst(
         self,
         messages: Sequence[ChatMessage],

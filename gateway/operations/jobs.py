@@ -12,6 +12,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.context import Principal
 
 RESPOND_ASYNC = "respond-async"  # RFC 7240, 4.1
+SCHEDULE = "schedule"  # the principal of scheduled jobs
 
 JobState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 ENDED: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")

@@ -88,9 +88,9 @@ def asked(header: str, text: str) -> list[ChatMessage]:
     return [ChatMessage("system", PROMPT), ChatMessage("user", passage)]
 
 
-def cache_key(strategy: str, header: str, text: str) -> bytes:
-    """The key of the answer for a chunk."""
-    return hashlib.sha256("\0".join((strategy, PROMPT, header, text)).encode()).digest()
+def cache_key(strategy: str, model: str, header: str, text: str) -> bytes:
+    """The key of the answer for a chunk. `model`: as its provider names it."""
+    return hashlib.sha256("\0".join((strategy, model, PROMPT, header, text)).encode()).digest()
 
 
 def extracted(reply: ModelReply, text: str) -> Extracted:
@@ -115,7 +115,7 @@ def _names(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundName]:
     for one in _decoded(raw, _Entity):
         place, norm = _named(one.name, text), _norm(one.name)
         if place is not None and norm:
-            type_ = " ".join(one.type.casefold().split()) or "name"
+            type_ = _line(one.type).casefold() or "name"
             yield FoundName(norm, one.name.strip(), type_, _line(one.description), *place)
 
 
@@ -123,7 +123,7 @@ def _relations(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundRelation]
     seen = set()
     for one in _decoded(raw, _Relation):
         source, target = _norm(one.source), _norm(one.target)
-        type_ = " ".join(one.type.casefold().split()) or "related"
+        type_ = _line(one.type).casefold() or "related"
         place = _quoted(one.quote, text)
         named = _named(one.source, text) and _named(one.target, text)
         if place is None or not named or not source or not target or source == target:
@@ -149,7 +149,8 @@ def _norm(name: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.replace("\0", " ").split())
+    """The text on one line, without characters that are not seen: NUL fits into no column."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def _named(name: str, text: str) -> tuple[int, int] | None:

@@ -76,10 +76,11 @@ class _Reading:
     document: _Document
     model: ChatModel
     limiter: anyio.CapacityLimiter
+    requests: int  # that may be sent still
     answered: int = 0
     errors: list[str] = field(default_factory=list)
     unusable: bool = False  # an answer came and is no extraction
-    exhausted: str = ""  # why nothing more is asked today
+    exhausted: str = ""  # why nothing more is asked in this run
 
 
 class DocumentExtractor:
@@ -93,15 +94,13 @@ class DocumentExtractor:
         self._spending = DailySpending(pool, "extraction", settings.tokens_per_day)
         self.counts: Counter[str] = Counter()
 
-    async def run(self, job: Job) -> ExtractionReport:
-        """Read what is due, of all tenants. Raises ModelFailed where no model is configured."""
+    async def run(self, job: Job, tenant: str | None = None) -> ExtractionReport:
+        """Read what is due of a tenant; None: of all. Raises ModelFailed where no model is
+        configured."""
         model = self._models.of(self._strategy)
         before = self.counts.copy()
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            tenants = [tenant for (tenant,) in await found.fetchall()]
-        for tenant in tenants:
-            await self._of_tenant(tenant, model, job, before)
+        for one in await self._tenants() if tenant is None else [tenant]:
+            await self._of_tenant(one, model, job, before)
         spent = self.counts - before
         return ExtractionReport(*(spent[name] for name in ExtractionReport.__struct_fields__))
 
@@ -110,6 +109,11 @@ class DocumentExtractor:
         values = {**reader.values("write"), "name": collection}
         async with borrowed(self._pool) as connection:
             return (await connection.execute(_RETRY, values)).rowcount
+
+    async def _tenants(self) -> list[str]:
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            return [tenant for (tenant,) in await found.fetchall()]
 
     async def _of_tenant(
         self, tenant: str, model: ChatModel, job: Job, before: Mapping[str, int]
@@ -123,6 +127,7 @@ class DocumentExtractor:
                     _Document(tenant, *row),
                     model,
                     anyio.CapacityLimiter(self._settings.concurrency),
+                    self._settings.requests - (self.counts["asked"] - begun),
                 )
                 await self._read(reading)
                 if reading.exhausted:
@@ -141,7 +146,9 @@ class DocumentExtractor:
         async with anyio.create_task_group() as group:
             for chunk in chunks:
                 group.start_soon(self._of_chunk, reading, chunk)
-        if reading.exhausted:
+        if reading.exhausted and not reading.errors:
+            paused = {"attempt": reading.document.attempt, "error": reading.exhausted[:500]}
+            await self._execute(_PAUSED, {**reading.document.values, **paused})
             return
         self.counts["failed" if reading.errors else "documents"] += 1
         await self._execute(_STATE, {**reading.document.values, **self._state(reading)})
@@ -163,7 +170,9 @@ class DocumentExtractor:
 
     async def _of_chunk(self, reading: _Reading, chunk: _Chunk) -> None:
         async with reading.limiter:
-            if reading.exhausted or (len(reading.errors) >= SICK and not reading.answered):
+            if reading.exhausted:
+                return
+            if len(reading.errors) >= SICK and not reading.answered:
                 reading.errors.append("not asked: other chunks got no answer")
                 return
             try:
@@ -179,7 +188,7 @@ class DocumentExtractor:
     async def _extracted(self, reading: _Reading, chunk: _Chunk) -> Extracted:
         """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
         model, tenant = reading.model, reading.document.tenant
-        key = cache_key(model.strategy, chunk.header, chunk.text)
+        key = cache_key(model.strategy, await model.model(), chunk.header, chunk.text)
         values = {"host": tenant, "key": key}
         known = await self._rows(_KEPT, values)
         if known:
@@ -187,6 +196,9 @@ class DocumentExtractor:
             return msgspec.convert(known[0][0], Extracted)
         messages = asked(chunk.header, chunk.text)
         options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
+        if reading.requests < 1:
+            raise BudgetExhausted(f"the run's {self._settings.requests:,} requests are sent")
+        reading.requests -= 1
         worst, _ = model.worst(messages, (), options)
         async with self._spending.reserved(tenant, worst.total) as budget:
             self.counts["asked"] += 1
@@ -275,6 +287,15 @@ _RELATIONS = f"""
         description text, start_byte integer, end_byte integer)
     ON CONFLICT DO NOTHING
 """.encode()
+# What is left out of a run stays due, with the reason.
+_PAUSED = b"""
+    INSERT INTO knowledge_extraction_t (host_id, document_id, version, status, attempt, error)
+    SELECT %(host)s, document_id, %(version)s, 'waiting', %(attempt)s, %(error)s
+    FROM knowledge_document_t
+    WHERE (host_id, document_id) = (%(host)s, %(document)s::uuid) FOR KEY SHARE
+    ON CONFLICT (host_id, document_id) DO UPDATE SET version = excluded.version,
+        status = excluded.status, attempt = excluded.attempt, error = excluded.error
+"""
 _STATE = b"""
     INSERT INTO knowledge_extraction_t (host_id, document_id, version, status, attempt, next_ts,
         error)

@@ -10,7 +10,7 @@ from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.context import Context
 from gateway.models.abc import ChatModels, ModelFailed
 from gateway.models.usage import BudgetExhausted
-from gateway.operations.jobs import AsJob
+from gateway.operations.jobs import SCHEDULE, AsJob
 from gateway.operations.operation import (
     Operation,
     OperationInput,
@@ -73,7 +73,7 @@ class KnowledgeModel:
 
     async def extract(self, asked: OperationInput) -> ExtractionReport:
         try:
-            return await self.extractor.run(asked.job)
+            return await self.extractor.run(asked.job, _tenant_of(asked))
         except ModelFailed as error:
             raise ProblemDetails(409, "unconfigured", f"{error}.") from error
 
@@ -115,6 +115,12 @@ class KnowledgeModel:
         """Raises ProblemDetails, and Fault."""
         result = checked(await self._call(context, "knowledge_query", msgspec.to_builtins(query)))
         return msgspec.json.decode(structured(result), type=KnowledgeFound)
+
+
+def _tenant_of(asked: OperationInput) -> str | None:
+    """The tenant whose documents are read; None: those of all, by schedule."""
+    verified = asked.context is not None and asked.context.identity.verified
+    return None if not verified and asked.principal.id == SCHEDULE else asked.tenant
 
 
 def answered(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:

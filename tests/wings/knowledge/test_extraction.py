@@ -15,7 +15,13 @@ from gateway.models.models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.gateway.models.asking import limits
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import (
+    OTHER,
+    KnowledgeCaller,
+    KnowledgeRig,
+    knowledge_settings,
+    rigged,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -210,8 +216,64 @@ async def test_a_tenant_has_a_budget_for_each_day(database: Database) -> None:
             await rig.run("UPDATE knowledge_spent_t SET tokens = 2500")
             await ann.add(f"{TEXT} 4")
             assert (await ann("extract")).asked == 0
+            listed = (await ann("documents")).items
+            reasons = [one.extraction.error for one in listed if one.extraction.error]
+            assert reasons == ["the tenant's 3,000 tokens of the day for extraction are used"]
             await rig.run("UPDATE knowledge_spent_t SET day = day - 1")
             assert (await ann("extract")).asked == 1
+            assert not any(one.extraction.error for one in (await ann("documents")).items)
+
+
+async def test_a_large_document_takes_several_runs(database: Database) -> None:
+    extraction = replace(knowledge_settings().extraction, requests=2, concurrency=4, attempts=2)
+    settings = knowledge_settings(model="tested", extraction=extraction)
+    async with providing(found()) as provider:
+        models = ConfiguredModels(limits(provider.url))
+        async with models, rigged(database, settings, models=models) as rig:
+            ann = rig.caller()
+            parts = [f"# Part {number}\n\n{TEXT}\n" for number in range(5)]
+            await ann.add("\n".join(parts), path="parts.md")
+            reports = [await ann("extract") for _ in range(3)]
+            assert [(one.asked, one.documents) for one in reports] == [(2, 0), (2, 0), (1, 1)]
+            provider.answers[:] = [chat_whole("no")]
+            await ann.add("\n".join(f"{one} Not." for one in parts), path="parts.md")
+            assert (await ann("extract")).asked == 2
+            [document] = (await ann("documents")).items
+            assert document.extraction.attempt == 1, "else it is asked without an end"
+
+
+async def test_a_caller_has_the_documents_of_its_own_tenant_read(reading: ReadingRig) -> None:
+    await reading.ann.add(TEXT, path="redis.md")
+    other = reading.rig.caller("eve", tenant=OTHER)
+    assert (await other("extract")).asked == 0
+    assert (await reading.read()).asked == 1
+
+
+async def test_another_model_of_a_strategy_reads_again(database: Database) -> None:
+    settings = knowledge_settings(model="tested")
+    async with providing(found()) as provider:
+        for name, known in (("one", 0), ("one", 1), ("two", 0)):
+            asked = limits(provider.url)
+            scripted = replace(asked.strategies["tested"], model=name)
+            models = ConfiguredModels(replace(asked, strategies={"tested": scripted}))
+            async with models, rigged(database, settings, models=models) as rig:
+                await rig.caller().add(TEXT, path="one.md")
+                await rig.run("DELETE FROM knowledge_extraction_t")
+                report = await rig.caller()("extract")
+                assert (report.known, report.asked) == (known, 1 - known), name
+
+
+@pytest.mark.parametrize("type_", ["a\0b", "\x1b[31m\u202ered"])
+async def test_characters_that_are_not_seen_are_left_out(reading: ReadingRig, type_: str) -> None:
+    """No column takes NUL: the run of all tenants would end at such an answer, each time."""
+    await reading.ann.add(TEXT, path="redis.md")
+    named = {"name": "Redis", "type": type_, "description": type_}
+    stated = {**FOUND["relations"][0], "type": type_, "description": type_}
+    reading.script(chat_whole(json.dumps({"entities": [named], "relations": [stated]})))
+    report = await reading.read()
+    assert (report.documents, report.names, report.relations) == (1, 1, 1)
+    [relation] = (await reading.ann("entity", name="Redis")).relations
+    assert (relation.type.isprintable(), relation.description.isprintable()) == (True, True)
 
 
 async def test_an_injection_gets_what_it_names_and_no_more(reading: ReadingRig) -> None:
