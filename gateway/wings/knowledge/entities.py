@@ -51,8 +51,17 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedName:
+    """A name that is one with another in a collection, and nowhere else."""
+
+    collection: str  # its id
+    norm: str
+
+
+@dataclass(frozen=True, slots=True)
 class NamedEntity:
     norms: Sequence[str]  # its own, then those that were merged with it
+    merged: Sequence["MergedName"]
     chunks: int  # that mention it
     mentions: Sequence[NameMention]
     neighbours: Sequence[Neighbour]
@@ -112,7 +121,8 @@ class Entities:
             "read": READ,
         }
         async with transaction(self._pool, Transaction) as opened:
-            values["norms"] = await _same(opened, values, values["norm"])
+            merged = await _merged(opened, values, values["norm"])
+            values |= {"norms": _norms(values["norm"], merged), **_only_there(merged)}
             mentions = await opened.rows(LOOKUPS, _MENTIONS, values)
             if not mentions:
                 return None
@@ -120,7 +130,7 @@ class Entities:
             senses = [row[0] for row in await opened.rows(LOOKUPS, _SENSES, values)]
         found = [_mention(row[1:]) for row in mentions]
         return NamedEntity(
-            values["norms"], mentions[0][0], found, _neighbours(near)[:limit], senses
+            values["norms"], merged, mentions[0][0], found, _neighbours(near)[:limit], senses
         )
 
     async def merge(
@@ -174,11 +184,12 @@ class Entities:
         *,
         limit: int,
         norms: Sequence[str] = (),
+        merged: Sequence[MergedName] = (),
         chunks: Sequence[str] | None = None,
         collections: Sequence[str] | None = None,
     ) -> list[NamedRelation]:
         """Relations of a name, or in chunks; those that most chunks state first."""
-        values = _values(reader, collections)
+        values = {**_values(reader, collections), **_only_there(merged)}
         values |= {"norms": list(norms), "chunks": None if chunks is None else list(chunks)}
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _RELATIONS, {**values, "limit": limit})
@@ -197,19 +208,21 @@ class Entities:
         rarest names first."""
         values = _values(reader, collections)
         async with transaction(self._pool, Transaction) as opened:
-            begins = await _same(opened, values, normal(source))
-            ends = await _same(opened, values, normal(target))
+            from_, to = normal(source), normal(target)
+            begin_merged = await _merged(opened, values, from_)
+            end_merged = await _merged(opened, values, to)
+            begins, ends = _norms(from_, begin_merged), _norms(to, end_merged)
             if set(begins) & set(ends):
                 return []
 
-            async def step(names: Iterable[str]) -> "_Step":
-                chosen = {"reached": list(names)[:BRANCHES], "rows": ROWS}
+            async def step(names: Iterable[str], merged: Sequence[MergedName] = ()) -> "_Step":
+                chosen = {"reached": list(names)[:BRANCHES], "rows": ROWS, **_only_there(merged)}
                 return _Step.of(await opened.rows(LOOKUPS, _STEP, {**values, **chosen}))
 
-            first = (await step(begins)).without(begins)
+            first = (await step(begins, begin_merged)).without(begins)
             if direct := [hop for end in ends for hop in first.to(end)]:
                 return [[hop] for hop in direct[:limit]]
-            last = (await step(ends)).without(ends)
+            last = (await step(ends, end_merged)).without(ends)
             if middle := first.shared(last):
                 return _joined(first, [last], middle, limit)
             second = await step(first.rarest)
@@ -294,10 +307,21 @@ def _edges(
     return {**reader.values("write"), "name": collection, "aliases": aliases, "norm": norm}
 
 
-async def _same(opened: Transaction, values: Mapping[str, Any], norm: str) -> list[str]:
-    """A name, and those that were merged with it in collections that the caller may read."""
-    found = await opened.rows(LOOKUPS, _SAME, {**values, "norm": norm})
-    return [norm, *sorted({row[0] for row in found} - {norm})]
+async def _merged(
+    opened: Transaction, values: Mapping[str, Any], norm: str
+) -> Sequence[MergedName]:
+    """What was merged with a name in collections that the caller may read."""
+    found = await opened.rows(LOOKUPS, _MERGED, {**values, "norm": norm})
+    return [MergedName(*row) for row in found]
+
+
+def _norms(norm: str, merged: Sequence[MergedName]) -> list[str]:
+    return [norm, *sorted({one.norm for one in merged})]
+
+
+def _only_there(merged: Sequence[MergedName]) -> dict[str, Any]:
+    """Parameters of _THERE."""
+    return {"merged": [one.norm for one in merged], "shelves": [one.collection for one in merged]}
 
 
 def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[str, Any]:
@@ -341,8 +365,13 @@ _JOINED = """
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)"""
-_OF_NAME = """mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
-    AND mention.norm = ANY (%(norms)s::text[])
+# Who may write to a collection merges names in it alone, not in others that its readers read.
+_THERE = """({one}.{norm} <> ALL (%(merged)s::text[]) OR EXISTS (
+    SELECT FROM unnest(%(shelves)s::uuid[], %(merged)s::text[]) AS there (shelf, norm)
+    WHERE there.shelf = {one}.collection_id AND there.norm = {one}.{norm}))"""
+_MENTIONED_THERE = _THERE.format(one="mention", norm="norm")
+_OF_NAME = f"""mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
+    AND mention.norm = ANY (%(norms)s::text[]) AND {_MENTIONED_THERE}
     AND (%(type)s::text IS NULL OR mention.type = %(type)s)"""
 _MENTIONS = f"""
     WITH {PERMITTED}, first AS MATERIALIZED (
@@ -369,16 +398,15 @@ _SPLIT = f"""
     RETURNING edge.alias
 """.encode()
 # Both directions: a merge of merged names is one group, and cycles end.
-_SAME = f"""
-    WITH RECURSIVE {PERMITTED}, same (norm) AS (
-        SELECT %(norm)s::text COLLATE "C"
+_MERGED = f"""
+    WITH RECURSIVE {PERMITTED}, same (collection_id, norm) AS (
+        SELECT collection_id, %(norm)s::text COLLATE "C" FROM permitted
         UNION
-        SELECT CASE edge.alias WHEN same.norm THEN edge.norm ELSE edge.alias END
-        FROM same CROSS JOIN permitted JOIN knowledge_alias_t AS edge ON edge.host_id = %(host)s
-            AND edge.collection_id = permitted.collection_id
-            AND same.norm IN (edge.alias, edge.norm)
+        SELECT same.collection_id, CASE edge.alias WHEN same.norm THEN edge.norm ELSE edge.alias END
+        FROM same JOIN knowledge_alias_t AS edge ON edge.host_id = %(host)s
+            AND edge.collection_id = same.collection_id AND same.norm IN (edge.alias, edge.norm)
     )
-    SELECT norm FROM same LIMIT {MERGED}
+    SELECT collection_id::text, norm FROM same WHERE norm <> %(norm)s LIMIT {MERGED}
 """.encode()
 _SENSES = f"""
     WITH {PERMITTED}
@@ -438,10 +466,12 @@ _RELATIONS = f"""
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
                 AND one.source = ANY (%(norms)s::text[])
+                AND {_THERE.format(one="one", norm="source")}
         UNION
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
                 AND one.target = ANY (%(norms)s::text[])
+                AND {_THERE.format(one="one", norm="target")}
         UNION
         SELECT one.* FROM unnest(%(chunks)s::uuid[]) AS chunk (chunk_id)
         JOIN knowledge_relation_t AS one
@@ -462,6 +492,7 @@ _STEP = f"""
             SELECT DISTINCT mention.chunk_id FROM permitted
             JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
                 AND mention.collection_id = permitted.collection_id AND mention.norm = name.norm
+                AND {_MENTIONED_THERE}
             ORDER BY mention.chunk_id LIMIT {HUB}
         ) AS one
     ), near AS MATERIALIZED (

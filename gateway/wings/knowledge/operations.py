@@ -257,6 +257,7 @@ class KnowledgeOperations:
             self.reader(asked),
             limit=body.limit,
             norms=found.norms,
+            merged=found.merged,
             collections=body.collections or None,
         )
         return EntityView(

@@ -155,3 +155,18 @@ async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig
     found = await ann("entity", name="Jaguar")
     assert (found.passages, found.senses) == (2, ("Jaguar (animal)", "Jaguar (car)"))
     assert (await ann("entity", name="Jaguar (car)")).passages == 1
+
+
+async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:
+    """Else who shares a collection with all decides what names in others mean."""
+    ann, eve = rig.caller(), rig.caller("eve")
+    await ann.add("Acme Corp pays Bob Smith.", "private")
+    await eve.add("Evil Corp pays Acme Corp.", "public")
+    await eve("put_collection", collection="public", grants={"*": "read"})
+    await eve("merge", collection="public", names=["Acme Corp"], into="Evil Corp")
+    found = await ann("entity", name="Evil Corp")
+    assert {one.collection for one in found.mentions} == {"public"}
+    assert "Bob Smith" not in [one.name for one in found.near]
+    assert (await ann("path", **{"from": "Evil Corp", "to": "Bob Smith"})).paths == ()
+    both = await ann("entity", name="Acme Corp")
+    assert {one.collection for one in both.mentions} == {"private", "public"}
