@@ -10,7 +10,7 @@ from itertools import accumulate
 
 SHORTEST = 12  # characters of a quote; shorter ones stand everywhere
 LONGEST = 2000
-_LETTER = re.compile("[A-Za-z0-9]")
+_LETTER = "[A-Za-z0-9]"
 _WORD = re.compile(r"\S+")
 _AROUND = "\"'`\u201c\u201d\u2018\u2019\u00ab\u00bb \t\r\n"
 
@@ -18,23 +18,23 @@ _AROUND = "\"'`\u201c\u201d\u2018\u2019\u00ab\u00bb \t\r\n"
 def find_quote(quote: str, text: str, *, least: int = SHORTEST) -> tuple[int, int] | None:
     """Begin and end of a quote in a text, as characters; None: it does not stand there. Runs of
     white space are equal to each other, quotation marks around the quote are not part of it, and
-    words in ASCII are whole ones. The time is linear, which that of one expression for all words
-    would not be."""
+    words in ASCII are whole ones."""
     wanted = " ".join(quote[: LONGEST + 1].strip(_AROUND).split())
     if not wanted or not least <= len(wanted) <= LONGEST:
         return None
     words = [one.span() for one in _WORD.finditer(text)]
     plain = " ".join(text[begin:end] for begin, end in words)
-    at = plain.find(wanted)
-    while at >= 0 and not _whole(plain, at, at + len(wanted)):
-        at = plain.find(wanted, at + 1)
-    return None if at < 0 else _span(words, at, at + len(wanted))
+    if wanted not in plain:
+        return None
+    found = re.search(_whole(wanted), plain)
+    return None if found is None else _span(words, *found.span())
 
 
-def _whole(text: str, begin: int, end: int) -> bool:
-    """Whether no letter goes on over an edge."""
-    edges = (text[max(begin - 1, 0) : begin + 1], text[end - 1 : end + 1])
-    return all(len(_LETTER.findall(edge)) < 2 for edge in edges)
+def _whole(wanted: str) -> str:
+    """An expression for a text of which no letter goes on over an edge."""
+    before = f"(?<!{_LETTER})" if re.match(_LETTER, wanted) else ""
+    after = f"(?!{_LETTER})" if re.match(_LETTER, wanted[-1]) else ""
+    return f"{before}{re.escape(wanted)}{after}"
 
 
 def _span(words: Sequence[tuple[int, int]], begin: int, end: int) -> tuple[int, int]:

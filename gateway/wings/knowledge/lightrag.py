@@ -79,6 +79,7 @@ SHORT = (
 NDJSON = "application/x-ndjson"
 FILE_TYPES = tuple(sorted(f".{one}" for one in EXTENSIONS))
 DELETED = 100  # documents of one call
+BYPASSED = {"mode": "naive", "limit": 1, "tokens": 1}  # a query whose passages are not used
 _SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
     "created_at": lambda one: (one.created, one.document),
     "updated_at": lambda one: (one.changed, one.document),
@@ -148,13 +149,15 @@ class LightRag:
         return JSONResponse({"auth_configured": True, "auth_mode": "enabled"})
 
     async def text(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagText)
+        most = self._settings.upload_bytes
+        workspace, given = await self._workspaces.read(request, LightRagText, most)
         added = await self._add(workspace, given.text, given.file_source, ("body", "text"))
         text = "Skipped: it says nothing." if added.skipped else STORED
         return _received(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
-        workspace, given = await self._workspaces.read(request, LightRagTexts)
+        most = self._settings.upload_bytes
+        workspace, given = await self._workspaces.read(request, LightRagTexts, most)
         names: Sequence[str | None] = given.file_sources or [None] * len(given.texts)
         if len(names) != len(given.texts):
             raise bad_request("A valid file_source is required for each text")
@@ -202,12 +205,18 @@ class LightRag:
         if not self._settings.lightrag.clear:
             text = "Deleting all documents is switched off (knowledge.lightrag.clear)."
             raise ProblemDetails(403, "forbidden", text)
-        found = await self._documents(workspace)
-        for at in range(0, len(found), DELETED):
-            ids = [one.document for one in found[at : at + DELETED]]
-            arguments = {"collection": workspace.collection, "documents": ids}
-            await workspace.call("knowledge_delete", arguments)
-        message = f"All documents cleared successfully. Deleted {len(found)} files."
+        count, given = 0, {"collection": workspace.collection, "limit": DELETED}
+        while True:
+            listed = await workspace.call("knowledge_documents", given)
+            page = msgspec.json.decode(structured(listed), type=DocumentList)
+            if ids := [one.document for one in page.items]:
+                arguments = {"collection": workspace.collection, "documents": ids}
+                gone = await workspace.call("knowledge_delete", arguments)
+                count += msgspec.json.decode(structured(gone))["documents"]
+            if not page.next:
+                break
+            given["after"] = page.next
+        message = f"All documents cleared successfully. Deleted {count} files."
         return JSONResponse({"status": "success", "message": message})
 
     async def file_types(self, request: Request) -> Response:
@@ -342,6 +351,7 @@ class LightRag:
             if self._model is None:
                 text = "No chat model is configured (knowledge.model)."
                 raise ProblemDetails(503, "unavailable", text)
+            await workspace.call("knowledge_query", {"query": query, **BYPASSED})
             return _Asked(workspace, given, KnowledgeFound((), ()), "")
         arguments: dict[str, Any] = {
             "query": query,

@@ -17,6 +17,8 @@ from schemas.tool import ToolResult
 
 WORKSPACE = "LIGHTRAG-WORKSPACE"
 TOP = 1000  # most that `top_k` may ask for
+BODY = 2**20  # bytes of a request that stores no text
+SHOWN = 65_536  # bytes of a body of which a part is shown in errors
 Top = Annotated[int, Meta(ge=1, le=TOP)]
 Tokens = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\S")]
@@ -140,11 +142,24 @@ def decoded(body: bytes, type_: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError as error:
-        raise _told(str(error), msgspec.json.decode(body)) from error
+        raise _told(str(error), _shown(body)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = "JSON decode error"
-        context = {"error": str(error)}
-        raise LightRagInvalid("json_invalid", ("body",), text, found={}, context=context) from error
+        raise _no_json(error) from error
+
+
+def _shown(body: bytes) -> Any:
+    """What of a body errors may show: the whole of a small one. Raises LightRagInvalid."""
+    if len(body) > SHOWN:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_json(error) from error
+
+
+def _no_json(error: Exception) -> LightRagInvalid:
+    text, context = "JSON decode error", {"error": str(error)}
+    return LightRagInvalid("json_invalid", ("body",), text, found={}, context=context)
 
 
 # By the error of msgspec: the kind, its wording, and the name of what it was compared with.
@@ -227,8 +242,14 @@ class Workspaces:
             await found.call("knowledge_get_collection", {"collection": named})
         return found
 
-    async def read(self, request: Request, type_: type[Any]) -> tuple[Workspace, Any]:
+    async def read(
+        self, request: Request, type_: type[Any], limit_bytes: int = BODY
+    ) -> tuple[Workspace, Any]:
         """The collection, and the body. Callers that are not known are told nothing else. Raises
         ProblemDetails."""
         workspace = await self.of(request)
-        return workspace, decoded(await request.body(), type_)
+        body = await request.body()
+        if len(body) > limit_bytes:
+            text = f"The body has {len(body)} bytes, expected at most {limit_bytes}."
+            raise ProblemDetails(413, "too-large", text)
+        return workspace, decoded(body, type_)

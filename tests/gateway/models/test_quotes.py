@@ -33,3 +33,8 @@ def test_short_quotes_count_where_they_are_asked_for() -> None:
 
 def test_a_quote_that_almost_repeats_takes_no_time() -> None:
     assert find_quote("a " * 900 + "b", "a " * 1_000_000) is None
+
+
+def test_a_quote_that_stands_within_a_long_word_takes_no_time() -> None:
+    assert find_quote("a" * 20, "a" * 1_000_000) is None
+    assert find_quote("a" * 20, "a" * 1_000_000 + " " + "a" * 20) == (1_000_001, 1_000_021)

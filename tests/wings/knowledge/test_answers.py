@@ -4,16 +4,21 @@ a hostile document does costs an answer, never a query."""
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from config.models import Strategy
+from config.settings import DatabaseSettings, Settings
+from gateway.wings.knowledge import lightrag
 from gateway.wings.knowledge.answers import _cited
 from gateway.wings.knowledge.requests import Evidence
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
+from tests.gateway.admin.client import KEY, bearer
+from tests.gateway.guards.signing import by_jwks
 from tests.servers.provider import Answer, Provider, chat, chat_whole, providing, sse
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.memory.test_wing import called
@@ -61,21 +66,26 @@ def anyio_backend() -> str:
     return "asyncio"  # with one event loop for the module
 
 
+def answering(database: DatabaseSettings, provider: Provider) -> Settings:
+    settings = knowing(database)
+    scripted = Strategy(url=provider.url, needs_key=False, model="m")
+    models = replace(settings.models, strategy="m", strategies={"m": scripted}, retries=0)
+    answers = replace(settings.knowledge.answers, deadline_s=60.0)
+    never = replace(settings.knowledge.extraction, schedule="0 0 30 2 *")
+    knowledge = replace(settings.knowledge, model="auto", answers=answers, extraction=never)
+    return replace(settings, models=models, knowledge=knowledge)
+
+
 @pytest.fixture(scope="module")
 async def rig(cluster: Cluster) -> AsyncIterator[AnswerRig]:
     for database in own_database(cluster, TEMPLATE):
-        async with providing(chat(GOOD)) as provider:
-            settings = knowing(database)
-            scripted = Strategy(url=provider.url, needs_key=False, model="m")
-            models = replace(settings.models, strategy="m", strategies={"m": scripted}, retries=0)
-            answers = replace(settings.knowledge.answers, deadline_s=60.0)
-            never = replace(settings.knowledge.extraction, schedule="0 0 30 2 *")
-            knowledge = replace(settings.knowledge, model="auto", answers=answers, extraction=never)
-            settings = replace(settings, models=models, knowledge=knowledge)
-            async with running(settings) as client:
-                given = {"collection": "notes", "path": "ports.md", "text": TEXT}
-                await called(client, "knowledge_add", given)
-                yield AnswerRig(client, provider)
+        async with (
+            providing(chat(GOOD)) as provider,
+            running(answering(database, provider)) as client,
+        ):
+            given = {"collection": "notes", "path": "ports.md", "text": TEXT}
+            await called(client, "knowledge_add", given)
+            yield AnswerRig(client, provider)
 
 
 async def test_an_answer_has_verified_references(rig: AnswerRig) -> None:
@@ -108,6 +118,32 @@ async def test_clients_of_lightrag_get_it_too(rig: AnswerRig) -> None:
     rig.script()
     only = await rig.post("/query", {**QUERY, "only_need_context": True})
     assert (only["llm_generated"], TEXT in only["response"]) == (False, True)
+
+
+async def test_the_model_is_asked_alone_by_who_may_query_too(
+    database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with providing(chat_whole("Hello!")) as provider:
+        settings = answering(database_settings, provider)
+        clearing = replace(settings.knowledge.lightrag, clear=True)
+        knowledge = replace(settings.knowledge, lightrag=clearing)
+        auth = by_jwks(tmp_path, [KEY.jwk()])
+        async with running(replace(settings, knowledge=knowledge, auth=auth)) as client:
+            asked = {"query": "Hi", "mode": "bypass"}
+            reader, other = bearer(scope="knowledge:read"), bearer(scope="other:read")
+            for path in ("/query", "/query/stream"):
+                assert (await client.post(f"/lightrag/notes{path}", asked, other))[0] == 403
+            assert provider.requests == []
+            status, answer, _ = await client.post("/lightrag/notes/query", asked, reader)
+            assert (status, answer["response"]) == (200, "Hello!")
+            writer = bearer(scope="knowledge:read knowledge:write")
+            for number in range(3):
+                text = {"text": f"Text {number}."}
+                await client.post("/lightrag/notes/documents/text", text, writer)
+            monkeypatch.setattr(lightrag, "DELETED", 1)
+            url = f"{client.url}/lightrag/notes/documents"
+            async with client.http.delete(url, headers=writer) as response:
+                assert "Deleted 3 files" in await response.text()
 
 
 HALF = Answer(pieces=[*chat(GOOD).pieces[:-3], sse("{half")], end="cut")
@@ -164,5 +200,15 @@ def test_an_answer_is_plain_text_with_places_of_its_own() -> None:
     [found] = _cited(line(hostile, "'Redis has port 6380.'", passage=9), [one])
     assert found.text == "[x](http://evil/?q=1) [31mred [3]"
     assert found.citations[0].lines == (11, 12)
+    for hostile in ("!![x](http://evil)", "! [1][x](http://evil)", "[[1]1][x](http://evil)"):
+        [found] = _cited(line(hostile, "Redis has port 6380."), [one])
+        assert found.text == "[x](http://evil) [3]", hostile
     assert list(_cited(line("", "Redis has port"), [one])) == []
     assert list(_cited('{"text": "x", "quotes": []}', [one])) == []
+
+
+def test_a_line_has_few_quotes() -> None:
+    """Each is sought in all passages, in the event loop."""
+    one = Evidence(1, "notes", "d", "a.md", 1, (1, 1), "Redis has port 6380.", 1.0, "c", "text")
+    quotes = [{"quote": "nothing of the kind"}] * 8 + [{"quote": "Redis has port"}]
+    assert list(_cited(json.dumps({"text": "x", "quotes": quotes}), [one])) == []

@@ -228,6 +228,19 @@ async def test_bad_requests_are_told_as_fastapi_tells_them(
         assert answer["detail"][0]["loc"] == ["body", *place], answer
 
 
+async def test_errors_show_small_bodies_alone(client: Client) -> None:
+    url = f"{client.url}{BASE}/query"
+    for body, kind, shown in (
+        (b'{"query": 7, "more": "\\ud800"}', "json_invalid", {}),
+        (b'{"query": 7, "more', "json_invalid", {}),
+        (b'{"query": [7], "more": 1}', "type_error", [7]),
+        (b'{"query": [7], "more": "' + b"x" * 70_000 + b'"}', "type_error", None),
+    ):
+        async with client.http.post(url, data=body) as response:
+            [told] = (await response.json())["detail"]
+            assert (response.status, told["type"], told["input"]) == (422, kind, shown)
+
+
 @pytest.mark.parametrize("limit", ["0", "1001", "x", "\u0663", "000000001" + "0" * 5000])
 async def test_limits_that_are_none(client: Client, limit: str) -> None:
     url = f"{client.url}{BASE}/graph/label/search"
@@ -241,10 +254,12 @@ async def test_k05_keys_come_in_either_header(
 ) -> None:
     allowed = bearer(scope="knowledge:read knowledge:write")
     reader = bearer(scope="knowledge:read")
-    async with running(
-        replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
-    ) as client:
+    settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
+    knowledge = replace(settings.knowledge, upload_bytes=4 * 2**20)
+    async with running(replace(settings, knowledge=knowledge)) as client:
         assert (await got(client, BASE + "/health"))[0] == 200
+        large = {"query": "redis", "conversation_history": [{"content": "x" * 2**20}]}
+        assert (await client.post(BASE + "/query", large, reader))[0] == 413
         body = {"text": "Redis has port 6380."}
         assert (await client.post(BASE + "/documents/text", body))[0] == 401
         wrong = {"X-API-Key": "wrong"}
