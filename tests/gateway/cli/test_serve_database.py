@@ -30,6 +30,7 @@ class Wire:
         self._name = parts.path
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self.port = 0
 
     @property
@@ -45,9 +46,14 @@ class Wire:
         self._server.close()
         for writer in list(self._open):
             writer.transport.abort()
+        await asyncio.gather(*self._serving)
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         server = self._server
         their_reader, their_writer = await asyncio.open_unix_connection(self._socket)
         self._open |= {writer, their_writer}
