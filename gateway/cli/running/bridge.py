@@ -175,7 +175,7 @@ class Bridge:
         SessionGone."""
         headers = {**HEADERS, **session, **self._routing_headers(message)}
         async with self._http.post(self._url, data=line, headers=headers) as response:
-            if response.status == 404 and SESSION in session and session is self._session:
+            if response.status == 404 and SESSION in session:
                 raise SessionGone
             if response.content_type == SSE:
                 await self._stream(response, message, write)
@@ -183,6 +183,8 @@ class Bridge:
             body = await _read(response)
             if body:
                 self._observe(message, body, response)
+            if not body and _id_of(message) is not None:
+                raise Unreachable(f"The server answered with status {response.status} alone")
             return body and _addressed(body, _id_of(message), response.status)
 
     def _observe(self, request: Sent, body: bytes, response: aiohttp.ClientResponse) -> None:

@@ -358,6 +358,55 @@ async def test_a_server_that_forgets_each_session_at_once_ends_nothing() -> None
             assert (failed["id"], failed["error"]["code"]) == (number, 1502)
 
 
+async def test_a_request_of_a_session_that_was_replaced_meanwhile_is_sent_again() -> None:
+    """The listener opens another session while the request is on its way."""
+    opened = 0
+    asked, replaced = anyio.Event(), anyio.Event()
+
+    async def endpoint(request_: Request) -> Response:
+        nonlocal opened
+        if request_.method != "POST":
+            if request_.headers["Mcp-Session-Id"] != "s-1":
+                return Response(status_code=405)
+            await asked.wait()
+            return Response(status_code=404)
+        body = await request_.json()
+        if "id" not in body:
+            if opened > 1:
+                replaced.set()
+            return Response(status_code=202)
+        if body["method"] == "initialize":
+            opened += 1
+        elif request_.headers["Mcp-Session-Id"] == "s-1":
+            asked.set()
+            await replaced.wait()
+            return Response(status_code=404)
+        result = {"protocolVersion": "2025-06-18"}
+        answer = {"jsonrpc": "2.0", "id": body["id"], "result": result}
+        return JSONResponse(answer, headers={"Mcp-Session-Id": f"s-{opened}"})
+
+    app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "GET", "DELETE"])])
+    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(HELLO)
+        assert (await terminal.next())["id"] == "hello"
+        terminal.send(INITIALIZED)
+        terminal.send(request(7, "ping"))
+        answer = await terminal.next()
+        assert (answer["id"], "result" in answer) == (7, True)
+
+
+async def test_a_status_without_a_body_is_an_answer() -> None:
+    async def endpoint(_: Request) -> Response:
+        return Response(status_code=404)
+
+    app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "DELETE"])])
+    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+        terminal.send(request(1, "ping"))
+        answer = await terminal.next()
+        assert answer["id"] == 1
+        assert "status 404 alone" in answer["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
