@@ -55,8 +55,7 @@ async def main() -> None:
     print(f"confidence {found.confidence:.2f}\n")
     best = call(given.url, "map", collection=COLLECTION, tokens=400)["text"]
     print(f"The map:\n{best}\n")
-    [name, *_] = [line.split()[2] for line in best.splitlines() if " def " in line]
-    name = name.partition("(")[0]
+    name = best.partition(" def ")[2].partition("(")[0]
     places = call(given.url, "references", symbol=name, collections=[COLLECTION])["symbols"]
     print(f"{name} is referred to {len(places)} times, first in {places[0]['path']}.")
 
