@@ -30,6 +30,12 @@ def find_quote(quote: str, text: str, *, least: int = SHORTEST) -> tuple[int, in
     return None if found is None else _span(words, *found.span())
 
 
+def lines_of(text: str, span: tuple[int, int], first: int) -> tuple[int, int]:
+    """The lines of a span of a text that begins in the line `first`."""
+    begin = first + text.count("\n", 0, span[0])
+    return begin, begin + text.count("\n", *span)
+
+
 def _whole(wanted: str) -> str:
     """An expression for a text of which no letter goes on over an edge."""
     before = f"(?<!{_LETTER})" if re.match(_LETTER, wanted) else ""

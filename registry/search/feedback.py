@@ -51,7 +51,7 @@ class Feedback:
             "kind": kind.name,
             "id": entity_id,
             "model": model,
-            "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
+            "caller": caller_hash(principal),
             "vector": HalfVector.of(vector),
             "queries": QUERIES,
             "callers": CALLERS,
@@ -64,6 +64,11 @@ class Feedback:
                 return False
             await cursor.execute(_DERIVE, values)
         return True
+
+
+def caller_hash(principal: str) -> str:
+    """A caller as tables on usage name it: MD5 of its name, 32 characters."""
+    return hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest()
 
 
 # A caller's oldest query is evicted. Of two at the same moment one counts.

@@ -4,7 +4,6 @@ Off by default, as requests are texts of people: what looks like personal data o
 before it is stored, callers are hashed, and rows are deleted after some days.
 """
 
-import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import anyio
 
 from registry.database.postgres import AWAY, Pool, borrowed
 from registry.embedding.texts import readable
+from registry.search.feedback import caller_hash
 from schemas.personal_data import mask
 
 PRUNE_S = 3600.0  # interval of deleting old requests
@@ -46,7 +46,7 @@ class UsageLog:
             "tool": entity_id,
             "request": request_id,
             "query": self._kept(query),
-            "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
+            "caller": caller_hash(principal),
         }
         async with borrowed(pool) as connection:
             await connection.execute(_RECORD, values)

@@ -23,7 +23,7 @@ from gateway.models.abc import (
     ModelFailed,
     RequestOptions,
 )
-from gateway.models.quotes import find_quote
+from gateway.models.quotes import find_quote, lines_of
 from gateway.models.usage import BudgetExhausted
 from gateway.wings.knowledge.requests import AnswerView, CitationView, Evidence, KnowledgeFound
 from gateway.wings.knowledge.spending import DailySpending
@@ -209,7 +209,6 @@ def _citation(quote: _Quote, evidence: Sequence[Evidence]) -> Iterator[CitationV
         one = evidence[place]
         if (found := find_quote(quote.quote, one.text)) is not None:
             words = one.text[slice(*found)]
-            first = one.lines[0] + one.text.count("\n", 0, found[0])
-            lines = (first, first + words.count("\n"))
+            lines = lines_of(one.text, found, one.lines[0])
             yield CitationView(one.reference, one.collection, one.path, one.version, lines, words)
             return

@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.context import Context
-from gateway.models.quotes import find_quote
+from gateway.models.quotes import find_quote, lines_of
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.library import Library, Lines
 
@@ -140,10 +140,9 @@ class Verifier:
         span = find_quote(finding.quote, passage.text)
         if span is None:
             return None
-        begin = passage.lines[0] + passage.text.count("\n", 0, span[0])
-        end = begin + passage.text.count("\n", *span)
+        place = lines_of(passage.text, span, passage.lines[0])
         quote = " ".join(passage.text[slice(*span)].split())
-        return Citation(collection, finding.path, passage.version, (begin, end), quote)
+        return Citation(collection, finding.path, passage.version, place, quote)
 
 
 def mark(path: str, lines: Lines) -> str:
