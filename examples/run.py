@@ -28,6 +28,7 @@ USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
 CONSOLE = {"TOOLGATE_CONSOLE__ENABLED": "true", "TOOLGATE_AUDIT__MODE": "always"}
 STOP_S = 20  # longer than the gateway drains and its database needs to stop
 ENDPOINT = re.compile(r"JSON-RPC at ((http://[^/\s]+)\S*)")
+MCP = re.compile(r"(http://[^/\s]+)/mcp")
 TRY = """
 Try it:
   curl -s {endpoint} -H 'Content-Type: application/json' \\
@@ -126,6 +127,27 @@ async def announce(gateway: Process, text: str, **addresses: str) -> None:
         print(line, end="", flush=True)
         if match := ENDPOINT.search(line):
             print(text.format(endpoint=match[1], base=match[2], **addresses), flush=True)
+
+
+@asynccontextmanager
+async def gateway(*command: str, **variables: str) -> AsyncIterator[tuple[Process, str]]:
+    """A gateway in the background, and its URL."""
+    async with child(*command, **variables) as process:
+        while line := await read_line(process):
+            if match := MCP.search(line):
+                break
+        else:
+            raise SystemExit("the gateway did not start")
+        reading = asyncio.ensure_future(_drain(process))
+        try:
+            yield process, match[1]
+        finally:
+            reading.cancel()
+
+
+async def _drain(process: Process) -> None:
+    while await read_line(process):
+        pass
 
 
 async def until_one_ends(children: dict[str, Process]) -> None:

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,11 +17,10 @@ from aiohttp import web
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.agent.model import complete
-from examples.run import TOOLGATE, child, own_database, pet_shop, read_line
+from examples.run import TOOLGATE, child, gateway, own_database, pet_shop
 
 SETTINGS = "examples/agent/toolgate.yaml"
 GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", SETTINGS, "--port", "0")
-ENDPOINT = re.compile(r"(http://[^/\s]+)/mcp")
 STEP_S = 90
 
 
@@ -65,27 +63,6 @@ async def serving(method: str, path: str, handle: Any) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-@asynccontextmanager
-async def gateway(variables: dict[str, str]) -> AsyncIterator[tuple[Any, str]]:
-    """A gateway, and its URL."""
-    async with child(*GATEWAY, **variables) as process:
-        while line := await read_line(process):
-            if match := ENDPOINT.search(line):
-                break
-        else:
-            raise SystemExit("the gateway did not start")
-        reading = asyncio.ensure_future(_drain(process))
-        try:
-            yield process, match[1]
-        finally:
-            reading.cancel()
-
-
-async def _drain(process: Any) -> None:
-    while await read_line(process):
-        pass
-
-
 async def send(url: str, path: str, body: Any = None) -> Any:
     async with (
         aiohttp.ClientSession() as http,
@@ -119,7 +96,7 @@ async def main() -> None:
         model = await stack.enter_async_context(serving("POST", "/v1/{path:.*}", complete))
         database = {} if "TOOLGATE_DATABASE__URL" in os.environ else own_database("agent")
         variables = {"PETSHOP_URL": proxy, "MODEL_URL": f"{model}/v1", **database}
-        async with gateway(variables) as (process, url):
+        async with gateway(*GATEWAY, **variables) as (process, url):
             found = await send(url, "/ask", {"message": "Which cats do you have?"})
             print("called:", ", ".join(one["tool"] for one in found["calls"]))
             print("answer:", found["answer"])
@@ -132,7 +109,7 @@ async def main() -> None:
             process.kill()
             await process.wait()
             print("killed the gateway while the call was made")
-        async with gateway(variables) as (_, url):
+        async with gateway(*GATEWAY, **variables) as (_, url):
             found = await until(url, run, "completed", "failed")
             print("called:", ", ".join(one["tool"] for one in found["calls"]))
             print("told:", found["calls"][0]["result"].split(":")[1].strip())

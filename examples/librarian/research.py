@@ -5,10 +5,7 @@
 
 import asyncio
 import os
-import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +15,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.agent.demo import serving
 from examples.librarian.model import ScriptedModel
-from examples.run import child, own_database, read_line
+from examples.run import gateway, own_database
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "examples/librarian/research.yaml"
 GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", SETTINGS, "--port", "0")
-ENDPOINT = re.compile(r"(http://[^/\s]+)/mcp")
 QUESTION = "What ends a cell that takes too much CPU time?"
 STEP_S = 90
-
-
-@asynccontextmanager
-async def gateway(variables: dict[str, str]) -> AsyncIterator[tuple[Any, str]]:
-    """A gateway, and its URL."""
-    async with child(*GATEWAY, **variables) as process:
-        while line := await read_line(process):
-            if match := ENDPOINT.search(line):
-                break
-        else:
-            raise SystemExit("the gateway did not start")
-        reading = asyncio.ensure_future(_drain(process))
-        try:
-            yield process, match[1]
-        finally:
-            reading.cancel()
-
-
-async def _drain(process: Any) -> None:
-    while await read_line(process):
-        pass
 
 
 async def call(url: str, method: str, **params: Any) -> Any:
@@ -69,7 +44,7 @@ async def main() -> None:
     async with serving("POST", "/v1/{path:.*}", model.complete) as served:
         database = {} if "TOOLGATE_DATABASE__URL" in os.environ else own_database("librarian")
         variables = {"MODEL_URL": f"{served}/v1", **database}
-        async with gateway(variables) as (process, url):
+        async with gateway(*GATEWAY, **variables) as (process, url):
             await store(url)
             asked = {"question": QUESTION, "strategy": "recursive"}
             asking = asyncio.create_task(call(url, "librarian_research", **asked))
@@ -78,7 +53,7 @@ async def main() -> None:
             await process.wait()
             await asyncio.gather(asking, return_exceptions=True)
             print("killed the gateway while a model was asked")
-        async with gateway(variables) as (_, url):
+        async with gateway(*GATEWAY, **variables) as (_, url):
             [run] = (await call(url, "librarian_list_runs"))["runs"]
             print("the run is:", run["state"])
             found = await call(url, "librarian_research", question=QUESTION, run=run["run"])
