@@ -9,20 +9,18 @@ from msgspec.structs import replace
 
 from config.knowledge import KnowledgeSettings
 from config.load import load
-from gateway.context import Context, Identity
+from gateway.context import Identity
 from gateway.models.abc import ChatModels
-from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.requests import converted
+from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.knowledge.modelled import KnowledgeModel
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import READ, WRITE
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
-from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST
-from tests.wings.identities import identity_of
+from tests.wings.identities import identity_of, input_of
 
 SCOPES = frozenset({READ, WRITE})
 KEYS = Keys(b"k" * 32)
@@ -47,16 +45,7 @@ class KnowledgeCaller:
 
     async def output(self, name: str, /, **arguments: Any) -> Any:
         operation = self.operations[f"knowledge_{name}"]
-        names = {one: arguments.pop(one) for one in operation.names}
-        body = query = None
-        if operation.body is not None:
-            body = converted(arguments, operation.body)
-        else:
-            query = converted(arguments, operation.query)
-        context = Context(self.identity, JSON_RPC, "1")
-        asked = OperationInput(
-            self.identity.principal, names, query=query, body=body, context=context
-        )
+        asked = input_of(operation, self.identity, arguments)
         return await operation.handle(asked)
 
     async def add(self, text: str, collection: str = "notes", **more: Any) -> Any:

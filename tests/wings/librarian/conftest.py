@@ -1,22 +1,5 @@
-"""The knowledge and the librarian on databases that are used again by one test after the other."""
+"""The librarian reads databases that have the tables of the knowledge."""
 
-from collections.abc import AsyncIterator, Iterator
+from tests.wings.knowledge.conftest import database_settings, rig
 
-import pytest
-
-from config.settings import DatabaseSettings
-from registry.database.postgres import Database
-from tests.fixtures_database import Cluster, taken
-from tests.recycling import Recycling
-from tests.wings.knowledge.rig import KnowledgeRig, rigged
-
-
-@pytest.fixture
-def database_settings(cluster: Cluster, with_documents: Recycling) -> Iterator[DatabaseSettings]:
-    yield from taken(cluster, with_documents)
-
-
-@pytest.fixture
-async def rig(database: Database) -> AsyncIterator[KnowledgeRig]:
-    async with rigged(database) as rig:
-        yield rig
+__all__ = ["database_settings", "rig"]

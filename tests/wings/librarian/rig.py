@@ -11,19 +11,17 @@ from msgspec.structs import replace
 from config.librarian import LibrarianSettings
 from config.load import load
 from config.models import Price, Strategy
-from gateway.context import Context, Identity
+from gateway.context import Identity
 from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.requests import converted
+from gateway.operations.operation import Operation
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.shelves import Shelves
 from registry.database.postgres import Database
-from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked, Provider, chat_whole, providing
-from tests.wings.identities import identity_of
+from tests.wings.identities import identity_of, input_of
 from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, rigged
 
 SETTINGS = load(None, {})
@@ -97,16 +95,7 @@ class LibrarianCaller:
     ) -> Any:
         """The body of the answer. Raises ProblemDetails."""
         operation = self.operations[f"librarian_{name}"]
-        names = {one: arguments.pop(one) for one in operation.names}
-        body = query = None
-        if operation.body is not None:
-            body = converted(arguments, operation.body)
-        else:
-            query = converted(arguments, operation.query)
-        context = Context(self.identity, JSON_RPC, request_id)
-        asked = OperationInput(
-            self.identity.principal, names, query=query, body=body, context=context, job=job
-        )
+        asked = input_of(operation, self.identity, arguments, job=job, request_id=request_id)
         return await operation.handle(asked)
 
 

@@ -9,18 +9,16 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.wings import MemorySettings
-from gateway.context import Context, Identity
+from gateway.context import Identity
 from gateway.models.abc import ChatModels
-from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.requests import converted
+from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
-from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
-from tests.wings.identities import identity_of
+from tests.wings.identities import identity_of, input_of
 
 SCOPES = frozenset({READ, WRITE})
 
@@ -44,16 +42,7 @@ class Caller:
     async def __call__(self, name: str, **arguments: Any) -> Any:
         """The body of the answer. Raises ProblemDetails."""
         operation = self.operations[f"memory_{name}"]
-        names = {one: arguments.pop(one) for one in operation.names}
-        body = query = None
-        if operation.body is not None:
-            body = converted(arguments, operation.body)
-        else:
-            query = converted(arguments, operation.query)
-        context = Context(self.identity, JSON_RPC, "1")
-        asked = OperationInput(
-            self.identity.principal, names, query=query, body=body, context=context
-        )
+        asked = input_of(operation, self.identity, arguments)
         answer = await operation.handle(asked)
         return answer.value if isinstance(answer, OperationOutput) else answer
 
