@@ -2,11 +2,8 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -19,12 +16,12 @@ from gateway.console.sessions import is_id, new_id
 from registry.access.keys import ApiKeys
 from tests import polling
 from tests.fixtures_database import HOST
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_gateway import Client
+from tests.gateway.console.visiting import Browser, console
 from tests.wings.rig import wings, with_toy
 
 pytestmark = pytest.mark.anyio
 
-TOKEN = re.compile(r'name="_csrf" value="([0-9a-f]+)"')
 HOSTILE = "<img src=x onerror=alert(1)>\u202e{{7*7}}</script>"
 PAGES = (
     *("", "tools", "tools?q=add+a+pet", "tools/listPets", "tools/createPet/try", "sources"),
@@ -32,56 +29,6 @@ PAGES = (
     *("revocations", "secrets", "sessions", "toolsets", "skills", "agents", "embeddings"),
     *("health", "limits", "design", "do/createKey", "do/putRule", "?format=json"),
 )
-
-
-class Browser:
-    """A visitor with a cookie jar, who sends the forms of the pages it has read."""
-
-    def __init__(self, client: Client, http: aiohttp.ClientSession) -> None:
-        self._root = f"{client.url}/console"
-        self._http = http
-        self.token = ""
-
-    async def get(self, path: str, **headers: str) -> tuple[int, str]:
-        async with self._http.get(f"{self._root}/{path}", headers=headers) as answer:
-            return await self._read(answer)
-
-    async def post(
-        self, path: str, data: dict[str, str], token: str | None = None, **headers: str
-    ) -> tuple[int, str]:
-        sent = {"_csrf": self.token if token is None else token, **data}
-        headers = {"Sec-Fetch-Site": "same-origin"} | headers
-        async with self._http.post(f"{self._root}/{path}", data=sent, headers=headers) as answer:
-            return await self._read(answer)
-
-    async def head(self, path: str) -> int:
-        async with self._http.head(f"{self._root}/{path}") as answer:
-            return answer.status
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> tuple[int, str]:
-        text = await answer.text()
-        policy = answer.headers["content-security-policy"]
-        assert "unsafe" not in policy
-        assert "frame-ancestors 'none'" in policy
-        assert answer.headers["cache-control"] == "no-store"
-        if found := TOKEN.search(text):
-            self.token = found[1]
-        return answer.status, text
-
-
-@asynccontextmanager
-async def console(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Client, Browser]]:
-    admin = replace(settings.admin, requests=0)
-    audit = replace(settings.audit, flush_s=0.05)
-    wanted = replace(
-        settings, admin=admin, audit=audit, console=replace(settings.console, enabled=True)
-    )
-    jar = aiohttp.CookieJar(unsafe=True)  # of an address without a name
-    async with (
-        running(replace(wanted, **changes)) as client,
-        aiohttp.ClientSession(cookie_jar=jar) as http,
-    ):
-        yield client, Browser(client, http)
 
 
 @pytest.fixture
