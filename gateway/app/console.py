@@ -1,25 +1,76 @@
 """Wiring of the console. Imported only where it is switched on."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from config.settings import Settings
+from gateway.abc import Upstream
 from gateway.admin.resources.status import Examine
 from gateway.admin.service import AdminApi
 from gateway.admin.siblings import STATUS_S, Siblings
 from gateway.app.access import Access
 from gateway.app.methods import calling
 from gateway.app.shared import Shared
+from gateway.app.upstreams import Federation
 from gateway.console.app import Console
 from gateway.console.desk import ConsoleParts
 from gateway.console.figures import Figures
 from gateway.context import Context
+from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.telemetry import Metrics
-from gateway.wings.abc import Offer
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.mcp.relay import McpUpstream
+from gateway.upstreams.recorded import Recording, RecordingClient, RecordingRelay
+from gateway.wings.abc import CallTool, Offer
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
+from schemas.errors import Fault
 from schemas.jsonrpc import Request
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChains:
+    """What calls of tools run through, made anew for a call whose requests to services are
+    recorded: other calls pass nothing of it."""
+
+    client: Client
+    federation: Federation
+    upstreams: Callable[[Upstream, Client], Mapping[type, Upstream]]
+    dispatcher: Callable[[Mapping[type, Upstream]], Dispatcher]
+
+    def recorded(self, recording: Recording) -> CallTool:
+        """Calls through all middleware and guards."""
+        return calling(self.dispatcher(self._upstreams(recording)).outcome)
+
+    async def preview(
+        self, recording: Recording, tool: Tool, source: Source | None, context: Context
+    ) -> str:
+        """Record the request of a tool that is not called; why there is none, if that is so."""
+        upstream = self._upstreams(recording).get(type(tool.binding))
+        if upstream is None or not tool.binding.facts.remote:
+            return "It runs in the gateway: nothing is sent to a service."
+        try:
+            result = await upstream.call(tool, source, recording.arguments, context)
+        except Fault as fault:
+            return "" if recording.exchanges else fault.message
+        if recording.exchanges or not isinstance(result, ToolResult):
+            return ""
+        return " ".join(one.text for one in result.content if isinstance(one, TextContent))
+
+    def _upstreams(self, recording: Recording) -> Mapping[type, Upstream]:
+        relay = RecordingRelay(self.federation.relay, recording)
+        mcp = McpUpstream(relay, self.federation.task_ids)
+        return self.upstreams(mcp, RecordingClient(self.client, recording))
+
+
+def _inspects(access: Access, tool: Tool, source: Source | None) -> bool:
+    """Whether guardrails are about a tool, and may change what its callers see."""
+    return any(isinstance(one, Guardrails) and one.applies(tool, source) for one in access.guards)
 
 
 def console_of(
@@ -36,10 +87,11 @@ def console_of(
     states: Callable[[], Mapping[str, Any]],
     siblings: Siblings | None,
     examine: Examine | None,
+    chains: CallChains,
 ) -> Console:
     """The console of a gateway. `settings`: those of now; `offers`: of open wings; `states`: of the
     parts of the gateway; `siblings`: the other workers; `examine`: the checks of `toolgate doctor`,
-    if the process can make them."""
+    if the process can make them; `chains`: of calls whose requests are recorded."""
     sessions, hub, console = shared.sessions, shared.hub, settings().console
     others = None if siblings is None else partial(siblings.ask, "figures", STATUS_S)
     figures = Figures(
@@ -56,6 +108,9 @@ def console_of(
         identify=access.identify_admin,
         id_token=access.authenticator.id_token,
         call=calling(outcome),
+        recorded=chains.recorded,
+        preview=chains.preview,
+        inspects=partial(_inspects, access),
         catalogs=catalogs,
         offers=offers,
         figures=figures,

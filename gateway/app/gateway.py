@@ -36,6 +36,7 @@ from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.traces import untraced
+from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
 from registry.catalog.catalog import Catalog
@@ -283,7 +284,7 @@ class Gateway:
     def _console(self, api: AdminApi | None) -> "Console | None":
         if not self.settings.console.enabled or api is None:
             return None
-        from gateway.app.console import console_of
+        from gateway.app.console import CallChains, console_of
 
         return console_of(
             lambda: self.settings,
@@ -298,6 +299,12 @@ class Gateway:
             states=lambda: self.health.details,
             siblings=self.siblings,
             examine=self.examine,
+            chains=CallChains(
+                client=self.upstreams.client,
+                federation=self.federation,
+                upstreams=self._by_binding,
+                dispatcher=lambda upstreams: self._dispatchers(upstreams)[0],
+            ),
         )
 
     def _catalog(self) -> Catalog:
@@ -439,9 +446,12 @@ class Gateway:
             defer=self.jobs.defer if self.jobs is not None else None,
         )
 
-    def _by_binding(self) -> Mapping[type, Upstream]:
-        reads = resource_reader(self._outcome)
-        return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
+    def _by_binding(
+        self, mcp: Upstream | None = None, client: Client | None = None
+    ) -> Mapping[type, Upstream]:
+        """The upstreams; those with another `mcp` and `client` are for one call."""
+        reads, kept = resource_reader(self._outcome), self.shared.kept
+        return self.upstreams.by_binding(mcp or self.federation.upstream, kept, reads, client)
 
     async def _outcome(self, context: Context, request: Request) -> Any:
         """The outcome of a request that a tool call makes, with the current middleware."""
@@ -457,7 +467,10 @@ class Gateway:
         kept, validated = self.shared.kept, self.upstreams.validated
         return AnswerProcessing(kept, self.settings.answers.tokens, validated, self.mismatches)
 
-    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+    def _dispatchers(
+        self, upstreams: Mapping[type, Upstream] | None = None
+    ) -> tuple[Dispatcher, Dispatcher]:
+        """The dispatchers; those on other `upstreams` are for one call."""
         offering = [] if self.wings is None else [self.wings.middleware]
         relay: Relay = self.federation.relay
         answering = [] if self.wings is None else [self.wings.answering]
@@ -465,7 +478,7 @@ class Gateway:
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
-            upstreams=self._upstreams,
+            upstreams=self._upstreams if upstreams is None else upstreams,
             access=self.access,
             federation=self.federation,
             relay=relay if self.wings is None else self.wings.relay(relay),

@@ -145,14 +145,19 @@ class Upstreams:
         return {name: service.actions for name, service in self.services.items()}
 
     def by_binding(
-        self, mcp: Upstream, kept: StoredAnswers, read_resource: ReadResource
+        self,
+        mcp: Upstream,
+        kept: StoredAnswers,
+        read_resource: ReadResource,
+        client: Client | None = None,
     ) -> dict[type, Upstream]:
-        """The upstreams by the class of the bindings that they execute; `mcp` is one of them."""
+        """The upstreams by the class of the bindings that they execute; `mcp` is one of them.
+        `client`: another one than that of all calls."""
         answers = self._settings.answers
         downloads = Downloads(kept, answers.inline_bytes, answers.download_bytes)
         uploads = Uploads(lambda: self._settings.upstream, read_resource)
         parts = Parts(
-            client=self.client,
+            client=client or self.client,
             uploads=uploads,
             downloads=downloads,
             python=self.python,

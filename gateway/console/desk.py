@@ -6,7 +6,7 @@ over HTTP. Changes are recorded in the audit log; what pages read is not.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,17 +29,23 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
+from gateway.upstreams.recorded import Recording
 from gateway.wings.abc import CallTool, Offer, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import V2025_11_25
-from schemas.tool import TextContent, ToolResult
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
 
 Names = Mapping[str, str]
 NOTHING: Mapping[str, Any] = {}
 NO_ERRORS: Mapping[str, str] = {}
+
+
+Preview = Callable[[Recording, Tool, Source | None, Context], Awaitable[str]]
+"""Records the request that a call would send; why there is none, if that is so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,9 @@ class ConsoleParts:
     identify: Identify  # the caller of an HTTP request
     id_token: IdToken
     call: CallTool
+    recorded: Callable[[Recording], CallTool]  # calls whose requests to services are recorded
+    preview: Preview
+    inspects: Callable[[Tool, Source | None], bool]  # whether guardrails are about a tool
     catalogs: Catalogs
     offers: Mapping[str, Offer]  # of open wings, by name
     figures: Figures
@@ -96,15 +105,17 @@ class OperationAnswer:
 NO_CONTENT = OperationAnswer(200)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A call of a tool that was tried."""
+    """A tool that was tried: a call, or the preview of one."""
 
     request: Any  # of JSON-RPC
-    result: ToolResult | None
-    fault: Fault | None
-    took_ms: float
     request_id: str
+    result: ToolResult | None = None  # None: a preview, or the fault
+    fault: Fault | None = None
+    note: str = ""  # why a preview has no request
+    took_ms: float = 0.0
+    recording: Recording | None = None  # of requests to services
 
 
 class Desk:
@@ -194,18 +205,44 @@ class Desk:
         answer = await self.run(id_, query=query)
         return answer.value.get("items", ()) if answer.ok else ()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Trial:
+    async def try_tool(self, name: str, arguments: Mapping[str, Any], *, sends: bool) -> Trial:
+        """Call a tool as a client of the visitor would, with its requests to services; or only tell
+        what such a call sends. Without `sends` nothing is checked, counted or recorded as a
+        call."""
+        catalog = self._parts.catalogs.of(self.tenant)
+        tool = catalog.find(name)
+        recording, source = None, None
+        if tool is not None:
+            source = catalog.sources.get(tool.source)
+            inspected = self._parts.inspects(tool, source)
+            recording = Recording(tool, dict(arguments), sends=sends, inspected=inspected)
+        if sends:
+            return await self.call(name, arguments, recording)
+        context, note = self._context(), "It is not served."
+        if tool is not None and recording is not None:
+            note = await self._parts.preview(recording, tool, source, context)
+        request, id_ = _request(name, arguments), context.request_id
+        return Trial(request=request, request_id=id_, note=note, recording=recording)
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], recording: Recording | None = None
+    ) -> Trial:
         """Call a tool as a client of the visitor would."""
         context = self._context()
-        params = {"name": name, "arguments": dict(arguments)}
-        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        call = self._parts.call if recording is None else self._parts.recorded(recording)
         began, result, fault = time.perf_counter(), None, None
         try:
-            result = await self._parts.call(context, name, arguments)
+            result = await call(context, name, arguments)
         except Fault as error:
             fault = error
-        took_ms = (time.perf_counter() - began) * 1000
-        return Trial(request, result, fault, took_ms=took_ms, request_id=context.request_id)
+        return Trial(
+            request=_request(name, arguments),
+            request_id=context.request_id,
+            result=result,
+            fault=fault,
+            took_ms=(time.perf_counter() - began) * 1000,
+            recording=recording,
+        )
 
     def follow(self, wing: str, run: str, after: int) -> AsyncIterator[WingEvent]:
         """The events of a run of the visitor, which was asked for before. Raises ProblemDetails."""
@@ -286,6 +323,11 @@ class Desk:
                 body=b"" if operation.secret else data,
             )
         )
+
+
+def _request(name: str, arguments: Mapping[str, Any]) -> Any:
+    params = {"name": name, "arguments": dict(arguments)}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
 def _typed(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -172,8 +172,13 @@ def _finalized(value: Any) -> Any:
 
 def pretty(value: Any) -> str:
     """Any value as indented JSON, cut where it is too long for a page."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = in_lines(value)
     return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…"
+
+
+def in_lines(value: Any) -> str:
+    """Any value as indented JSON, whole: what forms begin with."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def indented(text: str) -> str:

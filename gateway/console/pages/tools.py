@@ -15,7 +15,7 @@ from gateway.console.desk import Trial
 from gateway.console.forms import Form, Reading, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import Visit, as_json, in_lines, indented
 from gateway.policy.approvals import META_APPROVAL
 from schemas.tool import TextContent
 
@@ -26,6 +26,7 @@ FOUND = 30
 SHOWN_TEXT = 200_000  # characters of an answer
 WORD = re.compile(r"\w{2,}")
 JSON_FIELD = "json"
+TRIED = frozenset({"call", "preview"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ async def shown(visit: Visit) -> Response:
 
 
 async def tried(visit: Visit) -> Response:
-    """Try a tool: a form of its arguments, or JSON; then the exact request and the answer."""
+    """Try a tool: a form of its arguments, or JSON; then the exact requests and the answers."""
     name = visit.path("tool")
     answer = await visit.desk.run("getTool", {"tool": name})
     if not answer.ok:
@@ -93,18 +94,16 @@ async def tried(visit: Visit) -> Response:
     form = Form(schema, chosen_in(visit.form))
     posted = visit.request.method == "POST"
     as_text = (visit.posted("view") or visit.query.get("view", "")) == JSON_FIELD
-    reading = _arguments(visit, form) if posted else None
-    value = reading.value if reading is not None else example(schema)
-    errors = dict(reading.errors) if reading is not None else {}
+    reading = _arguments(visit, form) if posted else Reading(example(schema))
+    value, errors, act = reading.value, dict(reading.errors), visit.posted("act")
     trial = None
-    act = visit.posted("act")
     if act in ("form", JSON_FIELD) and not errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(value))
-    elif posted and act == "call" and not errors and isinstance(value, dict):
-        if _asks(tool) and visit.posted("confirmed") != name:
+    elif act in TRIED and not errors and isinstance(value, dict):
+        if act == "call" and _asks(tool) and visit.posted("confirmed") != name:
             errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
         else:
-            trial = await visit.desk.call(name, value)
+            trial = await visit.desk.try_tool(name, value, sends=act == "call")
     is_drawn = form.is_drawn and not as_text
     return visit.page(
         "tool_try.html",
@@ -114,9 +113,7 @@ async def tried(visit: Visit) -> Response:
         fields=form.fields(value, errors) if is_drawn else (),
         is_drawn=is_drawn,
         can_draw=form.is_drawn,
-        text=visit.posted(JSON_FIELD)
-        if errors and not is_drawn and posted
-        else msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
+        text=visit.posted(JSON_FIELD) if errors and not is_drawn and posted else in_lines(value),
         errors=errors,
         trial=None if trial is None else _told(trial),
         examples=() if trial is None else _examples(visit, trial),
@@ -137,25 +134,30 @@ def _asks(tool: Mapping[str, Any]) -> bool:
 
 def _told(trial: Trial) -> dict[str, Any]:
     """A trial as the page shows it."""
+    recording, result = trial.recording, trial.result
     told: dict[str, Any] = {
         "took_ms": trial.took_ms,
         "request_id": trial.request_id,
         "request": trial.request,
+        "exchanges": [] if recording is None else recording.exchanges,
+        "text": trial.note,
+        "state": "preview",
     }
-    result = trial.result
+    if trial.fault is not None:
+        return {**told, "state": "refused", "text": trial.fault.message}
     if result is None:
-        text = trial.fault.message if trial.fault is not None else ""
-        return {**told, "state": "refused", "text": text, "structured": None}
+        return told
+    masked = str if recording is None else recording.masked
     texts = [one.text for one in result.content if isinstance(one, TextContent)]
     others = [type(one).__name__ for one in result.content if not isinstance(one, TextContent)]
     waits = bool(result.meta) and META_APPROVAL in (result.meta or {})
     raw = result.structured_content
-    return {
-        **told,
-        "state": "waiting" if waits else "failed" if result.is_error else "done",
-        "text": "\n".join([*texts, *(f"[{name}]" for name in others)])[:SHOWN_TEXT],
-        "structured": msgspec.json.decode(raw) if isinstance(raw, Raw) else None,
-    }
+    if isinstance(raw, Raw):
+        text = indented(bytes(raw).decode())
+    else:
+        text = "\n".join([*texts, *(f"[{name}]" for name in others)])
+    state = "waiting" if waits else "failed" if result.is_error else "done"
+    return {**told, "state": state, "text": masked(text[:SHOWN_TEXT])}
 
 
 def _examples(visit: Visit, trial: Trial) -> Sequence[Example]:

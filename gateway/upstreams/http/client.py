@@ -201,6 +201,12 @@ def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
 
 
 def _site(pool: SourcePool, server: str | None) -> Site:
+    return pool.site(address_of(pool, server))
+
+
+def address_of(pool: SourcePool, server: str | None) -> str:
+    """The URL that the targets of requests follow. Raises UpstreamFailed for a source without
+    one."""
     if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
         server = None  # the operator's address applies to all operations
     base = pool.base_url if server is None else _joined(pool.base_url, server)
@@ -209,7 +215,7 @@ def _site(pool: SourcePool, server: str | None) -> Site:
             f"{pool.source} has no address: its description names no server. "
             f"Set sources.{pool.source}.base_url, or import it with --base-url"
         )
-    return pool.site(base)
+    return base
 
 
 def _joined(base: str | None, server: str) -> str | None:
