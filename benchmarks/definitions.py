@@ -24,10 +24,10 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
-from gateway.wings.knowledge.chunking.cut import CODE, cut
-from gateway.wings.knowledge.chunking.grammars import parser
-from gateway.wings.knowledge.reading.kinds import media_type
+from gateway.documents.chunking.chunks import Chunk, Chunking
+from gateway.documents.chunking.cut import CODE, cut
+from gateway.documents.chunking.grammars import parser
+from gateway.documents.reading.kinds import media_type
 
 GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}
 QUERIES = 200

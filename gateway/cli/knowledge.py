@@ -24,7 +24,7 @@ from registry.evaluation.sets import Record, records
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
-    from gateway.wings.knowledge.reading.sources import SourceFile
+    from gateway.documents.reading.sources import SourceFile
 
 WATCH_S = 1.0
 ROOT, FILES = "/knowledge/v1", "/knowledge/files"
@@ -179,7 +179,7 @@ def upload_files(gateway: RunningGateway, paths: Sequence[Path], collection: str
 
 def _listed(paths: Sequence[Path]) -> dict[str, "_Listed"]:
     """Files by their paths in the collection, and what shows that they changed. Raises OSError."""
-    from gateway.wings.knowledge.reading.sources import WantedFiles, listed
+    from gateway.documents.reading.sources import WantedFiles, listed
 
     found: dict[str, _Listed] = {}
     for path in paths:
@@ -208,7 +208,7 @@ class _Listed(Struct, frozen=True):
 
 
 def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
-    from gateway.wings.knowledge.reading.sources import SourceFile, WantedFiles, read_file
+    from gateway.documents.reading.sources import SourceFile, WantedFiles, read_file
 
     for path, one in _listed(paths).items():
         found = read_file(path, str(one.file), WantedFiles())
@@ -221,7 +221,7 @@ def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
 async def _uploaded(
     gateway: RunningGateway, files: Sequence[tuple[str, _Listed]], collection: str
 ) -> dict[str, Any]:
-    from gateway.wings.knowledge.reading.sources import LeftOut, WantedFiles, read_file
+    from gateway.documents.reading.sources import LeftOut, WantedFiles, read_file
 
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []

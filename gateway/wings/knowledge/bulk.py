@@ -21,15 +21,15 @@ from anyio.from_thread import start_blocking_portal
 
 from config.knowledge import KnowledgeSettings
 from config.settings import EmbeddingSettings, Settings
-from gateway.wings.knowledge.chunking.chunks import Chunking
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.sources import SourceFile
+from gateway.documents.reading.worker import NotRead, ReadDocument
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import Ingestion, IngestReport, reading_limits
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import ALL, KnowledgeReader
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.sources import SourceFile
-from gateway.wings.knowledge.reading.worker import NotRead, ReadDocument
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import KIND
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool

@@ -5,14 +5,14 @@ import binascii
 import re
 
 from config.knowledge import CollectionName, KnowledgeSettings
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.reading.chunkers import WasmLimits
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.sources import matches
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import Operation, OperationInput, invalid
 from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
-from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
-from gateway.wings.knowledge.reading.chunkers import WasmLimits
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.sources import matches
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.requests import ChunkerList, PutChunker
 
 _SURROGATES = re.compile("[\ud800-\udfff]")

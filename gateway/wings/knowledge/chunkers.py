@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 from psycopg.types.json import Jsonb
 
+from gateway.documents.reading.chunkers import ChunkerReport
+from gateway.documents.reading.sources import matches
 from gateway.operations.operation import ProblemDetails, not_found
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from gateway.wings.knowledge.reading.chunkers import ChunkerReport
-from gateway.wings.knowledge.reading.sources import matches
 from registry.database.postgres import Pool, borrowed
 
 KEPT = 8  # modules in memory

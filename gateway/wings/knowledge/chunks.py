@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.wings.knowledge.chunking.chunks import Chunk
-from gateway.wings.knowledge.chunking.mentions import normal
+from gateway.documents.chunking.chunks import Chunk
+from gateway.documents.chunking.mentions import normal
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})

@@ -16,9 +16,9 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
+from gateway.documents.chunking.chunks import Chunk
 from gateway.operations.operation import ProblemDetails, conflict
 from gateway.wings.knowledge.chunkers import chosen
-from gateway.wings.knowledge.chunking.chunks import Chunk
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader

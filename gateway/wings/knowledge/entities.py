@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.wings.knowledge.chunking.mentions import normal
+from gateway.documents.chunking.mentions import normal
 from gateway.wings.knowledge.graph import HUB
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.search import PERMITTED

@@ -12,9 +12,16 @@ from typing import Any, Literal
 import msgspec
 
 from config.knowledge import KnowledgeSettings
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.reading.git import GitFetch, GitHead, git_url
+from gateway.documents.reading.kinds import TEXT, ZIP, media_type
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import LeftOut, SourceFile, WantedFiles
+from gateway.documents.reading.web import Bucket, Fetching, bucket_files, check_file_url, url_file
+from gateway.documents.reading.worker import ArchiveReading, NotRead, ReadDocument
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails, invalid
-from gateway.wings.knowledge.chunking.chunks import Chunking
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
@@ -25,19 +32,6 @@ from gateway.wings.knowledge.credentials import (
 )
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
 from gateway.wings.knowledge.readers import KnowledgeReader
-from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_url
-from gateway.wings.knowledge.reading.kinds import TEXT, ZIP, media_type
-from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.wings.knowledge.reading.web import (
-    Bucket,
-    Fetching,
-    bucket_files,
-    check_file_url,
-    url_file,
-)
-from gateway.wings.knowledge.reading.worker import ArchiveReading, NotRead, ReadDocument
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
 INLINE_BYTES = 65_536

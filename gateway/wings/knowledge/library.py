@@ -16,16 +16,16 @@ import re2
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
+from gateway.documents.chunking.chunks import line_starts
+from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
-from gateway.wings.knowledge.chunking.chunks import line_starts
 from gateway.wings.knowledge.chunks import dotted
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
-from gateway.wings.knowledge.reading.limits import ReadingRefused
 from gateway.wings.knowledge.search import ChunkQuery, ScoredChunk, Searcher
 from gateway.wings.library import (
     FileLink,

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
+from gateway.documents.reading.kinds import EXTENSIONS
 from gateway.models.abc import ModelFailed
 from gateway.models.usage import BudgetExhausted
 from gateway.operations.operation import ProblemDetails, bad_request
@@ -38,7 +39,6 @@ from gateway.wings.knowledge.lightrag_requests import (
     Workspaces,
     invalid_value,
 )
-from gateway.wings.knowledge.reading.kinds import EXTENSIONS
 from gateway.wings.knowledge.requests import (
     DocumentAdded,
     DocumentList,

@@ -6,6 +6,7 @@ from typing import Any
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from config.types import HostId
+from gateway.documents.chunking.chunks import line_starts
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Operation,
@@ -19,7 +20,6 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations
-from gateway.wings.knowledge.chunking.chunks import line_starts
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop

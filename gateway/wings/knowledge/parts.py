@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.chunking.cut import CHUNKERS, cut
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import Operation, invalid
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
 from gateway.wings.knowledge.chunkers import ChunkerStore
-from gateway.wings.knowledge.chunking.chunks import Chunking
-from gateway.wings.knowledge.chunking.cut import CHUNKERS, cut
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
@@ -17,8 +19,6 @@ from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.library import CollectionLibrary
 from gateway.wings.knowledge.operations import KnowledgeOperations
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import Searcher
 from gateway.wings.library import Library
 from registry.access.secrets import Keys

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from config.knowledge import KnowledgeSettings
-from gateway.wings.knowledge.chunking.mentions import normal
+from gateway.documents.chunking.mentions import normal
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph import SEEDS, Edge, edges, linked, page_ranked
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader

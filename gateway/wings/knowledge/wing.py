@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
 from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
 from gateway.wings.knowledge.parts import KnowledgeParts
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.uploads import FILES, FileUploads
 from registry.database.migrate import Component

@@ -9,12 +9,12 @@ import pytest
 import wasmtime
 from msgspec.structs import replace
 
+from gateway.documents.chunking.chunks import Chunking, gaps
+from gateway.documents.reading.chunkers import ChunkerRefused, WasmLimits
+from gateway.documents.reading.limits import DEFAULT_LIMITS
+from gateway.documents.reading.wasm import spans_of, tried
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.knowledge.chunking.chunks import Chunking, gaps
-from gateway.wings.knowledge.reading.chunkers import ChunkerRefused, WasmLimits
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS
-from gateway.wings.knowledge.reading.wasm import spans_of, tried
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
 from registry.database.postgres import Database
 from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
 

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, quote
 import pytest
 
 from config.sources import SchemeSettings
+from gateway.documents.reading.git import git_url
+from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
@@ -18,11 +20,10 @@ from gateway.wings.knowledge.credentials import (
     place_of,
     place_of_bucket,
 )
-from gateway.wings.knowledge.reading.git import git_url
-from gateway.wings.knowledge.reading.limits import ReadingRefused
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
+from tests.gateway.documents.test_remote import served
 from tests.wings.knowledge.rig import (
     KEYS,
     OTHER,
@@ -31,7 +32,6 @@ from tests.wings.knowledge.rig import (
     knowledge_settings,
     rigged,
 )
-from tests.wings.knowledge.test_remote import served
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.wings.knowledge.chunking.chunks import Chunk
-from gateway.wings.knowledge.chunking.cut import cut
-from gateway.wings.knowledge.chunking.mentions import (
+from gateway.documents.chunking.chunks import Chunk
+from gateway.documents.chunking.cut import cut
+from gateway.documents.chunking.mentions import (
     MENTIONS,
     NAME,
     Alias,

@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 from config.load import load
+from gateway.documents.reading.sources import SourceFile
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader
-from gateway.wings.knowledge.reading.sources import SourceFile
 from gateway.wings.knowledge.search import KIND
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder

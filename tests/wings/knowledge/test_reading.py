@@ -14,14 +14,14 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.wings.knowledge.chunking.chunks import Chunking
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingRefused
-from gateway.wings.knowledge.reading.parsers import decoded, document_text
-from gateway.wings.knowledge.reading.worker import FileReading, ReadDocument, read_document
-from gateway.wings.knowledge.reading.workers import ReadingWorkers, _Died, _Worker
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
+from gateway.documents.reading.parsers import decoded, document_text
+from gateway.documents.reading.worker import FileReading, ReadDocument, read_document
+from gateway.documents.reading.workers import ReadingWorkers, _Died, _Worker
 from gateway.wings.knowledge.wing import checked
+from tests.gateway.documents.test_chunks import assert_covered
 from tests.polling import until
-from tests.wings.knowledge.test_chunks import assert_covered
 
 pytestmark = pytest.mark.anyio
 LIMITS = replace(DEFAULT_LIMITS, parse_s=60.0, cut_s=60.0)

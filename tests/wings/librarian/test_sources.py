@@ -28,9 +28,9 @@ from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, taken
+from tests.gateway.documents.test_remote import GitServer, committed, git, served
 from tests.recycling import Recycling
 from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeRig, knowledge_settings, rigged
-from tests.wings.knowledge.test_remote import GitServer, committed, git, served
 from tests.wings.librarian.test_library import context
 
 __all__ = ["git"]

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Mention, located
-from gateway.wings.knowledge.chunking.code import code
-from gateway.wings.knowledge.chunking.data import data, json_parts, table, xml_parts, yaml_parts
-from gateway.wings.knowledge.chunking.mentions import link_target, mentions
-from gateway.wings.knowledge.chunking.prose import (
+from gateway.documents.chunking.chunks import Chunk, Chunking, Mention, located
+from gateway.documents.chunking.code import code
+from gateway.documents.chunking.data import data, json_parts, table, xml_parts, yaml_parts
+from gateway.documents.chunking.mentions import link_target, mentions
+from gateway.documents.chunking.prose import (
     markdown_headings,
     no_headings,
     prose,

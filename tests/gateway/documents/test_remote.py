@@ -19,11 +19,11 @@ from dulwich.repo import MemoryRepo
 from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 
-from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
-from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.wings.knowledge.reading.web import Bucket, Fetching, bucket_files, url_file
-from gateway.wings.knowledge.reading.workers import ReadingWorkers
+from gateway.documents.reading.git import GitFetch, GitHead, git_files
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import LeftOut, SourceFile, WantedFiles
+from gateway.documents.reading.web import Bucket, Fetching, bucket_files, url_file
+from gateway.documents.reading.workers import ReadingWorkers
 from tests.servers.tls import Authority
 
 pytestmark = pytest.mark.anyio

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
-from gateway.wings.knowledge.chunking.cut import CODE, cut
-from tests.wings.knowledge.test_chunks import assert_covered, texts
+from gateway.documents.chunking.chunks import Chunk, Chunking
+from gateway.documents.chunking.cut import CODE, cut
+from tests.gateway.documents.test_chunks import assert_covered, texts
 
 PYTHON = '''\
 """Shapes."""

@@ -1,7 +1,7 @@
 """Listings of buckets are XML of a server that nobody vouches for."""
 
-from gateway.wings.knowledge.reading import web
-from gateway.wings.knowledge.reading.sources import LeftOut, WantedFiles
+from gateway.documents.reading import web
+from gateway.documents.reading.sources import LeftOut, WantedFiles
 
 
 def test_a_listing_expands_no_entities() -> None:

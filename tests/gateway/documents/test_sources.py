@@ -11,9 +11,9 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pytest
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.reading.archives import archived, safe_name
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.sources import (
+from gateway.documents.reading.archives import archived, safe_name
+from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import (
     Found,
     LeftOut,
     SourceFile,

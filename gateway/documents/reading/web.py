@@ -17,9 +17,9 @@ from botocore.exceptions import BotoCoreError
 from lxml import etree
 from msgspec import Struct
 
-from gateway.wings.knowledge.reading.archives import safe_name
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile, WantedFiles
+from gateway.documents.reading.archives import safe_name
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import Fetched, fetch, has_credentials
 from schemas.errors import ImportRejected
 

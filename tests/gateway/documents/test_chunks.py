@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, gaps
-from gateway.wings.knowledge.chunking.cut import CHUNKERS, cut
-from gateway.wings.knowledge.chunking.pieces import size
-from gateway.wings.knowledge.chunking.prose import markdown_headings
+from gateway.documents.chunking.chunks import Chunk, Chunking, gaps
+from gateway.documents.chunking.cut import CHUNKERS, cut
+from gateway.documents.chunking.pieces import size
+from gateway.documents.chunking.prose import markdown_headings
 
 GUIDE = """\
 # Guide

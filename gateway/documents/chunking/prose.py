@@ -9,14 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
-from gateway.wings.knowledge.chunking.pieces import (
-    Range,
-    overlapping,
-    pieces,
-    size,
-    trimmed,
-)
+from gateway.documents.chunking.chunks import Chunk, Chunking
+from gateway.documents.chunking.pieces import Range, overlapping, pieces, size, trimmed
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _ATX = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|\Z)")

@@ -22,17 +22,13 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.chunking.chunks import Chunking
-from gateway.wings.knowledge.chunking.cut import DEFAULT_CHUNKING
-from gateway.wings.knowledge.reading.chunkers import (
-    DEFAULT_WASM_LIMITS,
-    ChunkerReport,
-    WasmLimits,
-)
-from gateway.wings.knowledge.reading.git import GitFetch
-from gateway.wings.knowledge.reading.kinds import PARSED, media_type
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.worker import (
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.chunking.cut import DEFAULT_CHUNKING
+from gateway.documents.reading.chunkers import DEFAULT_WASM_LIMITS, ChunkerReport, WasmLimits
+from gateway.documents.reading.git import GitFetch
+from gateway.documents.reading.kinds import PARSED, media_type
+from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.documents.reading.worker import (
     LENGTH_BYTES,
     NETWORK,
     NO_NETWORK,
@@ -47,7 +43,7 @@ from gateway.wings.knowledge.reading.worker import (
     WorkerReady,
 )
 
-_COMMAND = (sys.executable, "-I", "-m", "gateway.wings.knowledge.reading.worker")
+_COMMAND = (sys.executable, "-I", "-m", "gateway.documents.reading.worker")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
 _DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
 _SHORT_BYTES = 1024  # of an answer without contents

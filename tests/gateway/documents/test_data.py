@@ -6,10 +6,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from gateway.wings.knowledge.chunking.chunks import Chunking
-from gateway.wings.knowledge.chunking.cut import cut
-from gateway.wings.knowledge.reading import kinds
-from tests.wings.knowledge.test_chunks import assert_covered, texts
+from gateway.documents.chunking.chunks import Chunking
+from gateway.documents.chunking.cut import cut
+from gateway.documents.reading import kinds
+from tests.gateway.documents.test_chunks import assert_covered, texts
 
 SERVICES = {"services": {name: {"port": 80, "host": "x" * 40} for name in ("web", "api", "db")}}
 

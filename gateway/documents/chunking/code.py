@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, CodeSymbol, Mention, Offsets
-from gateway.wings.knowledge.chunking.outline import Outline, Scope, outline
-from gateway.wings.knowledge.chunking.pieces import LINES, Cuts, Range, pieces, size, trimmed
+from gateway.documents.chunking.chunks import Chunk, Chunking, CodeSymbol, Mention, Offsets
+from gateway.documents.chunking.outline import Outline, Scope, outline
+from gateway.documents.chunking.pieces import LINES, Cuts, Range, pieces, size, trimmed
 
 _DEPTHS = 24  # levels of the tree at which code is cut; below them between lines
 _SCOPES = 12  # nested definitions that have chunks of their own

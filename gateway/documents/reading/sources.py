@@ -21,7 +21,7 @@ from dulwich.wildmatch import MalformedPattern
 from msgspec import Struct
 from urllib3.util import parse_url
 
-from gateway.wings.knowledge.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 
 IGNORED = (
     *(".git/", ".hg/", ".svn/", "node_modules/", "vendor/", "dist/", "build/", "__pycache__/"),

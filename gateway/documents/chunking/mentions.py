@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from gateway.wings.knowledge.chunking.chunks import Mention
+from gateway.documents.chunking.chunks import Mention
 
 NAME = 256  # characters of a name; longer ones are not recorded
 MENTIONS = 400  # of one chunk

@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking
-from gateway.wings.knowledge.chunking.pieces import Cuts, lines, pieces, trimmed, words
+from gateway.documents.chunking.chunks import Chunk, Chunking
+from gateway.documents.chunking.pieces import Cuts, lines, pieces, trimmed, words
 
 _DEPTHS = 16  # parts below are cut between lines
 _NAME = 100  # characters of a part's name

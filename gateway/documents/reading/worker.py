@@ -21,14 +21,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
-from gateway.wings.knowledge.chunking.cut import Chunker, cut
-from gateway.wings.knowledge.reading.archives import archived
-from gateway.wings.knowledge.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
-from gateway.wings.knowledge.reading.git import GitFetch, GitHead, git_files
-from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.parsers import DocumentText, decoded, document_text
-from gateway.wings.knowledge.reading.sources import (
+from gateway.documents.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.documents.chunking.cut import Chunker, cut
+from gateway.documents.reading.archives import archived
+from gateway.documents.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
+from gateway.documents.reading.git import GitFetch, GitHead, git_files
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.parsers import DocumentText, decoded, document_text
+from gateway.documents.reading.sources import (
     LeftOut,
     SourceFile,
     WantedFiles,
@@ -140,7 +140,7 @@ def _wasm_chunker(task: FileReading) -> Chunker:
 def _wasm() -> ModuleType:
     """The runtime of WebAssembly, which most processes never need. Raises ReadingRefused."""
     try:
-        return import_module("gateway.wings.knowledge.reading.wasm")
+        return import_module("gateway.documents.reading.wasm")
     except ImportError as error:
         raise ReadingRefused("chunkers need the extra toolgate[wasm]") from error
 

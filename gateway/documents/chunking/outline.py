@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from gateway.wings.knowledge.chunking.chunks import Mention
-from gateway.wings.knowledge.chunking.grammars import GRAMMARS, Grammar, parser
+from gateway.documents.chunking.chunks import Mention
+from gateway.documents.chunking.grammars import GRAMMARS, Grammar, parser
 
 SYMBOL = 256  # characters
 _SIGNATURE = 300  # characters

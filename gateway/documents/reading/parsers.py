@@ -20,9 +20,9 @@ from lxml.etree import LxmlError
 from msgspec import Struct
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from gateway.wings.knowledge.reading import kinds
-from gateway.wings.knowledge.reading.archives import checked_zip
-from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading import kinds
+from gateway.documents.reading.archives import checked_zip
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
 
 MARKDOWN = "text/markdown"
 _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be",

@@ -19,9 +19,9 @@ import wasmtime
 from msgspec import Meta, Raw, Struct
 
 from config.types import END
-from gateway.wings.knowledge.chunking.chunks import Chunk, Chunking, Offsets
-from gateway.wings.knowledge.chunking.pieces import size
-from gateway.wings.knowledge.reading.chunkers import (
+from gateway.documents.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.documents.chunking.pieces import size
+from gateway.documents.reading.chunkers import (
     ChunkerRefused,
     ChunkerReport,
     SampleReport,

@@ -24,15 +24,9 @@ from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from gateway.wings.knowledge.reading.archives import safe_name
-from gateway.wings.knowledge.reading.limits import ReadingRefused
-from gateway.wings.knowledge.reading.sources import (
-    Found,
-    LeftOut,
-    SourceFile,
-    WantedFiles,
-    source_url,
-)
+from gateway.documents.reading.archives import safe_name
+from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles, source_url
 from registry.documents.addresses import PrivateAddress, is_public
 
 _LFS = b"version https://git-lfs.github.com/spec/"

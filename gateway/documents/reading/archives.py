@@ -17,8 +17,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, cast
 
-from gateway.wings.knowledge.reading.limits import ReadingLimits, ReadingRefused
-from gateway.wings.knowledge.reading.sources import Found, LeftOut, SourceFile
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import Found, LeftOut, SourceFile
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
