@@ -32,7 +32,8 @@ from config.load import load
 from gateway.app import build_app
 import gateway.cli.doctor.command, gateway.cli.installation, gateway.cli.installation
 build_app(load(None, {}))
-found = [name for name in sys.modules if name.startswith(("gateway.wings", "gateway.app.wings"))]
+OFF = ("gateway.wings", "gateway.app.wings", "gateway.documents")
+found = [name for name in sys.modules if name.startswith(OFF)]
 print(json.dumps(sorted(found)))
 """
 
