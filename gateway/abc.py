@@ -269,3 +269,6 @@ class Rates(Protocol):
 
     def give_back(self, key: RateKey, window_s: float) -> None:
         """Undo what was just taken."""
+
+    async def settle(self) -> None:
+        """Wait for what runs in the background."""

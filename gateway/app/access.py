@@ -166,7 +166,8 @@ class Bounds:
         """Limits from the settings; `counter` is shared by all gateways."""
         refused = RefusalCounts()
         self.refusals = refused
-        self.rate_limits = RateLimits(settings.limits, _rates(settings, counter), refused.add)
+        self._rates = _rates(settings, counter)
+        self.rate_limits = RateLimits(settings.limits, self._rates, refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
         events.source_recovered.subscribe(self.breaker.close)
         self.bodies = BodyBudget(settings.limits, refused.add)
@@ -181,6 +182,10 @@ class Bounds:
         self.shedding.reconfigure(limits)
         self.bodies.reconfigure(limits)
         self._parts.reconfigure(limits)
+
+    async def settle(self) -> None:
+        """Wait for renewals of rate limits, while the shared counter is open."""
+        await self._rates.settle()
 
     def protocol(self) -> type[BoundedProtocol]:
         """Protocol class of client connections, for uvicorn."""
@@ -300,6 +305,7 @@ class Access:
 
     async def settle(self) -> None:
         """Flush pending writes after the last call, while the database is open."""
+        await self.bounds.settle()
         await self.auditing.settle()
         await self.identities.settle(self._handle.pool())
 

@@ -16,6 +16,10 @@ too long, and that the unused rest of a lease is lost when it expires: at most a
 limit for each node, and only where it used half of that a moment before. A limit below 40 is
 counted without leases.
 
+A busy node takes its next lease in the background, when a quarter of the uses or an eighth of the
+time is left (single-flight for each key), so that calls do not wait for the counter. What is left
+and what is taken ahead are together no more than one lease.
+
 While the counter is unavailable, each node counts by itself, up to the whole limit, or refuses.
 """
 
@@ -30,6 +34,7 @@ from ipaddress import IPv6Address
 import msgspec
 
 from gateway.abc import Counter, RateBound, RateKey, Verdict
+from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import Unavailable
 from schemas.memo import Memo
 
@@ -42,6 +47,7 @@ log = logging.getLogger("toolgate.limits")
 KEYS = 100_000  # in the LRU cache
 SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the window
 LONGEST_S = 30.0  # maximum length of a lease
+LOW, LATE = 4, 8  # fractions (1/4, 1/8) of uses and time left at which a lease is renewed ahead
 RETRY_S = 5.0  # pause before an unavailable counter is retried
 COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_away); try again later"
 
@@ -169,17 +175,35 @@ class LocalRates:
         if window is not None:
             window.give_back()
 
+    async def settle(self) -> None:
+        """Nothing runs in the background."""
+
 
 class _Lease:
-    __slots__ = ("denied_until", "left", "renewing", "size", "until", "waiting")
+    __slots__ = (
+        "ahead", "denied_until", "fresh_until", "left", "low", "renewing", "renews_ahead", "since",
+        "size", "until", "waiting",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.renewing = asyncio.Lock()
+        self.renews_ahead = False  # a task does
         self.waiting = 0  # callers
-        self.size = 1  # uses granted
+        self.ahead: tuple[int, float] | None = None  # uses of the next lease, and until when
+        self.denied_until = 0.0  # monotonic s, as are all times here
+        self.spend(1, 0.0, 0.0)
         self.left = 0
-        self.until = 0.0  # monotonic s, as is the next
-        self.denied_until = 0.0
+
+    def spend(self, granted: int, now: float, until: float) -> None:
+        """Spend `granted` uses from now on."""
+        self.size = self.left = granted
+        self.since, self.until = now, until
+        self.low = granted // LOW  # 0, too few to renew ahead: the next caller waits
+        self.fresh_until = until - (until - now) / LATE if self.low else until
+
+    def keep_to_the_end(self) -> None:
+        """Leave out the renewal ahead of this lease."""
+        self.low, self.fresh_until = 0, self.until
 
     def next_size(self, limit: int, now: float) -> int:
         """Adaptive lease size: doubled when the last lease ran out early, else the number of uses
@@ -187,6 +211,16 @@ class _Lease:
         used = self.size - self.left
         wanted = 2 * self.size if not self.left and now < self.until else max(1, used)
         return max(1, min(max(wanted, self.waiting), limit // SHARE))
+
+    def size_ahead(self, limit: int, now: float, good_s: float) -> int:
+        """Size of the lease after this one: what is spent in the next `good_s` seconds at the pace
+        of this one, without what is still spent of this one."""
+        used, passed_s = self.size - self.left, now - self.since
+        wanted = 2 * self.size
+        if passed_s > 0:
+            pace = used / passed_s
+            wanted = min(wanted, round(pace * good_s - min(self.left, pace * (self.until - now))))
+        return min(wanted, limit // SHARE - self.left)
 
 
 class LeasedRates:
@@ -199,31 +233,83 @@ class LeasedRates:
         self._fallback = fallback
         self._leases: Memo[_Bucket, _Lease] = Memo(keys)
         self._retry_at = 0.0  # monotonic s
+        self._renewals = BackgroundTasks()
 
     def take_all(
         self, bounds: Sequence[RateBound], first: int = 0
     ) -> tuple[int, float | None] | None:
-        for place in range(first, len(bounds)):
-            _, (key, window_s), most, _ = bounds[place]
-            wait_s = self.take(key, most, window_s)
-            if wait_s is None or wait_s:
-                return place, wait_s
+        now, find, place = time.monotonic(), self._leases.get, first
+        for _, bucket, most, _ in bounds[first:] if first else bounds:
+            lease = find(bucket)
+            if lease is not None and lease.left > lease.low and now < lease.fresh_until:
+                lease.left -= 1
+            else:
+                wait_s = self._take(lease, bucket, most, now)
+                if wait_s is None or wait_s:
+                    return place, wait_s
+            place += 1
         return None
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
         """Count one use of `key` by the node's lease: 0, or the seconds until it is allowed; None
         where the counter has to decide. Raises Unavailable."""
-        lease = self._leases.get((key, window_s))
-        now = time.monotonic()
+        bucket = key, window_s
+        return self._take(self._leases.get(bucket), bucket, limit, time.monotonic())
+
+    def _take(self, lease: _Lease | None, bucket: _Bucket, limit: int, now: float) -> float | None:
         if lease is not None:
-            if lease.left and now < lease.until:
-                lease.left -= 1
+            if self._spent(lease, bucket, limit, now):
                 return 0.0
             if now < lease.denied_until:
                 return lease.denied_until - now
         if now < self._retry_at:
-            return self._take_from_fallback(key, limit, window_s)
+            return self._take_from_fallback(*bucket, limit)
         return None
+
+    def _spent(self, lease: _Lease, bucket: _Bucket, limit: int, now: float) -> bool:
+        """Spend a use of the lease, or of the one that was taken ahead; false if neither is
+        left."""
+        if lease.ahead is not None and not (lease.left and now < lease.until):
+            granted, until = lease.ahead
+            lease.ahead = None
+            if now < until:  # else the size of the next one depends on what was spent of this
+                lease.spend(granted, now, until)
+        if not lease.left or now >= lease.until:
+            return False
+        lease.left -= 1
+        if lease.left <= lease.low or now >= lease.fresh_until:
+            self._renew_ahead(lease, bucket, limit, now)
+        return True
+
+    def _renew_ahead(self, lease: _Lease, bucket: _Bucket, limit: int, now: float) -> None:
+        """Take the next lease in the background, unless that is under way or without hope."""
+        if lease.renews_ahead or not lease.low or now < max(lease.denied_until, self._retry_at):
+            return
+        wanted = lease.size_ahead(limit, now, _good_s(bucket))
+        if wanted < 1:
+            lease.keep_to_the_end()
+            return
+        lease.renews_ahead = True
+        self._renewals.start(self._renewed_ahead(lease, bucket, limit, wanted))
+
+    async def _renewed_ahead(self, lease: _Lease, bucket: _Bucket, limit: int, wanted: int) -> None:
+        before = lease.until
+        try:
+            async with lease.renewing:  # callers that find nothing left wait for this
+                if lease.until != before:
+                    return  # a caller was faster
+                began = time.monotonic()
+                verdict = await self._asked(bucket, limit, wanted)
+                lease.keep_to_the_end()
+                if verdict.allowed:
+                    self._leases.use(bucket)
+                    lease.ahead = verdict.granted, began + _good_s(bucket)
+                else:
+                    lease.denied_until = began + verdict.retry_after_s
+        except Unavailable:
+            pass  # logged; what is left is spent, then what `limits.when_away` says holds
+        finally:
+            lease.renews_ahead = False
 
     async def acquire(self, key: RateKey, limit: int, window_s: float) -> float:
         bucket = key, window_s
@@ -233,7 +319,7 @@ class LeasedRates:
             async with lease.renewing:
                 wait_s = self.take(key, limit, window_s)  # an earlier caller may have renewed it
                 if wait_s is None:
-                    wait_s = await self._granted(lease, key, limit, window_s)
+                    wait_s = await self._granted(lease, bucket, limit)
                 return wait_s
         finally:
             lease.waiting -= 1
@@ -245,27 +331,45 @@ class LeasedRates:
         elif self._fallback is not None:
             self._fallback.give_back(key, window_s)
 
-    async def _granted(self, lease: _Lease, key: RateKey, limit: int, window_s: float) -> float:
-        began, good_s = time.monotonic(), min(window_s / SHARE, LONGEST_S)
-        wanted = lease.next_size(limit, began)
+    async def settle(self) -> None:
+        """Wait for the renewals that are under way."""
+        await self._renewals.drain()
+
+    async def _granted(self, lease: _Lease, bucket: _Bucket, limit: int) -> float:
+        began = time.monotonic()
         try:
-            verdict = await self._counter.hit(_shared(key), limit, window_s + good_s, wanted)
+            verdict = await self._asked(bucket, limit, lease.next_size(limit, began))
+        except Unavailable:
+            return self._take_from_fallback(*bucket, limit)
+        if not verdict.allowed:
+            lease.left, lease.denied_until = 0, began + verdict.retry_after_s
+            return verdict.retry_after_s
+        lease.spend(verdict.granted, began, began + _good_s(bucket))
+        lease.left -= 1
+        return 0.0
+
+    async def _asked(self, bucket: _Bucket, limit: int, wanted: int) -> Verdict:
+        """Up to `wanted` uses from the shared counter. Raises Unavailable; then the counter is not
+        asked for a while."""
+        began, (key, window_s) = time.monotonic(), bucket
+        try:
+            return await self._counter.hit(_shared(key), limit, window_s + _good_s(bucket), wanted)
         except Unavailable:
             if began >= self._retry_at:
                 fallback = self._fallback is not None
                 log.warning("rate_limits_local" if fallback else "rate_limits_unavailable")
             self._retry_at = time.monotonic() + RETRY_S
-            return self._take_from_fallback(key, limit, window_s)
-        if not verdict.allowed:
-            lease.left, lease.denied_until = 0, began + verdict.retry_after_s
-            return verdict.retry_after_s
-        lease.size, lease.left, lease.until = verdict.granted, verdict.granted - 1, began + good_s
-        return 0.0
+            raise
 
-    def _take_from_fallback(self, key: RateKey, limit: int, window_s: float) -> float:
+    def _take_from_fallback(self, key: RateKey, window_s: float, limit: int) -> float:
         if self._fallback is None:
             raise Unavailable(COUNTER_UNAVAILABLE)
         return self._fallback.take(key, limit, window_s)
+
+
+def _good_s(bucket: _Bucket) -> float:
+    """Length of a lease."""
+    return min(bucket[1] / SHARE, LONGEST_S)
 
 
 def _shared(key: RateKey) -> str:

@@ -2,7 +2,9 @@
 
 import random
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from gateway.abc import Verdict
 from gateway.state import rates
@@ -31,11 +33,14 @@ class Asked(MemoryCounter):
         super().__init__(clock.monotonic)
         self.questions = 0
         self.away = False
+        self.answers = anyio.Event()  # unless set, questions wait
+        self.answers.set()
         self.keys = set()
 
     async def hit(self, key, limit, window_s, wanted=1) -> Verdict:
         self.questions += 1
         self.keys.add(key)
+        await self.answers.wait()
         if self.away:
             raise Unavailable("away")
         return await super().hit(key, limit, window_s, wanted)
@@ -55,7 +60,34 @@ def counter(clock):
 
 async def take(node, limit, window_s=WINDOW_S, key=KEY):
     wait_s = node.take(key, limit, window_s)
+    await settled()  # renewals ahead
     return await node.acquire(key, limit, window_s) if wait_s is None else wait_s
+
+
+async def settled():
+    """Background tasks have come to the counter, and on if it answers."""
+    for _ in range(3):
+        await checkpoint()
+
+
+async def spend_to(node, left):
+    """Spend the node's lease until so many uses are left of it, and tell how many were spent."""
+    lease, spent = node._leases.get((KEY, WINDOW_S)), 0
+    while lease.left > left:
+        assert node.take(KEY, 6000, WINDOW_S) == 0
+        spent += 1
+    return spent
+
+
+async def busy_node(clock, counter, fallback=None):
+    """A node whose lease is of some size, and has just begun."""
+    node = LeasedRates(counter, fallback)
+    lease = None
+    while lease is None or lease.size < 64 or lease.left < lease.size - 1:
+        clock.now += 0.001
+        assert await take(node, 6000) == 0
+        lease = node._leases.get((KEY, WINDOW_S))
+    return node
 
 
 def most_in_any_window(times, window_s):
@@ -189,3 +221,162 @@ async def test_what_is_remembered_is_bounded(clock, counter, shared):
     if not shared:
         assert len(node) == 3
         assert await take(node, 1, key=("b",)) == 0  # forgotten
+
+
+async def test_a_busy_node_takes_its_next_lease_while_it_spends_this_one(clock, counter):
+    node = await busy_node(clock, counter)
+    for _ in range(1000):
+        clock.now += 0.001
+        assert node.take(KEY, 6000, WINDOW_S) == 0  # no call waits for the counter
+        await settled()
+
+
+async def test_a_lease_that_is_nearly_over_is_renewed_too(clock, counter):
+    node = await busy_node(clock, counter)
+    for _ in range(200):  # too few to use up a lease
+        clock.now += 0.05
+        assert node.take(KEY, 6000, WINDOW_S) == 0
+        await settled()
+
+
+async def test_a_lease_that_was_taken_ahead_is_not_spent_later_than_any_other(clock, counter):
+    node, began = await busy_node(clock, counter), clock.now
+    await spend_to(node, 3)
+    await settled()  # the next one is at hand
+    clock.now = began + WINDOW_S / SHARE - 0.001
+    assert node.take(KEY, 6000, WINDOW_S) == 0
+    clock.now = began + WINDOW_S / SHARE + 0.001
+    assert node.take(KEY, 6000, WINDOW_S) is None
+
+
+async def test_one_renewal_ahead_is_under_way_at_a_time(clock, counter):
+    node = await busy_node(clock, counter)
+    counter.answers, counter.questions = anyio.Event(), 0
+    await spend_to(node, 3)
+    for _ in range(3):
+        assert node.take(KEY, 6000, WINDOW_S) == 0
+        await settled()
+    assert counter.questions == 1
+    counter.answers.set()
+    with anyio.fail_after(30):
+        await node.settle()
+    assert node.take(KEY, 6000, WINDOW_S) == 0
+
+
+async def test_who_finds_nothing_left_waits_for_the_renewal_that_is_under_way(clock, counter):
+    node, waits = await busy_node(clock, counter), []
+    counter.answers, counter.questions = anyio.Event(), 0
+    await spend_to(node, 0)
+
+    async def wait():
+        waits.append(await node.acquire(KEY, 6000, WINDOW_S))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as callers:
+            for _ in range(10):
+                callers.start_soon(wait)
+            await settled()
+            callers.start_soon(wait)
+            counter.answers.set()
+    assert waits == [0.0] * 11
+    assert counter.questions == 1
+
+
+async def test_a_caller_that_leaves_does_not_end_the_renewal(clock, counter):
+    node = await busy_node(clock, counter)
+    counter.answers, counter.questions = anyio.Event(), 0
+    await spend_to(node, 0)
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(node.acquire, KEY, 6000, WINDOW_S)
+        await settled()
+        callers.cancel_scope.cancel()
+    counter.answers.set()
+    with anyio.fail_after(30):
+        await node.settle()
+    assert node.take(KEY, 6000, WINDOW_S) == 0
+    assert counter.questions == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_when_a_renewal_ahead_fails_the_rest_of_the_lease_is_spent(
+    clock, counter, caplog, alone
+):
+    node = await busy_node(clock, counter, LocalRates() if alone else None)
+    counter.away, counter.questions = True, 0
+    while node._leases.get((KEY, WINDOW_S)).left:
+        assert await take(node, 6000) == 0
+    assert counter.questions == 1  # and not again before RETRY_S
+    if alone:
+        assert await take(node, 6000) == 0
+    else:
+        with pytest.raises(Unavailable, match=r"limits\.when_away"):
+            await take(node, 6000)
+    expected = "rate_limits_local" if alone else "rate_limits_unavailable"
+    assert [record.message for record in caplog.records] == [expected]
+    counter.away = False
+    clock.now += RETRY_S + 0.1
+    assert await take(node, 6000) == 0
+    assert counter.questions == 2
+
+
+async def test_when_a_renewal_ahead_is_refused_the_rest_of_the_lease_is_spent(clock, counter):
+    node, others = await busy_node(clock, counter), LeasedRates(counter, None)
+    while await take(others, 6000) == 0:
+        clock.now += 0.0001
+    left = node._leases.get((KEY, WINDOW_S)).left
+    counter.questions = 0
+    assert [await take(node, 6000) for _ in range(left)] == [0.0] * left
+    assert await take(node, 6000) > 0
+    assert counter.questions == 1
+
+
+async def test_a_node_that_stops_keeps_no_more_than_a_twentieth_of_the_limit(clock, counter):
+    node, others = LeasedRates(counter, None), LeasedRates(counter, None)
+    spent = 0
+    for _ in range(300):
+        clock.now += 0.0001
+        spent += await take(node, 1000) == 0
+        lease = node._leases.get((KEY, WINDOW_S))
+        assert lease.left + (lease.ahead or (0,))[0] <= 1000 // SHARE
+    while await take(others, 1000) == 0:
+        spent += 1
+    assert 1000 * (1 - 1 / SHARE) <= spent <= 1000
+
+
+class Slow(Asked):
+    """It counts a question some time after that was asked, and its answer comes later still."""
+
+    def __init__(self, clock, chance):
+        super().__init__(clock)
+        self._chance = chance
+
+    async def hit(self, key, limit, window_s, wanted=1) -> Verdict:
+        await self._pause()
+        verdict = await super().hit(key, limit, window_s, wanted)
+        await self._pause()
+        return verdict
+
+    async def _pause(self):
+        for _ in range(self._chance.randrange(20)):
+            await checkpoint()
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_nodes_with_a_slow_counter_never_allow_more_than_the_limit(clock, seed):
+    chance, limit, allowed = random.Random(seed), 400, []
+    counter = Slow(clock, chance)
+    nodes = [LeasedRates(counter, None) for _ in range(3)]
+
+    async def use(node):
+        for _ in range(150):
+            idle_s = WINDOW_S / 6 if chance.random() < 0.02 else 0.0
+            clock.now += idle_s + chance.choice([0, 0.01, 0.5]) * WINDOW_S / limit
+            if await take(node, limit) == 0:
+                allowed.append(clock.now)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for turn in range(9):
+                tasks.start_soon(use, nodes[turn % 3])
+    assert most_in_any_window(allowed, WINDOW_S) <= limit
+    assert len(allowed) >= limit / 2
