@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -124,4 +125,10 @@ async def described(url: str, http: aiohttp.ClientSession) -> Admin:
     """A client of the gateway at `url`, which has read the description of its API."""
     async with http.get(f"{url}{ROOT}/openapi.json", headers=bearer(scope="")) as response:
         assert response.status == 200, await response.text()
-        return Admin(url, http, OpenAPI.from_dict(await response.json(), config=CONFIG))
+        return Admin(url, http, checked(await response.read()))
+
+
+@cache
+def checked(description: bytes) -> OpenAPI:
+    """A description of the API, checked once for all gateways that give the same one."""
+    return OpenAPI.from_dict(json.loads(description), config=CONFIG)
