@@ -260,6 +260,7 @@ class Operation:
     of: str = ""  # the GET operation whose ETag If-Match names; "": of the same path
     secret: bool = False  # its requests must not be stored, not even as a digest
     creates: bool = False  # a PUT that creates with If-None-Match: *
+    destroys: bool = False  # a POST that takes something away for good, as DELETE does
     waits: bool = False  # it may take long, and is cancelled when its HTTP client goes away
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
@@ -288,8 +289,11 @@ class Operation:
 
     @property
     def effect(self) -> Effect:
-        """The effect of its method, except that a POST with a read scope is "read"."""
-        return "read" if self.scope.endswith(":read") else EFFECTS[self.method]
+        """The effect of its method, except that a POST with a read scope is "read", and one that
+        destroys "remove"."""
+        if self.scope.endswith(":read"):
+            return "read"
+        return "remove" if self.destroys else EFFECTS[self.method]
 
     @property
     def keeps_answers(self) -> bool:

@@ -90,6 +90,9 @@ async def test_a_memory_has_a_history_and_is_forgotten(house: House, browser: Br
         await page.screenshot(path=picture("memory-entry"), full_page=True)
         await page.get_by_role("link", name="Forget").click()
         await page.get_by_role("button", name="Forget").click()
+        await expect(page.locator("#confirm-error")).to_be_visible()
+        await page.get_by_label("This cannot be undone.").check()
+        await page.get_by_role("button", name="Forget").click()
         await visitor.open("memory")
         await expect(page.get_by_role("link", name="It opens at ten.")).to_have_count(0)
 

@@ -51,7 +51,7 @@ class JobOperations:
             Operation(
                 "removeEndedJobs", "POST", "/jobs/removal",
                 "Remove jobs of all tenants that ended more than jobs.keep_days days ago.", WRITE,
-                self.remove_ended, Removed,
+                self.remove_ended, Removed, destroys=True,
                 job=AsJob(always=True, lock="removal", once=True, schedule=DAILY),
             ),
             Operation(

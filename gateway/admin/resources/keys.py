@@ -112,7 +112,7 @@ class KeyOperations:
             Operation(
                 "revokeTokens", "POST", "/revocations",
                 "Revoke a token, or all tokens of a principal.", WRITE, self.revoke_tokens,
-                Revocation, 201, body=NewRevocation,
+                Revocation, 201, body=NewRevocation, destroys=True,
             ),
             Operation(
                 "getRevocation", "GET", revocation, "Show a revocation.", READ,

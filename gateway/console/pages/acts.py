@@ -1,6 +1,7 @@
 """Lists and entries of screens, and the page of an operation: its form, its checks, its outcome."""
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +10,11 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gateway.console.desk import OperationAnswer
+from gateway.console.desk import NO_ERRORS, OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
-from gateway.console.visit import Visit, as_json, segments_of
+from gateway.console.visit import Visit, as_json, in_lines, segments_of
 from gateway.operations.operation import NoQuery, Operation
 from gateway.wings.abc import ConsolePage
 
@@ -22,6 +23,9 @@ NAMES = "name."  # prefix of fields for path parameters
 PAGING = frozenset({"after", "before", "limit", "track_id"})
 FILTERED = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
+SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti")  # those that name what is removed
+TYPED = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
+OPAQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")  # of a UUID
 TITLES: Mapping[str, str] = {
     "importSkills": "Import skills",
     "linkTools": "Link tools",
@@ -113,7 +117,7 @@ def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[
     found = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
     return [
         Button(
-            visit.texts(TITLES.get(id_, operation.summary)),
+            title_of(visit, operation),
             visit.url("do", id_, **{NAMES + name: one for name, one in names.items()}),
             operation.effect == "remove",
         )
@@ -208,6 +212,39 @@ def _filters(operation: Operation | None) -> Form:
     return Form({"type": "object", "properties": properties, "$defs": schema.get("$defs", {})})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActForm:
+    """An operation, the resource that it changes, and what its form says."""
+
+    operation: Operation
+    names: Mapping[str, str]
+    present: OperationAnswer | None  # the resource; None: it changes none
+    edition: str  # that the form begins with
+    form: Form
+    reading: Reading
+    as_text: bool
+
+    @property
+    def is_drawn(self) -> bool:
+        return self.form.is_drawn and not self.as_text
+
+    @property
+    def named(self) -> str:
+        """What the operation is about: the entry of its path, else those of its body."""
+        value = self.reading.value if isinstance(self.reading.value, dict) else {}
+        found = (value[one] for one in SUBJECTS if value.get(one))
+        subject = next(found, "")
+        entries = [subject] if isinstance(subject, str) else subject
+        return " ".join(self.names.values()) or " ".join(map(str, entries))
+
+    @property
+    def confirmed_by(self) -> str:
+        """What confirms an operation that removes something; "" for any other."""
+        counts = isinstance(self.reading.value, dict) and self.reading.value.get("dry_run") is True
+        is_asked = self.operation.effect == "remove" and not counts
+        return (self.named or self.operation.id) if is_asked else ""
+
+
 async def done(visit: Visit) -> Response:
     """The page of an operation that changes something: a form by GET, the act by POST."""
     operation = visit.desk.operation(visit.path("operation"))
@@ -215,70 +252,99 @@ async def done(visit: Visit) -> Response:
         return visit.problem(404)
     if not visit.desk.may(operation.id):
         return visit.problem(403, operation.scope)
+    filled, act = await _filled(visit, operation), visit.posted("act")
+    if act == "try" and not filled.reading.errors:
+        body = {"rule": filled.reading.value}
+        return _act_page(visit, filled, trial=await visit.desk.run("tryRule", body=body))
+    if act == "do" and not filled.reading.errors:
+        return await _acted(visit, filled)
+    return _act_page(visit, filled)
+
+
+async def _filled(visit: Visit, operation: Operation) -> ActForm:
+    """The form as it was posted, or as it begins: with the resource that is changed, if any."""
     posted = visit.request.method == "POST"
-    given = _names(visit, operation, posted)
-    present = await _present(visit, operation, given)
-    schema = _schema(operation.body)
-    edition = _edition(operation, present, schema)
-    form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, present))
-    reading = (
-        _read(visit, operation, form)
-        if posted
-        else Reading(
-            _initial(present, schema) if present is not None else _first(visit, operation, schema)
-        )
-    )
-    errors = dict(reading.errors)
-    act = visit.posted("act")
-    as_text = visit.posted("view") == JSON_FIELD
-    if act in {"form", JSON_FIELD} and not errors:
+    names, schema = _names(visit, operation, posted), _schema(operation.body)
+    present = await _present(visit, operation, names)
+    first = _first(visit, operation, schema) if present is None else _initial(present, schema)
+    form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, first))
+    reading = _read(visit, operation, form) if posted else Reading(first)
+    as_text, act = visit.posted("view") == JSON_FIELD, visit.posted("act")
+    if act in {"form", JSON_FIELD} and not reading.errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(reading.value))
-    answer = trial = None
-    if posted and act == "try" and not errors:
-        trial = await visit.desk.run("tryRule", body={"rule": reading.value})
-    if posted and act == "do" and not errors:
-        errors |= _confirmation(visit, operation, given)
-        if not errors:
-            is_stale = visit.posted("if_match") != edition and not operation.match
-            answer = (
-                OperationAnswer(412, {})
-                if is_stale
-                else await _run(visit, operation, given, reading.value)
-            )
-            if answer.ok:
-                return await _outcome(visit, operation, given, answer)
-            errors |= answer.errors
-    if answer is not None and answer.status == 412:
-        present = await _present(visit, operation, given)
-    is_drawn = form.is_drawn and not as_text
+    return ActForm(
+        operation=operation,
+        names=names,
+        present=present,
+        edition=_edition(operation, present, schema),
+        form=form,
+        reading=reading,
+        as_text=as_text,
+    )
+
+
+async def _acted(visit: Visit, filled: ActForm) -> Response:
+    """Run the operation, if its form is confirmed, and of what the resource is now."""
+    operation, names = filled.operation, filled.names
+    if errors := _unconfirmed(visit, filled):
+        return _act_page(visit, filled, errors=errors)
+    if visit.posted("if_match") != filled.edition and not operation.match:
+        answer = OperationAnswer(412, {})
+    else:
+        answer = await _run(visit, operation, names, filled.reading.value)
+    if answer.ok:
+        return await _outcome(visit, operation, names, answer)
+    if answer.status == 412:
+        filled = replace(filled, present=await _present(visit, operation, names))
+    return _act_page(visit, filled, answer=answer, errors=answer.errors)
+
+
+def _act_page(
+    visit: Visit,
+    filled: ActForm,
+    *,
+    answer: OperationAnswer | None = None,
+    trial: OperationAnswer | None = None,
+    errors: Mapping[str, str] = NO_ERRORS,
+) -> Response:
+    operation, reading, told = filled.operation, filled.reading, answer or trial
+    errors = {**reading.errors, **errors}
+    conflict = answer is not None and answer.status == 412 and filled.present is not None
+    draws = filled.is_drawn and operation.body is not None
     return visit.page(
         "do.html",
         200 if answer is None else answer.status,
         operation=operation,
-        title=visit.texts(TITLES.get(operation.id, operation.summary)),
-        names={name: given.get(name, "") for name in operation.names},
-        fixed=not posted and set(given) == set(operation.names),
+        title=title_of(visit, operation),
+        names={name: filled.names.get(name, "") for name in operation.names},
+        fixed=visit.request.method == "GET" and set(filled.names) == set(operation.names),
         prefix=NAMES,
         has_body=operation.body is not None,
-        fields=form.fields(reading.value, errors) if is_drawn and operation.body else (),
-        is_drawn=is_drawn,
-        can_draw=form.is_drawn,
+        fields=filled.form.fields(reading.value, errors) if draws else (),
+        is_drawn=filled.is_drawn,
+        can_draw=filled.form.is_drawn,
         text=visit.posted(JSON_FIELD)
-        if reading.errors and not is_drawn
-        else msgspec.json.format(msgspec.json.encode(reading.value), indent=2).decode(),
+        if reading.errors and not filled.is_drawn
+        else in_lines(reading.value),
         errors=errors,
         trial=trial.value if trial is not None and trial.ok else None,
         tries=operation.id == "putRule" and visit.desk.may("tryRule"),
-        problem=answer.problem if answer is not None else "" if trial is None else trial.problem,
-        conflict=present.value
-        if present is not None and answer is not None and answer.status == 412
-        else None,
+        problem="" if told is None else told.problem,
+        conflict=filled.present.value if conflict and filled.present else None,
         removes=operation.effect == "remove",
-        named=" ".join(given.values()),
-        if_match=visit.posted("if_match") or edition,
+        named=filled.named,
+        confirmed_by=filled.confirmed_by,
+        is_typed=TYPED.fullmatch(filled.confirmed_by) is not None
+        and OPAQUE.search(filled.confirmed_by) is None,
+        if_match=visit.posted("if_match") or filled.edition,
         key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
-        back=_back(visit, operation, given),
+        back=_back(visit, operation, filled.names),
     )
+
+
+def title_of(visit: Visit, operation: Operation) -> str:
+    """The short name of an operation; else its summary."""
+    return visit.texts(TITLES.get(operation.id, operation.summary))
 
 
 def rows_of(value: Any) -> Sequence[Any]:
@@ -357,15 +423,15 @@ def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
     return form.read(visit.form)
 
 
-def _confirmation(visit: Visit, operation: Operation, names: Mapping[str, str]) -> dict[str, str]:
-    """What removes something is confirmed by its name."""
-    missing = set(operation.names) - set(names)
+def _unconfirmed(visit: Visit, filled: ActForm) -> dict[str, str]:
+    """Errors of a form without its entry, or without the confirmation of what it removes."""
+    missing = set(filled.operation.names) - set(filled.names)
     if missing:
         return {NAMES + name: visit.texts("This is needed.") for name in missing}
-    wanted = " ".join(names.values())
-    if operation.effect != "remove" or visit.posted("confirmed").strip() == wanted:
+    wanted = filled.confirmed_by
+    if not wanted or visit.posted("confirmed").strip() == wanted:
         return {}
-    return {"#confirm": visit.texts("Type {name} to confirm.", name=wanted)}
+    return {"#confirm": visit.texts("Confirm that you mean {name}.", name=wanted)}
 
 
 async def _run(
@@ -395,7 +461,7 @@ async def _outcome(
         return visit.page(
             "done.html",
             operation=operation,
-            title=visit.texts(TITLES.get(operation.id, operation.summary)),
+            title=title_of(visit, operation),
             value=answer.value,
             back=_back(visit, operation, names),
         )

@@ -189,7 +189,7 @@ class EventOperations:
             Operation(
                 "events_erase", "POST", "/erasures",
                 "Erase arguments, results and errors of a caller. States and times stay.", ADMIN,
-                self.erase, Erased, body=Erasure,
+                self.erase, Erased, body=Erasure, destroys=True,
                 details="Open invocations are cancelled.",
             ),
             Operation(

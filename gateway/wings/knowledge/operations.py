@@ -149,7 +149,7 @@ class KnowledgeOperations:
             Operation(
                 "knowledge_delete", "POST", "/documents/delete",
                 "Delete documents with all that is known from them.", WRITE, self.delete,
-                DocumentsDeleted, body=DeleteDocuments,
+                DocumentsDeleted, body=DeleteDocuments, destroys=True,
             ),
             Operation(
                 "knowledge_documents", "GET", "/documents",

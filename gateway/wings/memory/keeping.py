@@ -124,7 +124,7 @@ class KeepingOperations:
             Operation(
                 "memory_forget", "POST", "/forget",
                 "Delete memories for good, with their history.", WRITE, self.forget, Forgotten,
-                body=Forget, problems=(409,),
+                body=Forget, problems=(409,), destroys=True,
                 details="By ids, by a filter, or all that is held of a user. Use dry_run to count "
                 f"first. Other users take the scope {ERASE}.",
             ),

@@ -4,6 +4,7 @@ import json
 import re
 from html import unescape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -57,6 +58,7 @@ async def test_a_visitor_of_an_open_gateway_goes_from_an_import_to_the_audit_log
         await a_source_is_looked_at_and_imported(browser)
         await a_rule_lets_a_call_wait_until_it_is_approved(browser, client)
         await what_removes_asks_for_the_name(browser)
+        await no_operation_removes_unconfirmed(browser, client)
         await forms_from_elsewhere_are_refused(browser)
         await pages_of_other_origins_only_link_here(browser, client)
         await two_who_edit_a_rule_see_both(browser)
@@ -134,6 +136,20 @@ async def what_removes_asks_for_the_name(browser: Browser) -> None:
     status, _ = await browser.post("do/deleteSource", {**fields, "confirmed": "evil"})
     assert status == 200
     assert (await browser.get("sources/evil"))[0] == 404
+
+
+async def no_operation_removes_unconfirmed(browser: Browser, client: Client) -> None:
+    api = client.gateway.admin
+    assert api is not None
+    removing = [one for one in api.operations.by_id.values() if one.effect == "remove"]
+    assert len(removing) > 10
+    for one in removing:
+        names = {f"name.{name}": "petshop" for name in one.names}
+        _, text = await browser.get(f"do/{one.id}?{urlencode(names)}")
+        assert 'name="confirmed"' in text, one.id
+        body = {"view": "json", "json": "{}", "act": "do", "confirmed": "another", **names}
+        _, text = await browser.post(f"do/{one.id}", body)
+        assert "confirm-error" in text, one.id
 
 
 async def forms_from_elsewhere_are_refused(browser: Browser) -> None:
