@@ -120,7 +120,7 @@ async def test_each_row_is_a_tool_with_valid_schemas_or_says_why_not(parts: Admi
         reads = one.method == "GET" or one.scope.endswith(":read")
         assert hints.read_only_hint is reads
         assert hints.destructive_hint is not reads
-        assert hints.idempotent_hint is (reads or one.method != "POST")
+        assert hints.idempotent_hint is (reads or one.effect != "act")
 
 
 @pytest.mark.parametrize("revision", ERAS)
