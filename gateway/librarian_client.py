@@ -20,6 +20,7 @@ from schemas.errors import ToolgateError
 ROOT, FILES = "/librarian/v1", "/knowledge/files"
 POLL_S = 0.5
 TIMEOUT_S = 600.0
+AS_JOB = {"Prefer": "respond-async"}  # RFC 7240
 
 
 class LibrarianError(ToolgateError):
@@ -109,7 +110,8 @@ class Librarian:
             return stored
         body = {"collection": collection, **source.place}
         added = await self._sent("POST", f"{ROOT}/sources", json=body)
-        found = await self._sent("POST", f"{ROOT}/sources/{added['source']['id']}/refresh")
+        path = f"{ROOT}/sources/{added['source']['id']}/refresh"
+        found = await self._sent("POST", path, headers=AS_JOB)
         while "job" in found and "ended" not in found:
             await asyncio.sleep(POLL_S)
             found = await self._sent("GET", f"{ROOT}/jobs/{found['job']}")

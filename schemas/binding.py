@@ -118,6 +118,7 @@ class Facts:
     loaded: bool = False  # code that the settings name: it runs only in a gateway that has them
     keeps_answers: bool = False  # an answer too long for a model is cut, and the rest is kept
     projects: Literal["answer", "selection"] | None = None  # what `_fields` narrows
+    reports: bool = False  # long calls report their progress to a client that wants it
 
 
 class Mirrored(Struct, frozen=True):
@@ -355,6 +356,8 @@ class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
 class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True):
     """An operation of the gateway that is a tool; none of these is stored."""
 
+    facts: ClassVar[Facts] = Facts(reports=True)
+
     operation: str  # its id
 
     def target(self, _address: str | None) -> str:
@@ -363,6 +366,8 @@ class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True
 
 class WingBinding(Binding, frozen=True, tag="wing", omit_defaults=True):
     """An operation of a wing, a part of the gateway that settings switch on."""
+
+    facts: ClassVar[Facts] = Facts(reports=True)
 
     wing: str  # its name, which its source has too
     operation: str  # its id

@@ -298,6 +298,7 @@ class ServedWing(WingLife):
             verify_scope=self._verifies,
             defer=None if self._jobs is None else self._jobs.defer,
             masks=settings.guardrails.mask,
+            keep_alive_s=settings.mcp.keep_alive_s,
         )
 
     @property

@@ -15,7 +15,7 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED, fail
 from gateway.cli.common.output import print_json
 from gateway.cli.knowledge import upload_files
-from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from gateway.cli.running.client import AS_JOB, RunningGateway, gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, waited
 
 ROOT = "/librarian/v1"
@@ -73,7 +73,8 @@ async def _added(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
     """The job that reads the source, after its end."""
     added = (await gateway.call("librarian_add_source", given)).value
     print_json(added)
-    answer = await gateway.call("librarian_refresh", {"source": added["source"]["id"]})
+    wanted = {"source": added["source"]["id"], AS_JOB: "true"}
+    answer = await gateway.call("librarian_refresh", wanted)
     if not answer.is_job:  # the gateway runs no jobs
         return {"state": "succeeded", "result": answer.value}
     names = ("librarian_get_job", "librarian_cancel_job")

@@ -48,6 +48,7 @@ class CallPlan:
     is_action_id: bool  # its name is the id of a hybrid action, perhaps of another tool
     is_own: bool  # built in
     is_relayed: bool  # of another MCP server
+    reads_request: bool  # besides its arguments: built in, or a client may want its progress
     keeps_answers: bool
 
 
@@ -139,6 +140,7 @@ class CallPlans:
             is_action_id=catalog.service(tool.name) is not None,
             is_own=facts.own,
             is_relayed=facts.relayed,
+            reads_request=facts.own or facts.reports,
             keeps_answers=facts.keeps_answers,
         )
 

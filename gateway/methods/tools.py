@@ -158,11 +158,10 @@ class ToolMethods:
         if plan.is_relayed:
             result = await self._relayed(catalog, plan, arguments, relay_context(context, request))
         else:
-            if plan.is_own:  # built-in tools use the display profile of lists
+            if plan.reads_request:
                 if tool.binding == CALLS:
                     return await self._forwarded(tool, arguments, context, request)
-                profile = self._lists.profile(context, request).name
-                context = replaced(context, options=replace(context.options, profile=profile))
+                context = self._with_request(plan, context, request)
             known = name == tool.name or name in tool.aliases
             result = await self._run(plan, arguments, context, "" if known else name)
         if self._usage is not None:
@@ -172,6 +171,13 @@ class ToolMethods:
         if name in tool.aliases:
             result = renamed(result, tool.name)
         return call_result(result, context)
+
+    def _with_request(self, plan: CallPlan, context: Context, request: Request) -> Context:
+        """The context of a call of a tool that reads its request."""
+        if not plan.is_own:
+            return relay_context(context, request)
+        profile = self._lists.profile(context, request).name  # built-in tools use that of lists
+        return replaced(context, options=replace(context.options, profile=profile))
 
     def _plan(self, catalog: Catalog, name: str, context: Context, request: Request) -> CallPlan:
         """The plan of the tool of this name in the caller's list. Raises InvalidParams."""

@@ -1,11 +1,13 @@
 """Operations called as tools: arguments to an operation's input, its response to a result."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, field
-from msgspec.structs import replace
+from msgspec.structs import replace as replaced
 
 from gateway.context import Context
 from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
@@ -16,6 +18,7 @@ from gateway.operations.operation import (
     ProblemDocument,
     allows,
 )
+from gateway.operations.progress import reported
 from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
 from gateway.operations.tools import AS_JOB, BODY, IF_MATCH, IF_NONE_MATCH, members_of
@@ -52,12 +55,7 @@ class OperationUpstream:
     ) -> ToolResult:
         operation = self.operation_of(tool, context)
         try:
-            asked = input_of(operation, arguments, context)
-            body = encode(arguments)
-            headers = _conditions(arguments, context)
-            response = await self._server.answer(
-                operation, asked, headers=headers, body=body, request_id=context.request_id
-            )
+            response = await self._answered(operation, arguments, context)
         except ProblemDetails as problem:
             response = problem_response(problem, context.request_id)
         result = result_of(response, tells_tag=operation.id in self._tells_tag)
@@ -69,6 +67,23 @@ class OperationUpstream:
             response.status,
             response.headers,
         )
+
+    async def _answered(
+        self, operation: Operation, arguments: Any, context: Context
+    ) -> OperationResponse:
+        """Raises ProblemDetails."""
+        asked, headers = input_of(operation, arguments, context), _conditions(arguments, context)
+        answer = partial(
+            self._server.answer,
+            operation,
+            headers=headers,
+            body=encode(arguments),
+            request_id=context.request_id,
+        )
+        if not operation.reports:
+            return await answer(asked)
+        async with reported(operation, context) as job:
+            return await answer(replace(asked, job=job))
 
     def operation_of(self, tool: Tool, context: Context) -> Operation:
         """Raises MethodNotFound if unknown, and if the caller lacks its scope."""
@@ -128,7 +143,7 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
     if tag is not None and tells_tag:
         content.append(TextContent(f"ETag: {tag}"))
     result = ToolResult(tuple(content), structured_content=Raw(response.body))
-    return result if tag is None else replace(result, meta={META_ETAG: tag})
+    return result if tag is None else replaced(result, meta={META_ETAG: tag})
 
 
 def _body(operation: Operation, arguments: Json) -> Any:

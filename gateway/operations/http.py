@@ -33,6 +33,7 @@ from gateway.operations.requests import (
     segments,
 )
 from gateway.operations.serving import OperationResponse, problem_response
+from gateway.operations.streams import ProgressStream, wants_events
 from schemas.errors import TooManyRequests, Unavailable
 
 log = logging.getLogger("toolgate.operations")
@@ -61,6 +62,7 @@ class Received:
     request_id: str
     client: str  # address
     body: bytes = b""
+    stream: ProgressStream | None = None  # of the client's, where it wants the progress
 
     @property
     def principal(self) -> Principal:
@@ -77,8 +79,18 @@ class Received:
 class OperationApi(ABC):
     """An ASGI application that serves operations below `root`."""
 
-    def __init__(self, root: str, limit_bytes: int, limit: str, identify: Identify) -> None:
-        """`limit`: the setting that `limit_bytes`, the largest body, is from."""
+    def __init__(
+        self,
+        root: str,
+        limit_bytes: int,
+        limit: str,
+        identify: Identify,
+        *,
+        keep_alive_s: float | None = None,
+    ) -> None:
+        """`limit`: the setting that `limit_bytes`, the largest body, is from. `keep_alive_s`:
+        between the keep-alives of streams; None: long operations have none."""
+        self._keep_alive_s = keep_alive_s
         self._root = root
         self._limit_bytes = limit_bytes
         self._limit = limit
@@ -105,8 +117,9 @@ class OperationApi(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()
+        stream = self._stream(scope, send, request_id)
         try:
-            response = await self._respond(scope, receive, request_id)
+            response = await self._respond(scope, receive, request_id, stream)
         except ProblemDetails as problem:
             response = problem_response(problem, request_id)
         except Exception:
@@ -116,9 +129,17 @@ class OperationApi(ABC):
                 500, "internal", "Internal error; the gateway's log has the story."
             )
             response = problem_response(crash, request_id)
-        await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+        if stream is None or not await stream.finish(response):
+            await send_response(send, response, request_id, head=scope["method"] == "HEAD")
 
-    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> OperationResponse:
+    def _stream(self, scope: Scope, send: Send, request_id: str) -> ProgressStream | None:
+        if self._keep_alive_s is None or not wants_events(headers_of(scope)):
+            return None
+        return ProgressStream(send, request_id, self._keep_alive_s)
+
+    async def _respond(
+        self, scope: Scope, receive: Receive, request_id: str, stream: ProgressStream | None
+    ) -> OperationResponse:
         identity = await self._identify(scope)
         client = (scope.get("client") or ("", 0))[0]
         self._admit(identity, client)
@@ -141,6 +162,7 @@ class OperationApi(ABC):
             headers=headers,
             request_id=request_id,
             client=client,
+            stream=stream.used_by(operation) if stream is not None else None,
         )
         return await self._answered(received, receive)
 
@@ -148,9 +170,10 @@ class OperationApi(ABC):
         response = None
         try:
             self.authorize(received)
-            check_accept(received.headers)
+            if received.stream is None:
+                check_accept(received.headers)
             received = replace(received, body=await self._body(received, receive))
-            if received.operation.waits:
+            if received.operation.waits or received.stream is not None:
                 response = await self._while_connected(received, receive)
             else:
                 response = await self.answer(received)
@@ -166,6 +189,8 @@ class OperationApi(ABC):
         response = None
         async with anyio.create_task_group() as group:
             group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
+            if received.stream is not None:
+                group.start_soon(received.stream.beat)
             try:
                 response = await self.answer(received)
             except ProblemDetails as problem:

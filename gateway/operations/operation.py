@@ -296,6 +296,11 @@ class Operation:
         return "remove" if self.destroys else EFFECTS[self.method]
 
     @property
+    def reports(self) -> bool:
+        """Whether it may take long enough for a client to want its progress."""
+        return self.waits or self.job is not None
+
+    @property
     def keeps_answers(self) -> bool:
         """Whether requests with the same Idempotency-Key are executed once. What is read is not
         recorded; the jobs that read are."""

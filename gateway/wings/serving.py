@@ -27,6 +27,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import Headers
 from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
+from gateway.operations.streams import PARAMS
 from gateway.operations.tools import draft_of, output_schema
 from gateway.protocol.shapes import is_failure
 from gateway.wings.abc import Offer, Wing
@@ -202,12 +203,19 @@ class WingApi(OperationApi):
         call: Callable[[Context, Request], Awaitable[object]],
         verify_scope: bool,
         masks: bool,
+        keep_alive_s: float,
         defer: Defer | None = None,
     ) -> None:
         """`call` runs the tool of an operation, named by its id, with all middleware and guards.
         `defer` stores jobs; without it all operations answer at once. `masks`: as in
         WingServer."""
-        super().__init__(wing.root, limit_bytes, "server.body_limit_bytes", identify)
+        super().__init__(
+            wing.root,
+            limit_bytes,
+            "server.body_limit_bytes",
+            identify,
+            keep_alive_s=keep_alive_s,
+        )
         self._wing = wing
         self._version = version
         self._repeats = repeats
@@ -272,7 +280,14 @@ class WingApi(OperationApi):
             traceparent=headers.get("traceparent"),
             client=received.client,
         )
-        context = Context(received.identity, JSON_RPC, received.request_id, headers=call_headers)
+        context = Context(
+            received.identity,
+            JSON_RPC,
+            received.request_id,
+            peer=received.stream,
+            headers=call_headers,
+            params={} if received.stream is None else PARAMS,
+        )
         if operation.no_tool:
             principal = replace(received.principal, scopes=scopes_of(received.identity))
             asked = replace(asked, principal=principal, context=context)

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.http.webhooks import SIGNATURE, SignatureRefused, verify
 from gateway.operations.operation import ProblemDetails
+from gateway.operations.tools import AS_JOB
 from gateway.wings.abc import CallTool
 from gateway.wings.librarian.sources import TrackedSource, TrackedSources
 from gateway.wings.librarian.tracking import HOOKS, HookSecrets
@@ -62,7 +63,7 @@ class SourceHooks:
         """Have it read at once; where that is not possible the schedule does."""
         try:
             context = await self._sources.context_of(source)
-            await self._call(context, OPERATION, {"source": source.id})
+            await self._call(context, OPERATION, {"source": source.id, AS_JOB: True})
         except (Fault, ProblemDetails) as error:
             log.warning("refresh_refused", extra={"source": source.id, "reason": str(error)})
 

@@ -372,7 +372,7 @@ class QuestionOperations:
         except TakenOver as error:
             raise conflict(f"{error}.") from error
         except anyio.get_cancelled_exc_class():
-            if asked.job is NO_JOB:
+            if _job_of(asked) is None:
                 with anyio.move_on_after(STOPS, shield=True):
                     await self._runs.end(asked.tenant, run.id, "cancelled", None)
             raise

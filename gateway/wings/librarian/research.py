@@ -180,7 +180,7 @@ class Research:
         """The fixed plan: choose, ask about each passage, combine."""
         asker = _RecordedAsker.of(self)
         return await self.engine.answer(
-            self.context, self.question, self.hits, asker=asker, progress=self.progress
+            self.context, self.question, self.hits, asker=asker, progress=self._stage
         )
 
     async def _verified(self, final: Any, why: str) -> LibraryAnswer:
@@ -197,6 +197,9 @@ class Research:
         encoded = Raw(msgspec.json.encode(answer))
         await self.log.add(msgspec.structs.replace(step, answer=encoded))
         self.tell(step.kind)
+
+    def _stage(self, _done: int, _total: int, note: str) -> None:
+        self.tell(note)
 
     def tell(self, what: str) -> None:
         self.done += 1

@@ -26,6 +26,7 @@ from registry.database.postgres import Pool, borrowed
 
 REPORTED = 20  # files of a report that were not read
 ERROR = 500  # characters
+LEAVING_S = 10.0  # to note a cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,10 @@ class TrackedSources:
         except ProblemDetails as error:
             await self._end(one, None, error.detail)
             raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(LEAVING_S, shield=True):
+                await self._sources(_LEAVE, {"host": one.tenant, "source": one.id})
+            raise
         if isinstance(found, ProblemDetails):
             await self._end(one, None, found.detail)
             raise found
@@ -301,6 +306,11 @@ _CLAIM_DUE = f"""
 _RENEW = f"""
     UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_ONE}
     RETURNING {_COLUMNS}
+""".encode()
+# A reading that was cancelled, perhaps with its process, is due again.
+_LEAVE = f"""
+    UPDATE librarian_source_t SET status = 'pending', lease_ts = NULL, next_ts = now()
+    WHERE {_ONE} RETURNING {_COLUMNS}
 """.encode()
 # What was added again with another filter meanwhile has not been seen.
 _END = f"""

@@ -207,7 +207,7 @@ class TrackingOperations:
             Operation(
                 "librarian_refresh", "POST", f"{one}/refresh",
                 "Read what changed in a source.", WRITE, self.refresh, TrackedSourceView,
-                types=SOURCE, job=AsJob(always=True, once=True, lock="librarian:{source}"),
+                types=SOURCE, job=AsJob(once=True, lock="librarian:{source}"),
             ),
             Operation(
                 "librarian_delete_source", "DELETE", one,

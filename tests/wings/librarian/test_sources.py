@@ -344,7 +344,7 @@ async def test_l25_signed_webhooks_make_a_source_due(tracking: Tracking) -> None
         assert await sent(path, headers) == 202
         (due,) = await tracking.sources.of(context())
         assert due.due is not None
-    assert asked == [("ann", "librarian_refresh", {"source": one.id})] * 2
+    assert asked == [("ann", "librarian_refresh", {"source": one.id, "as_job": True})] * 2
     for bad, headers, payload in (
         (path, {}, body),
         (path, standard, b"{}"),

@@ -139,7 +139,8 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
     status, answer, _ = await client.post(source["webhook"], {})
     assert status == 401, answer
 
-    async with client.http.post(f"{client.url}{REST}/sources/{source['id']}/refresh") as response:
+    path = f"{client.url}{REST}/sources/{source['id']}/refresh"
+    async with client.http.post(path, headers={"Prefer": "respond-async"}) as response:
         assert response.status == 202
         job = await response.json()
     with anyio.fail_after(DEADLINE_S):
