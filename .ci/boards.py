@@ -164,6 +164,21 @@ ROWS: dict[str, list[Panel]] = {
             },
             "s",
         ),
+        Panel(
+            "Time of requests to chat models, p95",
+            {
+                "{{strategy}} {{model}}": "histogram_quantile(0.95, sum by (le, strategy, model) "
+                "(rate(toolgate_model_request_seconds_bucket{HERE}[WINDOW])))"
+            },
+            "s",
+        ),
+        Panel(
+            "Tokens of a request, p95",
+            {
+                "{{strategy}} {{kind}}": "histogram_quantile(0.95, sum by (le, strategy, kind) "
+                "(rate(toolgate_model_request_tokens_bucket{HERE}[WINDOW])))"
+            },
+        ),
     ],
     "Services": [
         Panel(
@@ -178,6 +193,14 @@ ROWS: dict[str, list[Panel]] = {
                 "(rate(toolgate_mcp_failures_total{HERE}[WINDOW]))",
             },
             "reqps",
+        ),
+        Panel(
+            "Time of requests to MCP servers, p95",
+            {
+                "{{source}} {{method}}": "histogram_quantile(0.95, sum by (le, source, method) "
+                "(rate(toolgate_mcp_request_seconds_bucket{HERE}[WINDOW])))"
+            },
+            "s",
         ),
         Panel(
             "Answers unlike their schema",

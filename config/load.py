@@ -227,7 +227,8 @@ def masked(settings: Settings) -> dict[str, Any]:
     for group, key in WITH_KEYS:
         for entry in plain[group][key].values():
             entry["api_key"] = entry["api_key"] and MASK
-    plain["tracing"]["headers"] = dict.fromkeys(plain["tracing"]["headers"], MASK)
+    for collector in (plain["tracing"], plain["metrics"]["otlp"]):
+        collector["headers"] = dict.fromkeys(collector["headers"], MASK)
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     plain["events"]["kafka"]["password"] = plain["events"]["kafka"]["password"] and MASK
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):

@@ -107,10 +107,19 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return usable_cores() if self.workers == "auto" else int(self.workers)
 
 
+class MetricsOtlp(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    endpoint: HttpUrl
+    headers: Mapping[str, Text]
+    interval_s: Seconds
+    timeout_s: Seconds
+
+
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     open: bool
     token: Secret
     tools: Amount
+    otlp: MetricsOtlp
 
 
 class Mcp(Struct, frozen=True, forbid_unknown_fields=True):

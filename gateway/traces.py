@@ -34,6 +34,11 @@ class SpanContext(NamedTuple):
     def traceparent(self) -> str:
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
+    @property
+    def ids(self) -> dict[str, str]:
+        """Labels of log lines and exemplars."""
+        return {"trace_id": f"{self.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
+
 
 class Span(Struct):
     """A finished operation. `attributes` follow the semantic conventions, or begin with

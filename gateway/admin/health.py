@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.admin.siblings import STATUS_S, Siblings, exposition_of_all
+from gateway.admin.siblings import STATUS_S, Siblings, registry_of_all
 from gateway.events import Events
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
@@ -16,6 +17,8 @@ from schemas.errors import Forbidden
 CHALLENGE = 'Bearer realm="toolgate metrics"'
 CLOSED = "Metrics are served to this machine only (metrics.open, metrics.token)"
 PROTECTED = "Metrics require the token of metrics.token"
+
+OPENMETRICS = "application/openmetrics-text"
 
 WELL = frozenset({"ok", "disabled"})  # states that do not degrade the status
 
@@ -103,19 +106,28 @@ class Probes:
 
     async def metrics(self, request: Request) -> Response:
         if self._metrics_access.allows(request.scope):
-            return Response(await self._exposition(), media_type=CONTENT_TYPE_LATEST)
+            return exposition(await self._of_all(), request.headers.get("accept", ""))
         if not self._metrics_access.takes_token:
             return refusal(Forbidden(CLOSED))
         response = refusal(Forbidden(PROTECTED), 401)
         response.headers["WWW-Authenticate"] = CHALLENGE
         return response
 
-    async def _exposition(self) -> bytes:
-        own = generate_latest(self._registry)
+    async def _of_all(self) -> CollectorRegistry:
+        """The metrics of all workers."""
         if self._siblings is None:
-            return own
+            return self._registry
+        own = openmetrics.generate_latest(self._registry)
         answers = await self._siblings.ask("metrics")
-        return exposition_of_all({self._siblings.slot: own, **answers})
+        return registry_of_all({self._siblings.slot: own, **answers})
+
+
+def exposition(registry: CollectorRegistry, accepted: str) -> Response:
+    """The metrics as OpenMetrics, with exemplars, for scrapers that ask for it; else as text."""
+    if OPENMETRICS in accepted:
+        body = openmetrics.generate_latest(registry)
+        return Response(body, media_type=openmetrics.CONTENT_TYPE_LATEST)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def states(own: int, status: str, answers: Mapping[int, bytes | None]) -> dict[str, str]:

@@ -15,9 +15,9 @@ import anyio
 from anyio import BrokenResourceError, DelimiterNotFound, EndOfStream, IncompleteRead
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 LINE_BYTES = 1000
@@ -99,8 +99,7 @@ class WorkerMetrics(Collector):
     """
 
     def __init__(self, expositions: Mapping[int, bytes | None]) -> None:
-        """The metrics in `expositions`, in the text format of Prometheus, by number of the
-        worker."""
+        """The metrics in `expositions`, as OpenMetrics, by number of the worker."""
         self._expositions = {slot: text for slot, text in expositions.items() if text}
 
     def collect(self) -> Iterator[Metric]:
@@ -110,12 +109,13 @@ class WorkerMetrics(Collector):
                 whole = Metric(family.name, family.documentation, family.type)
                 whole = families.setdefault(family.name, whole)
                 for one in family.samples:
-                    whole.add_sample(one.name, {**one.labels, "worker": str(slot)}, one.value)
+                    labels = {**one.labels, "worker": str(slot)}
+                    whole.add_sample(one.name, labels, one.value, exemplar=one.exemplar)
         return iter(families.values())
 
 
-def exposition_of_all(expositions: Mapping[int, bytes | None]) -> bytes:
-    """One exposition with the metrics of all workers."""
+def registry_of_all(expositions: Mapping[int, bytes | None]) -> CollectorRegistry:
+    """A registry with the metrics of all workers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(WorkerMetrics(expositions))
-    return generate_latest(registry)
+    return registry

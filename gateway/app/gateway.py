@@ -1,7 +1,5 @@
 """One gateway process: wiring and lifecycle of its parts."""
 
-import os
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -52,10 +50,14 @@ from schemas.jsonrpc import Request
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
+    from gateway.app.metrics_export import MetricsExport
     from gateway.app.tracing import TraceExport
     from gateway.app.wings import Wings
     from gateway.console.app import Console
     from registry.search.replica import Replica
+
+
+OTEL_MISSING = "{} needs the packages of an extra: pip install 'toolgate[otel]'"
 
 
 class Gateway:
@@ -73,7 +75,8 @@ class Gateway:
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
         self.calls = CallMetrics(settings.metrics.tools) if settings.metrics.tools else None
-        self.tracing = _tracing(settings)
+        self.tracing = _tracing(settings, self.metrics, self.calls)
+        self.metrics_export = _metrics_export(settings, self.metrics)
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
         self.catalogs = _catalogs(settings, events)
@@ -123,14 +126,10 @@ class Gateway:
                 tasks.start_soon(self.access.bounds.shedding.run)
                 if self.settings.search.usage_log:
                     tasks.start_soon(usage_log(self.settings.search, self._handle.pool).run)
-                if self.tracing is not None:
-                    tasks.start_soon(self.tracing.run)
-                if self.wings is not None:
-                    tasks.start_soon(self.wings.run)
-                if self.jobs is not None:
-                    tasks.start_soon(self.jobs.run)
-                if self.console is not None:
-                    tasks.start_soon(self.console.run)
+                exports = (self.tracing, self.metrics_export)
+                for part in (*exports, self.wings, self.jobs, self.console):
+                    if part is not None:
+                        tasks.start_soon(part.run)
                 try:
                     yield
                 finally:
@@ -153,8 +152,9 @@ class Gateway:
             await self.access.close()
             await shared.stores.close()
             await self.upstreams.client.close()
-            if self.tracing is not None:
-                await self.tracing.close()
+            for export in (self.tracing, self.metrics_export):
+                if export is not None:
+                    await export.close()
 
     def drain(self) -> None:
         """Begin a graceful shutdown: close streams, refuse new work, let running calls finish."""
@@ -491,15 +491,30 @@ class Gateway:
         )
 
 
-def _tracing(settings: Settings) -> "TraceExport | None":
+def _tracing(
+    settings: Settings, metrics: Metrics, calls: CallMetrics | None
+) -> "TraceExport | None":
     if not settings.tracing.enabled:
         return None
+    from gateway.middleware.tracing import Sampler
+
     try:
-        from gateway.app.tracing import TraceExport
+        from gateway.app.tracing import TraceExport, resource_of
     except ImportError as error:
-        text = "tracing.enabled needs the packages of an extra: pip install 'toolgate[otel]'"
-        raise ToolgateError(text) from error
-    return TraceExport(settings.tracing, node=f"{socket.gethostname()}-{os.getpid()}")
+        raise ToolgateError(OTEL_MISSING.format("tracing.enabled")) from error
+    sampler = Sampler(settings.tracing, metrics, calls)
+    return TraceExport(settings.tracing, resource_of(settings.tracing), sampler)
+
+
+def _metrics_export(settings: Settings, metrics: Metrics) -> "MetricsExport | None":
+    if not settings.metrics.otlp.enabled:
+        return None
+    try:
+        from gateway.app.metrics_export import MetricsExport
+        from gateway.app.tracing import resource_of
+    except ImportError as error:
+        raise ToolgateError(OTEL_MISSING.format("metrics.otlp.enabled")) from error
+    return MetricsExport(settings.metrics.otlp, metrics.registry, resource_of(settings.tracing))
 
 
 def shaper_of(settings: Settings) -> ToolShaper:

@@ -5,6 +5,8 @@ that no message waits for the SDK.
 """
 
 import logging
+import os
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,16 +39,10 @@ SCOPE = InstrumentationScope("toolgate", SERVER.version)
 class TraceExport:
     """The traces of one gateway: their sampling, and their way to a collector."""
 
-    def __init__(self, settings: Tracing, node: str) -> None:
-        self.sampler = Sampler(settings)
+    def __init__(self, settings: Tracing, resource: Resource, sampler: Sampler) -> None:
+        self.sampler = sampler
         self._settings = settings
-        self._resource = Resource.create(
-            {
-                "service.name": settings.service_name,
-                "service.version": SERVER.version,
-                "service.instance.id": node,
-            }
-        )
+        self._resource = resource
         self._exporter = OTLPSpanExporter(
             endpoint=settings.endpoint,
             headers=dict(settings.headers),
@@ -60,7 +56,8 @@ class TraceExport:
         def named(*arguments: Any, **keys: Any) -> logging.LogRecord:
             record, active = usual(*arguments, **keys), CURRENT.get()
             if active is not None:
-                record.__dict__.update(_ids(active))
+                context = active.context if isinstance(active, ActiveTrace) else active
+                record.__dict__.update(context.ids)
             return record
 
         logging.setLogRecordFactory(named)
@@ -92,6 +89,17 @@ class TraceExport:
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
 
+def resource_of(settings: Tracing) -> Resource:
+    """This process, as the collector knows it."""
+    return Resource.create(
+        {
+            "service.name": settings.service_name,
+            "service.version": SERVER.version,
+            "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+        }
+    )
+
+
 def readable(span: Span, resource: Resource) -> ReadableSpan:
     """The span as the SDK has it."""
     return ReadableSpan(
@@ -112,8 +120,3 @@ def readable(span: Span, resource: Resource) -> ReadableSpan:
 def _context(context: SpanContext, *, is_remote: bool = False) -> OtelContext:
     flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
     return OtelContext(context.trace_id, context.span_id, is_remote, flags)
-
-
-def _ids(active: ActiveTrace | SpanContext) -> dict[str, str]:
-    context = active.context if isinstance(active, ActiveTrace) else active
-    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

@@ -14,7 +14,8 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from gateway.middleware.telemetry import BUCKETS_S, Metrics
+from gateway.histograms import BUCKETS_S
+from gateway.middleware.telemetry import Metrics
 
 CALLS = frozenset({"tools/call", "other"})
 KEPT = 720  # samples

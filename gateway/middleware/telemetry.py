@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -16,8 +15,10 @@ from prometheus_client.registry import Collector
 
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
+from gateway.histograms import BUCKETS_S, Histogram
 from gateway.protocol.dispatcher import METHODS
 from gateway.protocol.shapes import is_failure
+from gateway.traces import SpanContext
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request
@@ -26,18 +27,9 @@ from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
-BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
-
-class _Series:
-    """Counts and durations of one label set. Plain numbers: a single thread writes."""
-
-    __slots__ = ("buckets", "count", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
+def _times() -> Histogram:
+    return Histogram(BUCKETS_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +43,9 @@ class Totals:
 
 
 class _Messages(Collector):
-    """Prometheus collector of the counts. (Its own instruments lock and cost five times as much on
-    every message.)"""
+    """Prometheus collector of the counts."""
 
-    def __init__(self, series: Mapping[tuple[str, str, str], _Series]) -> None:
+    def __init__(self, series: Mapping[tuple[str, str, str], Histogram]) -> None:
         self._series = series
 
     def collect(self) -> Iterator[Metric]:
@@ -67,9 +58,7 @@ class _Messages(Collector):
         )
         for key, series in list(self._series.items()):
             total.add_metric(key, series.count)
-            running = accumulate(series.buckets)
-            bounds = [*map(str, BUCKETS_S), "+Inf"]
-            times.add_metric(key, list(zip(bounds, running, strict=True)), series.seconds)
+            times.add_metric(key, series.cumulative(), series.sum)
         yield total
         yield times
 
@@ -79,7 +68,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._series: defaultdict[tuple[str, str, str], _Series] = defaultdict(_Series)
+        self._series: defaultdict[tuple[str, str, str], Histogram] = defaultdict(_times)
         self.registry.register(_Messages(self._series))
 
     def totals(self) -> list[Totals]:
@@ -93,10 +82,13 @@ class Metrics:
         """Add a gauge whose value is `read()` at the time of the scrape."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
+    def exemplify(self, route: Route, outcome: str, seconds: float, span: SpanContext) -> None:
+        """Name a span as an example of messages with that outcome and duration."""
+        key = (route.revision.name, _method(route), outcome)
+        self._series[key].exemplify(seconds, span)
+
     def middleware(self, handler: Handler, route: Route) -> Handler:
-        # Methods are labels, and clients may send any name: only these get a label of their own.
-        method = route.method if route.method in METHODS else "other"
-        revision = route.revision.name
+        method, revision = _method(route), route.revision.name
 
         async def timed(context: Context, request: Request) -> Any:
             began, outcome = time.perf_counter(), "crashed"
@@ -105,11 +97,8 @@ class Metrics:
                 failed = type(result) is CallToolResult and result.is_error
                 outcome = "tool_error" if failed else "ok"
                 return result
-            except ServiceFailed as fault:  # its code is chosen by the service
-                outcome = f"service_{fault.status // 100}xx"
-                raise
             except Fault as fault:
-                outcome = str(fault.code)
+                outcome = outcome_label(fault)
                 raise
             except asyncio.CancelledError:
                 outcome = "cancelled"
@@ -118,10 +107,21 @@ class Metrics:
                 seconds = time.perf_counter() - began
                 series = self._series[revision, method, outcome]
                 series.count += 1
-                series.seconds += seconds
+                series.sum += seconds
                 series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return timed
+
+
+def _method(route: Route) -> str:
+    """The label of a method. Clients may send any name: only known ones have one of their own."""
+    return route.method if route.method in METHODS else "other"
+
+
+def outcome_label(fault: Fault) -> str:
+    if isinstance(fault, ServiceFailed):  # its code is chosen by the service
+        return f"service_{fault.status // 100}xx"
+    return str(fault.code)
 
 
 OTHERS = "_OTHER"  # label of what has none of its own
@@ -132,18 +132,15 @@ TOOL_BUCKETS = (3, 5, 7, 9, 11, 12, 13)  # of BUCKETS_S: 10 ms to 30 s; a tool h
 class _Calls:
     """The calls of one tool, or of one source."""
 
-    __slots__ = ("outcomes", "series")
+    __slots__ = ("outcomes", "times")
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.series = _Series()
+        self.times = _times()
 
     def add(self, other: "_Calls") -> None:
         self.outcomes.update(other.outcomes)
-        self.series.count += other.series.count
-        self.series.seconds += other.series.seconds
-        for number, count in enumerate(other.series.buckets):
-            self.series.buckets[number] += count
+        self.times.join(other.times)
 
 
 class CallMetrics(Collector):
@@ -172,22 +169,29 @@ class CallMetrics(Collector):
                 raise
             finally:
                 seconds = time.perf_counter() - began
-                key = (call.tool.source, call.tool.name)
-                if key not in calls and len(calls) >= TOOLS_REMEMBERED:
-                    key = (call.tool.source, OTHERS)
-                one = calls[key]
+                one = calls[self._key(call.tool)]
                 one.outcomes[outcome] += 1
-                one.series.count += 1
-                one.series.seconds += seconds
-                one.series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+                one.times.count += 1
+                one.times.sum += seconds
+                one.times.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return counted
+
+    def exemplify(self, tool: Tool, seconds: float, span: SpanContext) -> None:
+        """Name a span as an example of a tool's calls that take so long."""
+        self._calls[self._key(tool)].times.exemplify(seconds, span)
+
+    def _key(self, tool: Tool) -> tuple[str, str]:
+        key = (tool.source, tool.name)
+        if key not in self._calls and len(self._calls) >= TOOLS_REMEMBERED:
+            return (tool.source, OTHERS)
+        return key
 
     def collect(self) -> Iterator[Metric]:
         found = list(self._calls.items())
         sources: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
         tools: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
-        often = sorted(found, key=lambda one: -one[1].series.count)[: self._shown]
+        often = sorted(found, key=lambda one: -one[1].times.count)[: self._shown]
         named = {key for key, _ in often}
         for (source, tool), calls in found:
             sources[source,].add(calls)
@@ -225,9 +229,7 @@ def _filled(
     for labels, calls in found.items():
         for outcome, count in calls.outcomes.items():
             total.add_metric((*labels, outcome), count)
-        running = list(accumulate(calls.series.buckets))
-        bounds = [(str(BUCKETS_S[number]), running[number]) for number in buckets]
-        times.add_metric(labels, [*bounds, ("+Inf", running[-1])], calls.series.seconds)
+        times.add_metric(labels, calls.times.cumulative(buckets), calls.times.sum)
     yield total
     yield times
 

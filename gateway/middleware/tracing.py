@@ -24,7 +24,7 @@ from config.settings import Tracing
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
 from gateway.middleware.audit import fingerprint_of, outcome_of
-from gateway.middleware.telemetry import is_error
+from gateway.middleware.telemetry import CallMetrics, Metrics, is_error, outcome_label
 from gateway.traces import (
     CURRENT,
     TRACEPARENT,
@@ -46,12 +46,17 @@ NAME_LENGTH = 100  # characters of names that clients may choose
 class Sampler(Collector):
     """The middleware of messages, and the guard of tool calls."""
 
-    def __init__(self, settings: Tracing) -> None:
+    def __init__(
+        self, settings: Tracing, metrics: Metrics | None = None, calls: CallMetrics | None = None
+    ) -> None:
+        """A sampler that names its traces as exemplars in `metrics` and `calls`."""
         self.finished: deque[Span] = deque()
         self.exported = 0
         self.failed = 0
         self._dropped = 0
         self._settings = settings
+        self._metrics = metrics
+        self._calls = calls
 
     def collect(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
@@ -73,13 +78,13 @@ class Sampler(Collector):
             if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
                 trace = ActiveTrace(origin.context(), context.request_id)
                 token = CURRENT.set(trace)
-            began, error = time.time_ns(), "crashed"
+            began, error, outcome = time.time_ns(), "crashed", ""
             try:
                 result = await handler(context, request)
                 error = _error_of(outcome_of(result))
                 return result
             except Fault as fault:
-                error = str(fault.code)
+                error, outcome = str(fault.code), outcome_label(fault)
                 raise
             except asyncio.CancelledError:
                 error = "cancelled"
@@ -100,7 +105,10 @@ class Sampler(Collector):
                         link=origin.link,
                         error=error,
                     )
-                    self._keep(span, own.calls)
+                    if self._keep(span, own.calls) and self._metrics is not None:
+                        seconds = (ended - began) / 1e9
+                        label = outcome or error or "ok"
+                        self._metrics.exemplify(route, label, seconds, own.context)
 
         return traced
 
@@ -116,10 +124,16 @@ class Sampler(Collector):
                 return await execute(call)
             trace.tool = call.tool.name
             own = SpanContext(trace.context.trace_id, new_span_id())
-            with _finishing(trace, own, call.tool) as outcome:
-                result = await execute(_continued(call, own))
-                outcome.error = "tool_error" if is_error(result) else ""
-                return result
+            try:
+                with _finishing(trace, own, call.tool) as outcome:
+                    result = await execute(_continued(call, own))
+                    outcome.error = "tool_error" if is_error(result) else ""
+                    return result
+            finally:
+                if self._calls is not None:
+                    span = trace.calls[-1]
+                    seconds = (span.ended_ns - span.started_ns) / 1e9
+                    self._calls.exemplify(call.tool, seconds, own)
 
         return called
 
@@ -150,13 +164,15 @@ class Sampler(Collector):
                 times = (began, time.time_ns())
                 self._keep(Span(name, kind, own, *times, attributes, parent, error=error), [])
 
-    def _keep(self, span: Span, calls: list[Span]) -> None:
+    def _keep(self, span: Span, calls: list[Span]) -> bool:
+        """Queue spans for the collector; returns whether there was room."""
         room = self._settings.queue - len(self.finished)
         if room <= len(calls):
             self._dropped += 1 + len(calls)
-            return
+            return False
         self.finished.append(span)
         self.finished.extend(calls)
+        return True
 
 
 class _Origin(NamedTuple):

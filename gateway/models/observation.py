@@ -1,16 +1,16 @@
 """Metrics and spans of requests to chat models."""
 
 import time
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.histograms import Histogram
 from gateway.models.abc import (
     FinalResponse,
     ModelEvent,
@@ -22,19 +22,21 @@ from gateway.models.abc import (
 from gateway.traces import Operate, untraced
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+# Those of the conventions of GenAI.
+BUCKETS_TOKENS = tuple(4**power for power in range(14))
 
 
 class ModelRequestTimes:
     """One request, as it is observed."""
 
     def __init__(self, began: float) -> None:
-        self._began = began
+        self.began = began
         self.first_s: float | None = None  # until the first part of an answer
         self.reply: ModelReply | None = None
 
     def heard(self, event: ModelEvent) -> None:
         if self.first_s is None and not isinstance(event, StatusUpdate):
-            self.first_s = time.perf_counter() - self._began
+            self.first_s = time.perf_counter() - self.began
         if isinstance(event, ToolCallsComplete | FinalResponse):
             self.reply = event.reply
 
@@ -47,8 +49,10 @@ class ModelUse(Collector):
         self._requests: Counter[tuple[str, str]] = Counter()  # strategy, outcome
         self._tokens: Counter[tuple[str, str]] = Counter()  # strategy, kind
         self._costs: defaultdict[tuple[str, str], float] = defaultdict(float)  # and currency
-        self._times: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._first = defaultdict[tuple[str, ...], Histogram](partial(Histogram, BUCKETS_S))
+        # By strategy and model, and by outcome or by kind of tokens.
+        self._times = defaultdict[tuple[str, ...], Histogram](partial(Histogram, BUCKETS_S))
+        self._sizes = defaultdict[tuple[str, ...], Histogram](partial(Histogram, BUCKETS_TOKENS))
 
     @contextmanager
     def observing(self, strategy: str, model: str) -> Iterator[ModelRequestTimes]:
@@ -71,16 +75,18 @@ class ModelUse(Collector):
                 finally:
                     attributes |= _told(asked.reply)
         finally:
-            self._count(strategy, outcome, asked)
+            self._count((strategy, model), outcome, asked)
 
-    def _count(self, strategy: str, outcome: str, asked: ModelRequestTimes) -> None:
+    def _count(self, asking: tuple[str, str], outcome: str, asked: ModelRequestTimes) -> None:
+        strategy, _ = asking
         self._requests[strategy, outcome] += 1
+        self._times[*asking, outcome].add(time.perf_counter() - asked.began)
         if asked.first_s is not None:
-            self._times[strategy][bisect_left(BUCKETS_S, asked.first_s)] += 1
-            self._seconds[strategy] += asked.first_s
+            self._first[strategy,].add(asked.first_s)
         if (reply := asked.reply) is not None:
-            self._tokens[strategy, "input"] += reply.usage.input
-            self._tokens[strategy, "output"] += reply.usage.output
+            for kind, tokens in (("input", reply.usage.input), ("output", reply.usage.output)):
+                self._tokens[strategy, kind] += tokens
+                self._sizes[*asking, kind].add(tokens)
             if reply.cost is not None:
                 self._costs[strategy, reply.cost.currency] += reply.cost.amount
 
@@ -107,19 +113,28 @@ class ModelUse(Collector):
         for labels, amount in list(self._costs.items()):
             cost.add_metric(labels, amount)
         yield cost
-        yield self._first()
+        yield from self._histograms()
 
-    def _first(self) -> Metric:
-        times = HistogramMetricFamily(
+    def _histograms(self) -> Iterator[Metric]:
+        first = HistogramMetricFamily(
             "toolgate_model_first_token_seconds",
             "Time until the first part of an answer of a chat model.",
             labels=("strategy",),
         )
-        for strategy, buckets in list(self._times.items()):
-            bounds = [*map(str, BUCKETS_S), "+Inf"]
-            running = list(zip(bounds, accumulate(buckets), strict=True))
-            times.add_metric((strategy,), running, self._seconds[strategy])
-        return times
+        times = HistogramMetricFamily(
+            "toolgate_model_request_seconds",
+            "Time of requests to chat models, with their retries.",
+            labels=("strategy", "model", "outcome"),
+        )
+        sizes = HistogramMetricFamily(
+            "toolgate_model_request_tokens",
+            "Tokens of a request to a chat model (input) and of its answer (output).",
+            labels=("strategy", "model", "kind"),
+        )
+        for family, found in ((first, self._first), (times, self._times), (sizes, self._sizes)):
+            for labels, one in list(found.items()):
+                family.add_metric(labels, one.cumulative(), one.sum)
+            yield family
 
 
 def _told(reply: ModelReply | None) -> dict[str, Any]:

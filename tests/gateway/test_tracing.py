@@ -1,4 +1,4 @@
-"""Traces: which messages have spans, and what a collector of OpenTelemetry gets."""
+"""Traces and metrics: which messages have spans, and what a collector of OpenTelemetry gets."""
 
 import gzip
 import json
@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from config.load import load, masked
@@ -19,6 +22,7 @@ from config.settings import Settings, Tracing
 from config.sources import SourceSettings
 from gateway.abc import Route
 from gateway.app import Gateway
+from gateway.app.metrics_export import converted
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.tracing import Sampler
 from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
@@ -45,6 +49,7 @@ class Collector:
 
     url: str = ""
     spans: list[Any] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)  # the last ones, by name
 
     def named(self, name: str) -> list[Any]:
         return [span for span in self.spans if span.name == name]
@@ -59,13 +64,22 @@ def collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            request = ExportTraceServiceRequest()
-            request.ParseFromString(body)
-            for group in request.resource_spans:
-                found.spans += [span for scope in group.scope_spans for span in scope.spans]
+            if self.path == "/v1/metrics":
+                self.take_metrics(body)
+            else:
+                self.take_spans(body)
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+        def take_spans(self, body: bytes) -> None:
+            for group in ExportTraceServiceRequest.FromString(body).resource_spans:
+                found.spans += [span for scope in group.scope_spans for span in scope.spans]
+
+        def take_metrics(self, body: bytes) -> None:
+            for group in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                for scope in group.scope_metrics:
+                    found.metrics |= {one.name: one for one in scope.metrics}
 
         def log_message(self, *_: object) -> None:
             pass
@@ -139,9 +153,68 @@ async def test_a_call_has_a_span_that_its_service_is_told(
     assert 'toolgate_spans_total{outcome="exported"}' in metrics
 
 
+async def test_metrics_are_sent_by_the_names_of_the_conventions(
+    settings: Settings, service: Recorder, collector: Collector
+) -> None:
+    """Those that have none keep their own; a histogram names the trace of one of its messages."""
+    otlp = replace(
+        settings.metrics.otlp,
+        enabled=True,
+        endpoint=collector.url.replace("traces", "metrics"),
+        interval_s=0.05,
+    )
+    metrics = replace(settings.metrics, tools=5, otlp=otlp)
+    settings = traced(replace(settings, metrics=metrics), endpoint=collector.url)
+    async with running(settings) as client:
+        await client.modern("tools/call", {"name": "getPet", "arguments": {"id": 1}})
+        request = {"jsonrpc": "2.0", "id": 7, "method": "nothing"}
+        await client.post("/rpc", request)
+        await until(lambda: "rpc.server.call.duration" in collector.metrics and collector.spans)
+        answer = await client.http.get(
+            client.url + "/metrics", headers={"Accept": "application/openmetrics-text"}
+        )
+        text = await answer.text()
+    served = collector.metrics["mcp.server.operation.duration"]
+    assert served.unit == "s"
+    [called] = [
+        one
+        for one in served.histogram.data_points
+        if attributes(one).get("mcp.method.name") == "tools/call"
+    ]
+    assert attributes(called)["mcp.protocol.version"] == "2026-07-28"
+    assert (called.count, sum(called.bucket_counts)) == (1, 1)
+    assert len(called.bucket_counts) == len(called.explicit_bounds) + 1
+    [message] = collector.named("tools/call getPet")
+    assert [one.trace_id for one in called.exemplars] == [message.trace_id]
+    [refused] = collector.metrics["rpc.server.call.duration"].histogram.data_points
+    assert attributes(refused) == {
+        "rpc.system.name": "jsonrpc",
+        "rpc.method": "_OTHER",
+        "error.type": "-32601",
+        "rpc.response.status_code": "-32601",
+    }
+    [tool] = collector.metrics["gen_ai.execute_tool.duration"].histogram.data_points
+    assert attributes(tool)["gen_ai.tool.name"] == "getPet"
+    assert [one.trace_id for one in tool.exemplars] == [message.trace_id]
+    assert collector.metrics["toolgate_tools"].gauge.data_points[0].as_double > 1
+    calls = collector.metrics["toolgate_tool_calls"].sum
+    assert (calls.is_monotonic, calls.data_points[0].as_int) == (True, 1)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    exemplars = [
+        line for line in text.splitlines() if f'trace_id="{message.trace_id.hex()}"' in line
+    ]
+    assert {line.partition("{")[0] for line in exemplars} == {
+        "toolgate_request_seconds_bucket",
+        "toolgate_source_call_seconds_bucket",
+        "toolgate_tool_call_seconds_bucket",
+    }
+    assert text.endswith("# EOF\n")
+
+
 async def test_what_is_off_is_not_there(settings: Settings) -> None:
     gateway = Gateway(settings)
     assert gateway.tracing is None
+    assert gateway.metrics_export is None
     assert type(gateway.upstreams.client) is HttpClient
     assert len(gateway._middleware) == 2
     await gateway.upstreams.client.close()
@@ -271,8 +344,9 @@ def test_malformed_contexts_are_ignored(text: str | None, expected: SpanContext 
         assert parsed(expected.traceparent) == expected
 
 
-def test_headers_for_the_collector_are_masked() -> None:
-    settings = load(None, {"TOOLGATE_TRACING__HEADERS": '{"Authorization": "s3cret"}'})
+@pytest.mark.parametrize("where", ["TRACING", "METRICS__OTLP"])
+def test_headers_for_the_collector_are_masked(where: str) -> None:
+    settings = load(None, {f"TOOLGATE_{where}__HEADERS": '{"Authorization": "s3cret"}'})
     assert "s3cret" not in json.dumps(masked(settings))
 
 
@@ -306,6 +380,14 @@ def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
     assert samples["toolgate_model_tokens_total", "deepseek_single", "input"] == 10
     assert samples["toolgate_model_cost_total", "deepseek_single", "USD"] == 0.5
     assert samples["toolgate_model_first_token_seconds_count", "deepseek_single"] == 1
+    sent = {one.name: one for family in use.collect() for one in converted(family, (1, 2))}
+    [duration] = sent["gen_ai.client.operation.duration"].data.data_points
+    shared = {"gen_ai.provider.name": "deepseek", "gen_ai.request.model": "m"}
+    assert duration.attributes == {"gen_ai.operation.name": "chat", **shared}
+    [read, written] = sent["gen_ai.client.token.usage"].data.data_points
+    assert (read.attributes["gen_ai.token.type"], read.sum) == ("input", 10)
+    assert (written.attributes["gen_ai.token.type"], written.sum) == ("output", 3)
+    assert sent["gen_ai.client.token.usage"].unit == "{token}"
 
 
 def test_a_failed_request_to_a_model_always_has_a_span() -> None:

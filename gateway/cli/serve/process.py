@@ -17,7 +17,7 @@ import anyio
 import msgspec
 import uvicorn
 from msgspec import Struct
-from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest
 from starlette.types import ASGIApp
 
 from config.document import SettingsError

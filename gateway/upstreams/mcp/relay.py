@@ -7,6 +7,7 @@ handshake   stateless   the server's input requests are sent to the client, then
 stateless   handshake   the call is parked while the client answers (`parking`)
 """
 
+import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
@@ -82,6 +83,7 @@ class McpRelay:
         server = self._servers.of(request.source)
         server.requests += 1
         server.calls += 1
+        began = time.perf_counter()
         try:
             supported = await server.supported_eras()
             era = era_for(supported.eras, request.eras, context.revision.handshake)
@@ -95,6 +97,7 @@ class McpRelay:
             raise (SourceDown if error.down else Unreachable)(str(error)) from error
         finally:
             server.calls -= 1
+            server.times[request.method].add(time.perf_counter() - began)
         raise Unreachable(f"{request.source.name} no longer supports the revision that listed this")
 
     async def watch(self, source: Source, uri: str) -> None:

@@ -4,9 +4,10 @@ and availability."""
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
+from gateway.histograms import BUCKETS_S, Histogram
 from gateway.upstreams.auth.caller import Caller, CallerHolder
 from gateway.upstreams.auth.delegation import (
     NONE,
@@ -326,6 +328,9 @@ class McpServer:
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
         self.on_change = self.watcher.on_change
         self.requests = 0  # passed on
+        self.times = defaultdict[str, Histogram](
+            partial(Histogram, BUCKETS_S)
+        )  # of those, by method
         self.calls = 0  # running
         self.failures = 0  # requests without a usable answer
         self._transport = transport

@@ -6,7 +6,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from config.settings import UpstreamSettings as Limits
@@ -158,10 +163,17 @@ class ServerGauges(Collector):
             "Requests without a usable answer of the MCP server.",
             labels=labels,
         )
+        times = HistogramMetricFamily(
+            "toolgate_mcp_request_seconds",
+            "Time until the MCP server has answered.",
+            labels=("source", "method"),
+        )
         for server in self._servers:
             name = (server.source.name,)
             up.add_metric(name, server.watcher.failure is None)
             sessions.add_metric(name, len(server.pool))
             requests.add_metric(name, server.requests)
             failures.add_metric(name, server.failures)
-        yield from (up, sessions, requests, failures)
+            for method, taken in list(server.times.items()):
+                times.add_metric((*name, method), taken.cumulative(), taken.sum)
+        yield from (up, sessions, requests, failures, times)

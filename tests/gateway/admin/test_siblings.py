@@ -4,8 +4,14 @@ from pathlib import Path
 
 import anyio
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
 
-from gateway.admin.siblings import LINE_BYTES, Siblings
+from gateway.admin.health import exposition
+from gateway.admin.siblings import LINE_BYTES, Siblings, registry_of_all
+from gateway.histograms import Histogram
+from gateway.models.observation import ModelUse
+from gateway.traces import SpanContext
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +42,19 @@ async def test_the_workers_of_new_settings_are_asked(
         assert await one.ask("status") == {1: b"ok", 2: None}
         async with third.answering({"status": lambda _: b"starting"}):
             assert await one.ask("status") == {1: b"ok", 2: b"starting"}
+
+
+def test_the_metrics_of_all_workers_keep_their_exemplars() -> None:
+    registries = [CollectorRegistry(), CollectorRegistry()]
+    for registry in registries:
+        registry.register(use := ModelUse())
+        with use.observing("deepseek_single", "m"):
+            pass
+        [times] = use._times.values()
+        assert isinstance(times, Histogram)
+        times.exemplify(0.01, SpanContext(5, 7))
+    whole = registry_of_all({n: generate_latest(one) for n, one in enumerate(registries)})
+    lines = bytes(exposition(whole, "application/openmetrics-text; version=1.0.0").body).decode()
+    named = [line for line in lines.splitlines() if f'trace_id="{5:032x}"' in line]
+    assert [f'worker="{slot}"' in line for slot, line in enumerate(named)] == [True, True]
+    assert "trace_id" not in bytes(exposition(whole, "text/plain").body).decode()

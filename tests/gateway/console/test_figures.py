@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gateway.console.figures import Figures, WorkerCounts
-from gateway.middleware.telemetry import BUCKETS_S, Metrics
+from gateway.histograms import BUCKETS_S
+from gateway.middleware.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
 
