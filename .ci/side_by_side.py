@@ -2,7 +2,8 @@
 replaced one by one, and a downgrade afterwards.
 
 `python .ci/side_by_side.py [REF]` builds the wheel of the commit or tag REF (the last tag, or else
-the last commit of the day before) from git, migrates a new database with this tree, and serves from
+the oldest commit with the migrations of this tree, which may change in place until the first
+release) from git, migrates a new database with this tree, and serves from
 it with both. Each has to see a tool that the other imported, and answer its calls.
 """
 
@@ -23,15 +24,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 GIT = shutil.which("git") or "git"
 PATIENCE_S = 120
+MIGRATIONS = ("registry/migrations", "registry/jobs/migrations")
 LISTED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 SERVING = "JSON-RPC at "
 TOOLGATE = (sys.executable, "-c", "from gateway.__main__ import main; main()")
 
 
 def older() -> str:
-    """The last tag; without one, the last commit of the day before."""
+    """The last tag; without one, the oldest commit whose migrations are those of this tree."""
     tag = git("describe", "--tags", "--abbrev=0")
-    return tag or git("rev-list", "-1", "--before=midnight", "HEAD") or git("rev-parse", "HEAD~1")
+    return tag or git("rev-list", "-1", "HEAD", "--", *MIGRATIONS)
 
 
 def git(*words: str) -> str:
