@@ -350,7 +350,8 @@ class ServedWing(WingLife):
         identify = None
         if member is not None:
             limit_bytes = getattr(section(settings, self.name), member)
-            setting, identify = f"{self.name}.{member}", self._ground.access.identify
+            setting = f"{self.name}.{member}"
+            identify = None if path in self._wing.refuses else self._ground.access.identify
         return _Mounted(
             self.name,
             lambda: self._apps.get(path),

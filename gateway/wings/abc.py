@@ -215,6 +215,10 @@ class Wing:
     """By path, one of `mounts`: the member of the wing's section of the settings that limits its
     request bodies, in bytes. Other paths have `server.body_limit_bytes`."""
 
+    refuses: frozenset[str] = frozenset()
+    """Those of `body_limits` whose applications refuse unknown callers themselves, with the status
+    of their own contract. They have to do so before they read a body."""
+
     methods: tuple[str, ...] = ()  # of MCP, that it answers itself where it wants to
     observes: Callable[[Any], bool] | None = None
     """Whether it observes calls of tools that are not its own, by its section of the settings."""

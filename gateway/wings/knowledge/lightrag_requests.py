@@ -235,12 +235,22 @@ class Workspaces:
     async def of(self, request: Request) -> Workspace:
         """The collection of the path, or of the header if the caller may read that. Raises
         ProblemDetails."""
-        context = await self._calls.context(request)
+        context = await self._context(request)
         named = request.headers.get(WORKSPACE, "").strip()
         found = Workspace(named or request.path_params["collection"], context, self._calls)
         if named:
             await found.call("knowledge_get_collection", {"collection": named})
         return found
+
+    async def _context(self, request: Request) -> Context:
+        """Raises ProblemDetails: a key that is missing or wrong is a 403 there, a token a 401."""
+        try:
+            return await self._calls.context(request)
+        except ProblemDetails as problem:
+            if problem.status != 401 or "authorization" in request.headers:
+                raise
+            text = "Invalid API Key" if "x-api-key" in request.headers else "API Key required"
+            raise ProblemDetails(403, "forbidden", text) from problem
 
     async def read(
         self, request: Request, type_: type[Any], limit_bytes: int = BODY

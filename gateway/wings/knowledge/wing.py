@@ -123,6 +123,7 @@ WING = Wing(
     mounts=(PATH, FILES),
     checks=checked,
     body_limits={FILES: "upload_bytes", PATH: "upload_bytes"},
+    refuses=frozenset({PATH}),
     commands={
         "eval": ("gateway.cli.knowledge:evaluate", "Measure how well documents are found."),
         "upload": ("gateway.cli.knowledge:upload", "Store files and directories."),

@@ -261,9 +261,14 @@ async def test_k05_keys_come_in_either_header(
         large = {"query": "redis", "conversation_history": [{"content": "x" * 2**20}]}
         assert (await client.post(BASE + "/query", large, reader))[0] == 413
         body = {"text": "Redis has port 6380."}
-        assert (await client.post(BASE + "/documents/text", body))[0] == 401
-        wrong = {"X-API-Key": "wrong"}
-        assert (await client.post(BASE + "/documents/text", body, wrong))[0] == 401
+        for wrong, refused in (
+            ({}, (403, "API Key required")),
+            ({"X-API-Key": "wrong"}, (403, "Invalid API Key")),
+            ({"Authorization": "Bearer wrong"}, (401, None)),
+        ):
+            for path in ("/documents/text", "/documents/upload", "/query"):
+                status, told, _ = await client.post(BASE + path, body, wrong)
+                assert (status, refused[1] or told["detail"]) == (refused[0], told["detail"])
         assert (await client.post(BASE + "/documents/text", body, reader))[0] == 403
         assert (await client.post(BASE + "/documents/text", body, allowed))[0] == 200
         for who, count in ((allowed, 1), (bearer("eve", scope="knowledge:read"), 0)):
