@@ -92,13 +92,28 @@ CREATE FUNCTION identifier_words(identifier text) RETURNS text
         '([[:upper:]])([[:upper:]][[:lower:]])', '\1 \2', 'g'),
         '[^[:alnum:]]+', ' ', 'g')));
 
+-- Each two characters in a row of scripts that are written without spaces (Chinese, Japanese,
+-- Korean): 'ABC de' gives 'AB BC', of such characters.
+CREATE FUNCTION search_bigrams(given text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (SELECT string_agg(pair[1], ' ') FROM (
+        SELECT regexp_matches(given,
+            '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]{2}', 'g')
+        UNION ALL
+        SELECT regexp_matches(regexp_replace(given,
+            '(?<![\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff])'
+            '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]', ' ', 'g'),
+            '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]{2}', 'g')
+    ) AS found (pair));
+
 -- Words of a text, identifiers in it split; each character of a script that is written without
--- spaces (Chinese, Japanese, Korean) is a word.
+-- spaces is a word, and each two of them are.
 CREATE FUNCTION search_words(given text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN octet_length(given) > length(given)
-        THEN regexp_replace(identifier_words(given),
-            '([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff])', ' \1 ', 'g')
+        THEN concat_ws(' ', regexp_replace(identifier_words(given),
+            '([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff])', ' \1 ', 'g'),
+            search_bigrams(given))
         ELSE identifier_words(given) END;
 
 -- Terms of a document with their weighted frequency. Fields are cut: what lies behind does not help
