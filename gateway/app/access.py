@@ -261,6 +261,11 @@ class Access:
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
+    @property
+    def guardrails(self) -> Guardrails:
+        """Those of the present settings."""
+        return self._guardrails
+
     def _guard_of(self, settings: Settings) -> PolicyGuard:
         approving = ApprovalGate(settings.policy, self._handle.pool, arguments_for_approvers)
         return PolicyGuard(self.policy_view, approving, audited=self.auditing.enabled)

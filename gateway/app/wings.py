@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Raw, UnsetType
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,6 +29,7 @@ from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
 from gateway.methods.calls import CallPlans, problem_text, problems_of
 from gateway.methods.results import SERVER, call_result
+from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels, StoredKeys
 from gateway.operations.http import again_later, check_known, send_response
 from gateway.operations.operation import Operation, Pages, ProblemDetails, unavailable
@@ -45,10 +47,12 @@ from gateway.wings.abc import (
     CheckCall,
     Notify,
     Offer,
+    Screen,
     Task,
     View,
     Wing,
     WingParts,
+    background,
 )
 from gateway.wings.items import WingRelay, imported
 from gateway.wings.jobs import job_operations
@@ -85,10 +89,10 @@ from schemas.errors import (
     TooManyRequests,
     Unavailable,
 )
-from schemas.jsonrpc import Request
+from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.revisions import JSON_RPC
 from schemas.source import HybridOptions
-from schemas.tool import Tool, ToolResult
+from schemas.tool import Annotations, Tool, ToolResult
 
 if TYPE_CHECKING:  # a gateway whose wings have none does not import them
     from gateway.app.jobs import Jobs
@@ -423,6 +427,7 @@ class ServedWing(WingLife):
             log=ground.log,
             library=partial(library_of, ground.offers),
             operate=ground.operate,
+            screen=screening(lambda: ground.access.guardrails, self.name),
         )
 
     @asynccontextmanager
@@ -613,6 +618,7 @@ def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingPa
         result=call_result,
         keys=Keys.of(settings.secrets),
         library=partial(library_of, common.offers),
+        screen=screening(partial(Guardrails, settings.guardrails), wing.name),
     )
 
 
@@ -756,6 +762,22 @@ def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
         return tool
 
     return check
+
+
+def screening(guardrails: Callable[[], Guardrails], wing: str) -> Screen:
+    def screen(principal: Principal, name: str, value: Any) -> Any:
+        tool = Tool(
+            id="", name=name, title=None, description="", input_schema=Raw(b"{}"),
+            output_schema=None, annotations=Annotations(), binding=WingBinding(wing, name),
+            source=wing, digest="",
+        )  # fmt: skip
+        call = ToolCall(tool, None, {}, background(principal))
+        result = guardrails().screened(call, ToolResult((), Raw(encode(value))))
+        if result is None or isinstance(result.structured_content, UnsetType):
+            return None
+        return decode_json(bytes(result.structured_content))
+
+    return screen
 
 
 def telling(sessions: Sessions) -> Notify:

@@ -454,6 +454,18 @@ class Guardrails:
 
         return guarded
 
+    def screened(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
+        """The result of a call that is not made, as the caller would get it; None: a rule refuses
+        it."""
+        plan = self._plan(call.tool)
+        if plan is None:
+            return result
+        try:
+            passed = self._passed(call, plan, result)
+        except _Denied:
+            return None
+        return passed if isinstance(passed, ToolResult) else None
+
     def _plan(self, tool: Tool) -> _Plan | None:
         # Everything that `concerns` compares; the digest covers schemas and texts alone.
         key = (tool.digest, tool.name, tool.source, tool.domain, tool.tags, tool.aliases)

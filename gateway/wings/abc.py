@@ -53,6 +53,11 @@ Raises Unavailable."""
 CallEnded = Callable[[ToolCall, bool], None]
 """Is told of a call after its end, and whether it succeeded. It must not wait."""
 
+Screen = Callable[[Principal, str, Any], Any]
+"""The structured result that a tool of the wing would have, as guardrails leave it to a principal;
+None: a rule refuses it. For what a wing gives to others than callers, such as a model that it asks
+in the background. Rules are found by the name of the tool and by its source."""
+
 Task = Callable[[], Coroutine[Any, Any, None]]
 
 LOCAL = "local"  # the subject of all callers while auth.mode is "none"
@@ -81,6 +86,7 @@ class WingParts:
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
     library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
     operate: Operate = untraced  # the span of what is no message
+    screen: Screen = lambda _principal, _tool, value: value
 
     @property
     def pool(self) -> Pool:

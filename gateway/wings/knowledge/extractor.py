@@ -1,7 +1,8 @@
 # ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Extraction of names and relations by a chat model, in the background: documents that are found by
 rules already are read once more, chunk by chunk. Answers are kept by their text, so that neither a
-restart nor the same text again costs a request.
+restart nor the same text again costs a request; of runs at the same time one asks. What guardrails
+keep from callers does not reach the model.
 """
 
 import logging
@@ -16,9 +17,11 @@ from msgspec import Struct
 from psycopg.types.json import Jsonb
 
 from config.knowledge import KnowledgeExtraction
+from gateway.context import Principal
 from gateway.models.abc import ChatModel, ChatModels, ModelFailed, RequestOptions
 from gateway.models.usage import BudgetExhausted
-from gateway.operations.jobs import Job
+from gateway.operations.jobs import SCHEDULE, Job
+from gateway.wings.abc import Screen
 from gateway.wings.knowledge.extraction import (
     Extracted,
     UnusableAnswer,
@@ -35,6 +38,8 @@ log = logging.getLogger("toolgate.knowledge")
 READ_KINDS = ("text", "section", "record", "row")  # of chunks; source code is left to parsers
 DOCUMENTS = 20  # that one statement lists
 SICK = 3  # documents in a row without any answer, after which a run ends
+ASKING_S = 900  # after which a run that asks the model is taken for dead
+SHOWN_BY = "knowledge_query"  # the tool whose rules say what the model may see
 SPENT_DAYS = 30  # after which the account of a day is deleted
 
 
@@ -48,6 +53,7 @@ class ExtractionReport(Struct, frozen=True):
     names: int
     relations: int
     dropped: int
+    withheld: int  # chunks that guardrails keep from the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,10 @@ class _Chunk:
     text: str
 
 
+class _AskedElsewhere(Exception):
+    """Another run asks the model for the same text."""
+
+
 @dataclass(slots=True)
 class _Reading:
     """The reading of one document."""
@@ -79,15 +89,23 @@ class _Reading:
     requests: int  # that may be sent still
     answered: int = 0
     errors: list[str] = field(default_factory=list)
+    awaited: list[_Chunk] = field(default_factory=list)  # for which others ask the model
     unusable: bool = False  # an answer came and is no extraction
     exhausted: str = ""  # why nothing more is asked in this run
 
 
 class DocumentExtractor:
     def __init__(
-        self, pool: Pool, models: ChatModels, strategy: str, settings: KnowledgeExtraction
+        self,
+        pool: Pool,
+        models: ChatModels,
+        strategy: str,
+        settings: KnowledgeExtraction,
+        *,
+        screen: Screen,
     ) -> None:
         self._pool = pool
+        self._screen = screen
         self._models = models
         self._strategy = strategy
         self._settings = settings
@@ -146,15 +164,26 @@ class DocumentExtractor:
         async with anyio.create_task_group() as group:
             for chunk in chunks:
                 group.start_soon(self._of_chunk, reading, chunk)
+        awaited, reading.awaited = reading.awaited, []
+        for chunk in awaited:  # the same text may stand twice in the document
+            await self._of_chunk(reading, chunk)
         if reading.exhausted and not reading.errors:
             paused = {"attempt": reading.document.attempt, "error": reading.exhausted[:500]}
             await self._execute(_PAUSED, {**reading.document.values, **paused})
             return
-        self.counts["failed" if reading.errors else "documents"] += 1
+        if reading.errors or not reading.awaited:
+            self.counts["failed" if reading.errors else "documents"] += 1
         await self._execute(_STATE, {**reading.document.values, **self._state(reading)})
 
     def _state(self, reading: _Reading) -> dict[str, Any]:
         """What becomes of the document. An endpoint that fails does not make documents fail."""
+        if reading.awaited and not reading.errors:
+            return {
+                "status": "waiting",
+                "attempt": reading.document.attempt,
+                "pause_s": self._settings.backoff_s,
+                "error": "another run is asking the model",
+            }
         if not reading.errors:
             return {"status": "processed", "attempt": 0, "pause_s": 0.0, "error": None}
         attempt = reading.document.attempt + 1
@@ -175,8 +204,14 @@ class DocumentExtractor:
             if len(reading.errors) >= SICK and not reading.answered:
                 reading.errors.append("not asked: other chunks got no answer")
                 return
+            shown = self._shown(reading.document, chunk)
+            if shown is None:
+                self.counts["withheld"] += 1
+                return
             try:
-                found = await self._extracted(reading, chunk)
+                found = await self._extracted(reading, chunk, shown)
+            except _AskedElsewhere:
+                reading.awaited.append(chunk)
             except BudgetExhausted as error:
                 reading.exhausted = str(error)
             except (ModelFailed, UnusableAnswer) as error:
@@ -185,29 +220,54 @@ class DocumentExtractor:
             else:
                 await self._store(reading.document, chunk, found)
 
-    async def _extracted(self, reading: _Reading, chunk: _Chunk) -> Extracted:
-        """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
+    def _shown(self, document: _Document, chunk: _Chunk) -> tuple[str, str] | None:
+        """Header and text of a chunk as a query would show them to somebody without roles; None:
+        it would not."""
+        passage = {"text": chunk.text, "header": chunk.header}
+        principal = Principal(SCHEDULE, document.tenant)
+        found = self._screen(principal, SHOWN_BY, {"evidence": [passage]})
+        try:
+            return (found["evidence"][0]["header"], found["evidence"][0]["text"])
+        except (TypeError, LookupError):  # a rule masks more than texts
+            return None
+
+    async def _extracted(
+        self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
+    ) -> Extracted:
+        """Raises ModelFailed, UnusableAnswer, BudgetExhausted and _AskedElsewhere."""
         model, tenant = reading.model, reading.document.tenant
-        key = cache_key(model.strategy, await model.model(), chunk.header, chunk.text)
+        key = cache_key(model.strategy, await model.model(), *shown)
         values = {"host": tenant, "key": key}
-        known = await self._rows(_KEPT, values)
-        if known:
+        claimed = await self._rows(_CLAIM, values)
+        if not claimed:
+            raise _AskedElsewhere
+        if claimed[0][0] is not None:
             self.counts["known"] += 1
-            return msgspec.convert(known[0][0], Extracted)
-        messages = asked(chunk.header, chunk.text)
+            return msgspec.convert(claimed[0][0], Extracted)
+        try:
+            found = await self._answered(reading, chunk, shown)
+            await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(found))})
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._execute(_RELEASE, values)
+        self.counts["dropped"] += found.dropped
+        return found
+
+    async def _answered(
+        self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
+    ) -> Extracted:
+        """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
+        model, messages = reading.model, asked(*shown)
         options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
         if reading.requests < 1:
             raise BudgetExhausted(f"the run's {self._settings.requests:,} requests are sent")
         reading.requests -= 1
         worst, _ = model.worst(messages, (), options)
-        async with self._spending.reserved(tenant, worst.total) as budget:
+        async with self._spending.reserved(reading.document.tenant, worst.total) as budget:
             self.counts["asked"] += 1
             reply = await model.complete(messages, (), replace(options, budget=budget))
         reading.answered += 1
-        found = extracted(reply, chunk.text)
-        await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(found))})
-        self.counts["dropped"] += found.dropped
-        return found
+        return extracted(reply, chunk.text)
 
     async def _store(self, document: _Document, chunk: _Chunk, found: Extracted) -> None:
         """Add what was found, if the chunk is still there."""
@@ -250,13 +310,20 @@ _CHUNKS = b"""
         AND chunk.kind = ANY (%(kinds)s)
     ORDER BY chunk.ordinal
 """
-_KEPT = b"""
-    UPDATE knowledge_extracted_t SET used_ts = now()
-    WHERE (host_id, key) = (%(host)s, %(key)s) RETURNING found
-"""
+# One row: of what is kept, or without it for who is to ask the model. None: another run asks.
+_CLAIM = f"""
+    INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
+    ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()
+    WHERE had.found IS NOT NULL OR had.used_ts < now() - interval '{ASKING_S} seconds'
+    RETURNING found
+""".encode()
 _KEEP = b"""
-    INSERT INTO knowledge_extracted_t (host_id, key, found)
-    VALUES (%(host)s, %(key)s, %(found)s) ON CONFLICT DO NOTHING
+    UPDATE knowledge_extracted_t SET found = %(found)s
+    WHERE (host_id, key) = (%(host)s, %(key)s)
+"""
+_RELEASE = b"""
+    DELETE FROM knowledge_extracted_t
+    WHERE (host_id, key) = (%(host)s, %(key)s) AND found IS NULL
 """
 _FORGET = f"""
     WITH old AS (

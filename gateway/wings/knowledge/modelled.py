@@ -18,7 +18,7 @@ from gateway.operations.operation import (
     ProblemDetails,
     invalid,
 )
-from gateway.wings.abc import CallTool
+from gateway.wings.abc import CallTool, Screen
 from gateway.wings.knowledge.answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.calls import checked, structured
 from gateway.wings.knowledge.collections import CollectionStore
@@ -45,13 +45,21 @@ class KnowledgeModel:
     """A chat model that reads documents in the background, and answers from passages."""
 
     def __init__(
-        self, pool: Pool, models: ChatModels, call: CallTool, settings: KnowledgeSettings
+        self,
+        pool: Pool,
+        models: ChatModels,
+        call: CallTool,
+        settings: KnowledgeSettings,
+        *,
+        screen: Screen,
     ) -> None:
         self._call = call
         self._claim = settings.agent_claim
         self._collections = CollectionStore(pool, settings.collections)
         self._schedule = settings.extraction.schedule
-        self.extractor = DocumentExtractor(pool, models, settings.strategy, settings.extraction)
+        self.extractor = DocumentExtractor(
+            pool, models, settings.strategy, settings.extraction, screen=screen
+        )
         spending = DailySpending(pool, "answers", settings.answers.tokens_per_day)
         self.answerer = Answerer(models, settings.strategy, spending, settings.answers)
 

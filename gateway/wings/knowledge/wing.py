@@ -70,7 +70,7 @@ def _model(parts: WingParts) -> "KnowledgeModel":
     """Imports nothing where no chat model is asked."""
     from gateway.wings.knowledge.modelled import KnowledgeModel
 
-    return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings)
+    return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings, screen=parts.screen)
 
 
 PAGES = (

@@ -12,6 +12,7 @@ from config.load import load
 from gateway.context import Identity
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationOutput
+from gateway.wings.abc import Screen
 from gateway.wings.knowledge.modelled import KnowledgeModel
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import READ, WRITE
@@ -93,6 +94,7 @@ async def rigged(
     settings: KnowledgeSettings | None = None,
     embedder: Callable[[str], Embedder | None] = lambda _: None,
     models: ChatModels | None = None,
+    screen: Screen = lambda _principal, _tool, value: value,
 ) -> AsyncIterator[KnowledgeRig]:
     async with database.pool.connection() as connection:
         await connection.execute(
@@ -101,7 +103,9 @@ async def rigged(
         )
     settings = settings or knowledge_settings()
     pool = database.pool
-    model = None if models is None else KnowledgeModel(pool, models, no_call, settings)
+    model = (
+        None if models is None else KnowledgeModel(pool, models, no_call, settings, screen=screen)
+    )
     parts = KnowledgeParts(pool, embedder, settings, KEYS, model=model)
     try:
         yield KnowledgeRig(database, parts, settings)

@@ -211,8 +211,8 @@ async def test_k27_texts_without_spaces_are_found_by_their_characters(rig: Knowl
 
 async def test_k27_characters_in_a_row_weigh_more_than_the_same_apart(rig: KnowledgeRig) -> None:
     ann = rig.caller()
-    for text in ("存放缓慢的服务，任务。", "缓存服务在这里运行。", "再起動", "動いて再び起きる"):
+    for text in ("存放缓慢的服务和任务。", "缓存服务在这里运行。", "再起動", "動いて再び起きる"):
         await ann.add(text)
-    assert await ann.found("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务，任务。"]
+    assert await ann.found("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务和任务。"]
     assert (await ann.found("再起動"))[0] == "再起動"
-    assert await ann.found("存") == ["存放缓慢的服务，任务。", "缓存服务在这里运行。"]
+    assert await ann.found("存") == ["存放缓慢的服务和任务。", "缓存服务在这里运行。"]

@@ -2,15 +2,21 @@
 their documents. The model is a server that follows a script."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
+from config.access import Guardrail
+from config.load import load
+from gateway.app.wings import screening
+from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.gateway.models.asking import limits
@@ -240,6 +246,57 @@ async def test_a_large_document_takes_several_runs(database: Database) -> None:
             assert (await ann("extract")).asked == 2
             [document] = (await ann("documents")).items
             assert document.extraction.attempt == 1, "else it is asked without an end"
+
+
+async def test_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig) -> None:
+    """Also where both read the same document, and where a text stands twice in one."""
+    await reading.ann.add(f"# One\n\n{TEXT}\n\n# One\n\n{TEXT}\n", path="twice.md")
+    async with anyio.create_task_group() as runs:
+        runs.start_soon(reading.read)
+        runs.start_soon(reading.read)
+    await reading.due()
+    await reading.read()
+    assert (await reading.extraction("twice.md")).status == "processed"
+    assert len(reading.provider.requests) == 1
+    await reading.rig.run("UPDATE knowledge_extracted_t SET found = NULL")
+    await reading.rig.run("DELETE FROM knowledge_extraction_t")
+    assert (await reading.read()).asked == 0
+    assert (await reading.extraction("twice.md")).error == "another run is asking the model"
+    await reading.rig.run("UPDATE knowledge_extracted_t SET used_ts = now() - interval '1 day'")
+    await reading.rig.run("DELETE FROM knowledge_extraction_t")
+    reading.script(found())
+    assert (await reading.read()).asked == 1, "a run that was killed holds nothing for ever"
+
+
+async def test_a_failed_request_leaves_the_text_to_the_next_run(reading: ReadingRig) -> None:
+    await reading.ann.add(TEXT, path="redis.md")
+    reading.script(chat_whole("no"))
+    assert (await reading.read()).failed == 1
+    assert await reading.rig.rows("SELECT FROM knowledge_extracted_t") == []
+
+
+async def test_guardrails_keep_secrets_from_the_model(database: Database) -> None:
+    redact = Guardrail("result", "redact", tools=("knowledge_query",), pattern="sk-[a-z]+")
+    fields = Guardrail("result", "redact", fields=("evidence.text",), pattern="Mallory")
+    deny = Guardrail("result", "deny", sources=("knowledge",), pattern="TOP SECRET")
+    others = Guardrail("result", "deny", tools=("other",), pattern="Redis")
+    rules = {"redact": redact, "fields": fields, "deny": deny, "others": others}
+    guards = Guardrails(replace(load(None, {}).guardrails, rules=rules))
+    screen = screening(lambda: guards, "knowledge")
+    settings = knowledge_settings(model="tested")
+    async with providing(found()) as provider:
+        models = ConfiguredModels(limits(provider.url))
+        async with models, rigged(database, settings, models=models, screen=screen) as rig:
+            ann = rig.caller()
+            await ann.add(f"{TEXT} Mallory has sk-abc.", path="a.md")
+            await ann.add(f"TOP SECRET: {TEXT}", path="b.md")
+            report = await ann("extract")
+            assert (report.documents, report.asked, report.withheld) == (2, 1, 1)
+            assert (report.names, report.relations) == (2, 1)
+    [asked] = provider.requests
+    passage = json.loads(asked.body["messages"][1]["content"])["passage"]
+    assert "Redis runs on port 6380" in passage
+    assert not {"Mallory", "sk-abc", "SECRET"} & set(re.split(r"[^\w-]", passage))
 
 
 async def test_a_caller_has_the_documents_of_its_own_tenant_read(reading: ReadingRig) -> None:

@@ -41,13 +41,15 @@ COMMENT ON TABLE knowledge_extraction_t IS
 CREATE TABLE knowledge_extracted_t (
     host_id            uuid NOT NULL,
     key                bytea NOT NULL,
-    found              jsonb NOT NULL,
+    found              jsonb,
     used_ts            timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (host_id, key)
 );
 COMMENT ON TABLE knowledge_extracted_t IS
     'Checked answers of chat models, by the model, the request and the text: no text is paid for '
     'twice.';
+COMMENT ON COLUMN knowledge_extracted_t.found IS
+    'Null: a run has been asking the model since used_ts, and others wait for it.';
 
 CREATE TABLE knowledge_spent_t (
     host_id            uuid NOT NULL,
