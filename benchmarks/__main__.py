@@ -38,7 +38,7 @@ from benchmarks.result import Result, caption, write
 from benchmarks.rig import Rig, running, start_upstream
 from benchmarks.search import measure_search
 from benchmarks.streams import measure_streams
-from benchmarks.table import Row, broken, missed, render
+from benchmarks.table import Row, broken, markdown, missed, render
 
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
@@ -47,6 +47,7 @@ NAMES = (
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
+README = ("calls", "guarded", "portal", "mcp", "latency")  # groups whose figures stand there
 
 Group = Callable[[Rig], list[Row]]
 Say = Callable[[str], None]
@@ -55,6 +56,7 @@ Say = Callable[[str], None]
 @click.command()
 @click.option("--quick", is_flag=True, help="2 s per scenario: does it run, not how fast.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="One group; repeatable.")
+@click.option("--readme", is_flag=True, help="The groups of the README's table.")
 @click.option("--seconds", type=click.FloatRange(2), default=10, show_default=True)
 @click.option(
     "--openapi",
@@ -83,10 +85,17 @@ Say = Callable[[str], None]
 @click.option("--large", is_flag=True, help="Memory: with a million memories, too; 30 minutes.")
 @click.option("--tools", type=click.IntRange(100), help="How many tools the searches are among.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--markdown",
+    "table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File for the ratios to the floor with their spread, as in the README.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
 def main(
     quick: bool,
     only: tuple[str, ...],
+    readme: bool,
     seconds: float,
     openapi: Path | None,
     descriptions: Path | None,
@@ -95,6 +104,7 @@ def main(
     large: bool,
     tools: int | None,
     output: Path | None,
+    table: Path | None,
     strict: bool,
 ) -> None:
     """Measure the gateway beside a bare floor, nginx and other gateways, on loopback."""
@@ -121,11 +131,14 @@ def main(
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
     }
-    chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
+    wanted = (*only, *README) if readme else only or NAMES
+    chosen = {name: groups[name] for name in NAMES if name in wanted}
     result = run(chosen, QUICK_S if quick else seconds)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(render(result.rows, "Toolgate benchmarks", caption(result)))
     click.echo(f"JSON: {write(result, output)}")
+    if table is not None:
+        table.write_text(f"{markdown(result.rows)}\n")
     if strict and any(missed(row) for row in result.rows):
         sys.exit(1)
 

@@ -158,14 +158,15 @@ def fire(lanes: list[Lane], pace: Pace, payloads: Iterator[bytes]) -> Tally:
 
 def perform(job: Job) -> Report:
     lanes = [Lane(job) for _ in range(job.connections)]
-    begin = time.perf_counter()
+    begin, cpu_s = time.perf_counter(), time.process_time()
     until = begin + job.seconds
     pace = Poisson(job.rate, until, begin) if job.rate else Saturating(until)
     tally = fire(lanes, pace, itertools.cycle(job.payloads))
-    seconds = time.perf_counter() - begin
+    seconds, cpu_s = time.perf_counter() - begin, time.process_time() - cpu_s
     for lane in lanes:
         lane.socket.close()
-    return summarise(tally, seconds, sum(lane.size for lane in lanes))
+    report = summarise(tally, seconds, sum(lane.size for lane in lanes))
+    return msgspec.structs.replace(report, load_busy=cpu_s / seconds)
 
 
 def summarise(tally: Tally, seconds: float, received: int) -> Report:

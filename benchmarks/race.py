@@ -11,7 +11,7 @@ from benchmarks.load import Subject
 from benchmarks.report import Report
 from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
-from benchmarks.table import Row, Target, missing, ratio
+from benchmarks.table import Row, Target, missing, ratio, ratios
 
 BUSY = 0.85  # below this share of its core, something else was the limit
 
@@ -137,4 +137,5 @@ def _row(track: Track, rival: Track | None) -> Row:
         errors=sum(report.errors for report in track.reports),
         note="" if busy >= BUSY else f"used {busy:.0%} of its core only",
         rounds=rates,
+        x_floor_rounds=ratios(rates, track.floor_rates),
     )

@@ -12,6 +12,7 @@ class Report(Struct, frozen=True):
     p99_ms: float
     max_ms: float
     busy: float = 0.0  # share of one core that the tested process used
+    load_busy: float = 0.0  # that our own generator used
 
     @property
     def per_s(self) -> float:

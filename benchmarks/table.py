@@ -8,6 +8,8 @@ from msgspec import Struct
 from rich import box
 from rich.table import Table
 
+TIMES = "\N{MULTIPLICATION SIGN}"
+
 Quantity = Literal["floor", "peer", "value", "least"]
 
 
@@ -29,6 +31,7 @@ class Row(Struct, frozen=True):
     errors: int = 0
     note: str = ""
     rounds: tuple[float, ...] = ()  # the values behind the median
+    x_floor_rounds: tuple[float, ...] = ()  # those behind `x_floor`
 
 
 def missing(scenario: str, unit: str, note: str, targets: tuple[Target, ...] = ()) -> Row:
@@ -43,8 +46,13 @@ def broken(scenario: str, note: str) -> Row:
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float | None:
     """Median of the ratios round by round, so that a drifting machine hits both sides alike."""
-    pairs = [a / b for a, b in zip(numerators, denominators, strict=False) if b]
-    return statistics.median(pairs) if pairs else None
+    found = ratios(numerators, denominators)
+    return statistics.median(found) if found else None
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, ...]:
+    """The ratios round by round, without rounds in which the denominator is 0."""
+    return tuple(a / b for a, b in zip(numerators, denominators, strict=False) if b)
 
 
 def missed(row: Row) -> list[str]:
@@ -61,6 +69,27 @@ def verdict(row: Row) -> str:
     if shortfalls := missed(row):
         return f"NOT reached: {', '.join(shortfalls)}"
     return "reached" if row.targets else ""
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows with a ratio to the floor, with the spread of their rounds: the README's table."""
+    lines = [
+        f"| | measured | {TIMES} floor | lowest to highest | {TIMES} floor by CPU time |",
+        "|---|---:|---:|---:|---:|",
+        *(f"| {' | '.join(_line(row))} |" for row in rows if row.x_floor_rounds),
+    ]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    spread = row.x_floor_rounds
+    return (
+        row.scenario,
+        f"{_figure(row.value or 0.0, row.unit)} {row.unit}",
+        f"{row.x_floor or 0.0:.2f}",
+        f"{min(spread):.2f} to {max(spread):.2f}",
+        f"{row.x_floor_cpu or 0.0:.2f}",
+    )
 
 
 def render(rows: Sequence[Row], title: str, caption: str) -> Table:

@@ -2,16 +2,18 @@
 their state lies.
 
 The cost is CPU time of all processes of the gateway for each call, so that it says the same whether
-or not the load generator shares the cores. PostgreSQL and Redis are other processes, whose time is
-reported beside it. Throughput is what two cores gave with the generator on them.
+or not the load generator shares the cores. The CPU time of PostgreSQL and Redis, and that of the
+generator and of the service, which run on the same cores, are reported beside it. Gateways that are
+compared run in turn, and have 32 connections for each worker: with fewer, a worker has less to do
+in each turn of its event loop, and each call costs more.
 """
 
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,13 @@ from benchmarks.load import CONNECTIONS, Load, Subject
 from benchmarks.processes import Child, Cores, allowed_files, start
 from benchmarks.request import HttpRequest, Unavailable
 from benchmarks.rig import Rig, running, start_upstream
-from benchmarks.table import Row, missing, render
+from benchmarks.table import Row, Target, missing, render
 from benchmarks.toolgate import gateway
 
 OPERATIONS = 20
 WORKERS = (1, 2, 4)
 SERVERS = ("postgres", "redis")  # beginnings of names of processes
+WITHIN = 1.1  # times the cost of one worker, at most
 
 
 @click.command()
@@ -39,10 +42,9 @@ SERVERS = ("postgres", "redis")  # beginnings of names of processes
 def main(seconds: float, rounds: int) -> None:
     """CPU time of one call: one process, several workers, PostgreSQL, Redis."""
     with unpinned(seconds, rounds) as rig, _redis(rig.directory) as url:
-        rows = [row for count, state in _setups(url) for row in _measured(rig, count, state)]
-    Console(width=None if sys.stdout.isatty() else 140).print(
-        render(rows, "Workers", f"{psutil.cpu_count()} cores, {CONNECTIONS} connections")
-    )
+        rows = [row for state in _states(url) for row in _compared(rig, state)]
+    cores = f"{psutil.cpu_count()} cores, {CONNECTIONS} connections for each worker"
+    Console(width=None if sys.stdout.isatty() else 180).print(render(rows, "Workers", cores))
 
 
 @contextmanager
@@ -66,47 +68,87 @@ def cost_us(rig: Rig, workers: int) -> float:
         params = calls.call(calls.find_tool(child.port))
         request = calls.rpc(child.port, "tools/call", params)
         _warmed(rig, Subject(child, request, calls.NEEDLE))
-        return min(round_.gateway_us for round_ in _rounds(rig, child, request))
+        one = _Contender("", child, request, CONNECTIONS * workers)
+        return min(_round(rig, one).gateway_us for _ in range(rig.rounds))
 
 
-def _setups(redis_url: str | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    yield 1, {"backend": "memory"}
-    for count in WORKERS:
-        yield count, {"backend": "postgres"}
+def _states(redis_url: str | None) -> Iterator[Mapping[str, Any]]:
+    yield {"backend": "postgres"}
     if redis_url is not None:
-        for count in WORKERS:
-            yield count, {"backend": "redis", "redis_url": redis_url}
+        yield {"backend": "redis", "redis_url": redis_url}
 
 
-def _measured(rig: Rig, count: int, state: Mapping[str, Any]) -> Iterator[Row]:
-    label = f"{count} worker{'s' if count > 1 else ''}, {state['backend']}"
-    with gateway(rig, OPERATIONS, {"state": state, "server": {"workers": count}}) as child:
-        name = calls.find_tool(child.port)
-        params = calls.call(name)
-        yield from _costs(rig, f"{label}, /rpc", child, calls.rpc(child.port, "tools/call", params))
-        session = calls.in_session(child.port, "tools/call", params)
-        yield from _costs(rig, f"{label}, session", child, session)
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    """A gateway under load."""
+
+    label: str
+    child: Child
+    request: HttpRequest
+    connections: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    gateway_us: float  # CPU time of one call
+    """CPU time of one call, and calls a second."""
+
+    gateway_us: float
     servers_us: float
-    rate: float  # calls a second
+    load_us: float  # generator and service
+    rate: float
 
 
-def _costs(rig: Rig, label: str, child: Child, request: HttpRequest) -> Iterator[Row]:
-    try:
-        _warmed(rig, Subject(child, request, calls.NEEDLE))
-    except Unavailable as reason:
-        yield missing(label, "us/call", str(reason))
-        return
-    rounds = list(_rounds(rig, child, request))
+def _compared(rig: Rig, state: Mapping[str, Any]) -> Iterator[Row]:
+    """One process with its state in memory, and all numbers of workers with it in `state`."""
+    setups = [(1, {"backend": "memory"}), *((count, state) for count in WORKERS)]
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(gateway(rig, OPERATIONS, {"state": one, "server": {"workers": n}}))
+            for n, one in setups
+        ]
+        for front in ("/rpc", "session"):
+            contenders = [
+                _contender(front, child, count, str(one["backend"]))
+                for (count, one), child in zip(setups, children, strict=True)
+            ]
+            try:
+                yield from _costs(rig, contenders)
+            except Unavailable as reason:
+                yield missing(f"{front}, {state['backend']}", "us/call", str(reason))
+
+
+def _contender(front: str, child: Child, workers: int, backend: str) -> _Contender:
+    params = calls.call(calls.find_tool(child.port))
+    reach = calls.rpc if front == "/rpc" else calls.in_session
+    label = f"{front}: {workers} worker{'s' if workers > 1 else ''}, {backend}"
+    request = reach(child.port, "tools/call", params)
+    return _Contender(label, child, request, CONNECTIONS * workers)
+
+
+def _costs(rig: Rig, contenders: Sequence[_Contender]) -> Iterator[Row]:
+    """Their rows; what several workers cost is held to the cost of one with the same state."""
+    for one in contenders:
+        _warmed(rig, Subject(one.child, one.request, calls.NEEDLE))
+    turns = [[_round(rig, one) for one in contenders] for _ in range(rig.rounds)]
+    found = list(zip(*turns, strict=True))
+    alone = statistics.median(one.gateway_us for one in found[1])
+    for place, (contender, rounds) in enumerate(zip(contenders, found, strict=True)):
+        targets = (Target("value", round(WITHIN * alone, 1)),) if place > 1 else ()
+        yield _row(contender.label, rounds, targets)
+
+
+def _row(label: str, rounds: Sequence[_Round], targets: tuple[Target, ...]) -> Row:
     own = tuple(one.gateway_us for one in rounds)
-    of_servers = statistics.median(one.servers_us for one in rounds)
-    rate = statistics.median(one.rate for one in rounds)
-    note = f"database and Redis {of_servers:.0f} us, {rate:,.0f} calls/s"
-    yield Row(label, statistics.median(own), "us/call", note=note, rounds=own)
+    servers, load, rate = (
+        statistics.median(getattr(one, name) for one in rounds)
+        for name in ("servers_us", "load_us", "rate")
+    )
+    busy = (statistics.median(own) + servers + load) * rate / 1e6
+    note = (
+        f"{rate:,.0f} calls/s; database and Redis {servers:.0f} us, generator and service"
+        f" {load:.0f} us; {busy:.2f} cores busy"
+    )
+    return Row(label, statistics.median(own), "us/call", targets=targets, note=note, rounds=own)
 
 
 def _warmed(rig: Rig, subject: Subject) -> None:
@@ -115,16 +157,16 @@ def _warmed(rig: Rig, subject: Subject) -> None:
         raise Unavailable(f"{errors} wrong answers")
 
 
-def _rounds(rig: Rig, child: Child, request: HttpRequest) -> Iterator[_Round]:
-    for _ in range(rig.rounds):
-        own, others, begin = _tree_s(child), _servers_s(rig.directory), time.perf_counter()
-        report = generator.measure(request, calls.NEEDLE, CONNECTIONS, rig.slice_s)
-        seconds = time.perf_counter() - begin
-        yield _Round(
-            (_tree_s(child) - own) / report.requests * 1e6,
-            (_servers_s(rig.directory) - others) / report.requests * 1e6,
-            report.requests / seconds,
-        )
+def _round(rig: Rig, one: _Contender) -> _Round:
+    own, others, service = _tree_s(one.child), _servers_s(rig.directory), _tree_s(rig.upstream)
+    report = generator.measure(one.request, calls.NEEDLE, one.connections, rig.slice_s)
+    spent_s = (
+        _tree_s(one.child) - own,
+        _servers_s(rig.directory) - others,
+        _tree_s(rig.upstream) - service + report.load_busy * report.seconds,
+    )
+    gateway_us, servers_us, load_us = (seconds / report.requests * 1e6 for seconds in spent_s)
+    return _Round(gateway_us, servers_us, load_us, report.per_s)
 
 
 def _tree_s(child: Child) -> float:

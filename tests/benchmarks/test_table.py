@@ -11,7 +11,18 @@ from benchmarks.description import describe
 from benchmarks.generator import Poisson, Saturating, Tally, summarise
 from benchmarks.load import CONNECTIONS
 from benchmarks.request import Answer, HttpRequest, Unavailable, expect
-from benchmarks.table import Row, Target, broken, cells, missed, missing, ratio, render, verdict
+from benchmarks.table import (
+    Row,
+    Target,
+    broken,
+    cells,
+    markdown,
+    missed,
+    missing,
+    ratio,
+    render,
+    verdict,
+)
 
 FLOOR, PEER, BELOW = Target("floor", 0.65), Target("peer", 7.0), Target("value", 3.0)
 AT_LEAST = Target("least", 60.0)
@@ -46,6 +57,12 @@ def test_ratio_is_absent_without_a_floor(ours: list[float], theirs: list[float])
 )
 def test_verdict_names_every_figure_that_falls_short(row: Row, expected: str) -> None:
     assert verdict(row) == expected
+
+
+def test_the_table_for_the_readme_has_the_spread_of_the_ratios() -> None:
+    raced = Row("call", 7300, "calls/s", 1.18, 1.16, x_floor_rounds=(1.26, 1.12, 1.18))
+    *_, only = markdown([raced, Row("p99 added", 2.0, "ms")]).split("\n")
+    assert only == "| call | 7,300 calls/s | 1.18 | 1.12 to 1.26 | 1.16 |"
 
 
 def test_a_target_without_a_figure_is_missed() -> None:
