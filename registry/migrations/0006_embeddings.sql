@@ -222,9 +222,10 @@ END;
 -- Tasks are written before vectors, in the lock order of the workers. The planner may have no
 -- statistics of these tables (a first import is one transaction): the settings make it look up each
 -- entity by index. Deletions are made one by one: in a join with `unnest` it may compare all pairs,
--- which of 5,000 entities took ten seconds.
+-- which of 5,000 entities took ten seconds. For one entity planning takes longer than running: the
+-- statements are planned once for each connection.
 CREATE FUNCTION embedding_queue(kind text, host_ids uuid[], entity_ids uuid[], hashes text[])
-    RETURNS bigint LANGUAGE plpgsql
+    RETURNS bigint LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
