@@ -17,7 +17,7 @@ from gateway.wings.abc import ANONYMOUS, LOCAL
 from gateway.wings.memory.conditions import BELIEVED, Condition
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import Scope
-from gateway.wings.memory.store import COUNT_GONE, OF_PLACES, SUBJECT_LOCK, readable, subject_key
+from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from registry.database.postgres import Pool, borrowed
 from schemas.signals import AsyncSignal
 
@@ -157,7 +157,7 @@ _TOMBSTONE = b"""
 _ERASE = """
     WITH gone AS (
         DELETE FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s
-        RETURNING scope, owner, retired_ts, octet_length(content) AS size
+        RETURNING scope
     )
     SELECT scope, count(*) FROM gone GROUP BY scope
 """
@@ -197,7 +197,7 @@ _FORGET = f"""
     ), gone AS (
         DELETE FROM memory_t AS m USING copy
         WHERE m.host_id = %(host)s AND m.scope = copy.scope AND m.memory_id = copy.memory_id
-        RETURNING m.scope, m.owner, m.retired_ts, octet_length(m.content) AS size
-    ), counted AS ({COUNT_GONE})
+        RETURNING m.scope
+    )
     SELECT scope, count(*) FROM gone GROUP BY scope
 """

@@ -19,7 +19,7 @@ from gateway.wings.memory.readers import Reader, session_owner
 from gateway.wings.memory.recall import Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
-from gateway.wings.memory.store import COUNT_GONE, SUBJECT_LOCK, MemoryStore, Target, subject_key
+from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.postgres import AWAY, Pool, borrowed
 
 log = logging.getLogger("toolgate.memory")
@@ -289,7 +289,7 @@ _OF_SESSION = f"""
     WHERE m.host_id = %(host)s AND m.scope = 'session' AND m.owner = %(owner)s
         AND m.retired_ts IS NULL AND m.subject IS NOT NULL
 """.encode()
-_PURGE = f"""
+_PURGE = b"""
     WITH over AS (
         SELECT scope, memory_id FROM memory_t
         WHERE host_id = %(host)s AND expires_ts < now()
@@ -301,13 +301,10 @@ _PURGE = f"""
         SELECT m.scope, m.memory_id FROM over JOIN memory_t AS m ON m.host_id = %(host)s
             AND m.scope = over.scope AND m.memory_id = over.memory_id
         FOR UPDATE OF m SKIP LOCKED
-    ), gone AS (
-        DELETE FROM memory_t AS m USING locked
-        WHERE m.host_id = %(host)s AND m.scope = locked.scope AND m.memory_id = locked.memory_id
-        RETURNING m.scope, m.owner, m.retired_ts, octet_length(m.content) AS size
-    ), counted AS ({COUNT_GONE})
-    SELECT FROM gone
-""".encode()
+    )
+    DELETE FROM memory_t AS m USING locked
+    WHERE m.host_id = %(host)s AND m.scope = locked.scope AND m.memory_id = locked.memory_id
+"""
 _EMPTY = b"""
     DELETE FROM memory_owner_t AS had
     WHERE had.host_id = %(host)s AND had.scope IN ('session', 'user') AND had.rows = 0

@@ -7,13 +7,13 @@ finds the first. All times are the database's.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import psycopg
-from msgspec import to_builtins
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
@@ -31,11 +31,12 @@ from gateway.wings.memory.rows import (
     memory_of,
     new_ids,
 )
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, autocommitted, borrowed
+from schemas.jsonrpc import encode
 
 SUBJECT_LOCK = "hashtextextended(%(key)s, 0)"
-MINUTE = "date_trunc('minute', now())"
-ROW_BYTES = 256  # of a row of history, besides its content
+QUOTAS = ("writes_per_minute", "owner_rows", "owner_bytes")
+MINUTE_S = 60
 TENANT_COUNTED_S = 30.0  # the rows of a tenant are counted anew after that
 
 
@@ -79,6 +80,24 @@ def subject_key(tenant: str, subject: str) -> str:
     return f"{tenant} {subject}"
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """The refusals of the functions that write, as ProblemDetails."""
+    try:
+        yield
+    except psycopg.errors.CheckViolation as error:
+        text = error.diag.message_primary or ""
+        match error.diag.constraint_name:
+            case "memory_quota":
+                raise too_many(text) from error
+            case "memory_writes":
+                raise too_many(text, MINUTE_S) from error
+            case "memory_erased":
+                raise conflict(text) from error
+            case _:
+                raise
+
+
 def too_many(text: str, retry_s: int | None = None) -> ProblemDetails:
     headers = {} if retry_s is None else {"Retry-After": str(retry_s)}
     return ProblemDetails(429, "quota", text, headers=headers)
@@ -88,6 +107,7 @@ class MemoryStore:
     def __init__(self, pool: Pool, settings: MemorySettings) -> None:
         self._pool = pool
         self._settings = settings
+        self._limits = Jsonb({name: getattr(settings, name) for name in QUOTAS})
         self._tenants: dict[str, tuple[float, int]] = {}  # when counted, rows
 
     async def add(
@@ -95,6 +115,9 @@ class MemoryStore:
     ) -> list[StoredMemory]:
         """Store memories in one transaction, in their order. `document`: whose chunks they are;
         those that it had and that are not among these are retired. Raises ProblemDetails."""
+        placed = any(one.slot is not None or one.replaces is not None for one in memories)
+        if target.scope != "session" and document is None and not placed:
+            return await self._add_at_once(target, memories)
         async with borrowed(self._pool) as connection:
             added = await self.add_in(connection, target, memories)
             if document is not None:
@@ -102,27 +125,44 @@ class MemoryStore:
                 await connection.execute(_REPLACE_CHUNKS, values)
             return added
 
+    async def _add_at_once(
+        self, target: Target, memories: Sequence[NewMemory]
+    ) -> list[StoredMemory]:
+        """`add` in one statement: nothing in it depends on what is there but equal contents."""
+        hashes, ids = [one.hash for one in memories], new_ids(len(memories))
+        new: dict[bytes, tuple[str, NewMemory]] = {}
+        for digest, id_, one in zip(hashes, ids, memories, strict=True):
+            new.setdefault(digest, (id_, one))
+        async with autocommitted(self._pool) as connection:
+            await self._check_tenant(connection, target, len(memories))
+            with refusals():
+                values = self._quotas(target, memories) | rows(new)
+                found = await connection.execute(_ADD, values)
+            present = {bytes(digest): str(id_) for digest, id_ in await found.fetchall()}
+        return [
+            StoredMemory(present[digest], created=present[digest] == id_)
+            for digest, id_ in zip(hashes, ids, strict=True)
+        ]
+
     async def add_in(
         self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
     ) -> list[StoredMemory]:
         """`add` within a transaction of the caller."""
         await self.begin(connection, target, memories)
-        known = await self._known(connection, target, memories)
+        hashes = [one.hash for one in memories]
+        known = await self._known(connection, target, memories, hashes)
         added: list[StoredMemory] = []
-        new: list[tuple[str, NewMemory]] = []
-        for id_, one in zip(new_ids(len(memories)), memories, strict=True):
-            if (same := known.get(one.hash)) is not None:
+        new: dict[bytes, tuple[str, NewMemory]] = {}
+        for digest, id_, one in zip(hashes, new_ids(len(memories)), memories, strict=True):
+            if (same := known.get(digest)) is not None:
                 added.append(StoredMemory(same, created=False))
                 continue
-            known[one.hash] = id_
-            if one.slot is None and one.replaces is None:
-                new.append((id_, one))
-                added.append(StoredMemory(id_, created=True))
-                continue
-            await self._insert(connection, target, new)  # a later value of a slot needs the earlier
-            new = []
-            closed, old = await self._supersede(connection, target, id_, one)
-            await self._insert(connection, target, [(id_, closed)])
+            known[digest], old = id_, None
+            if one.slot is not None or one.replaces is not None:
+                await self._insert(connection, target, new)  # an earlier value of the slot
+                new = {}
+                one, old = await self._supersede(connection, target, id_, one)
+            new[digest] = id_, one
             added.append(StoredMemory(id_, created=True, superseded=old))
         await self._insert(connection, target, new)
         await self.cap(connection, target)
@@ -138,48 +178,29 @@ class MemoryStore:
     ) -> None:
         """Lock owner and subject, and check quotas. `replaced`: by the memories, which become
         history. Raises ProblemDetails."""
-        count, size = len(memories), _size(memories) - _size(replaced)
-        found = await connection.execute(
-            f"""
-            WITH locked AS MATERIALIZED (
-                SELECT CASE WHEN %(subject)s::text IS NOT NULL
-                    THEN pg_advisory_xact_lock_shared({SUBJECT_LOCK}) END
-            )
-            INSERT INTO memory_owner_t AS had (host_id, scope, owner, subject, writes)
-            SELECT %(host)s::uuid, %(scope)s, %(owner)s, %(subject)s, %(count)s FROM locked
-            ON CONFLICT (host_id, scope, owner) DO UPDATE SET minute = {MINUTE},
-                written_ts = now(), subject = coalesce(had.subject, excluded.subject),
-                writes = CASE had.minute WHEN {MINUTE} THEN had.writes ELSE 0 END + %(count)s
-            RETURNING rows, bytes, writes, history
-            """.encode(),
-            {**target.values, "count": count},
-        )
-        ((rows, held, writes, history),) = await found.fetchall()
-        settings = self._settings
-        writes = max(writes, await _written(connection, target, count))
-        if writes > settings.writes_per_minute:
-            text = (
-                f"more than {settings.writes_per_minute} writes a minute (memory.writes_per_minute)"
-            )
-            raise too_many(f"The owner, or the user, has {text}.", 60)
-        count -= len(replaced)
-        if rows + count > settings.owner_rows and target.scope != "session":
-            raise too_many(
-                f"The owner has {rows} memories, expected at most {settings.owner_rows}"
-                " (memory.owner_rows)."
-            )
-        if held + size > settings.owner_bytes:
-            raise too_many(
-                f"The owner has {held} bytes, expected at most {settings.owner_bytes}"
-                " (memory.owner_bytes)."
-            )
-        if await self._of_tenant(connection, target.reader.tenant) + count > settings.tenant_rows:
-            raise too_many(f"The tenant has {settings.tenant_rows} memories (memory.tenant_rows).")
-        if history > settings.owner_bytes:
-            await connection.execute(_TRIM, {**target.values, "most": settings.owner_bytes // 2})
+        await self._check_tenant(connection, target, len(memories) - len(replaced))
+        with refusals():
+            await connection.execute(_BEGIN, self._quotas(target, memories, replaced))
 
-    async def _of_tenant(self, connection: AsyncConnection, tenant: str) -> int:
-        """Rows of a tenant, as counted a moment ago."""
+    def _quotas(
+        self,
+        target: Target,
+        memories: Sequence[NewMemory | Memory],
+        replaced: Sequence[Memory] = (),
+    ) -> dict[str, Any]:
+        """What quotas are checked by."""
+        return {
+            **target.values,
+            "caller": target.reader.subject,
+            "count": len(memories),
+            "replaced": len(replaced),
+            "size": _size(memories) - _size(replaced),
+            "limits": self._limits,
+        }
+
+    async def _check_tenant(self, connection: AsyncConnection, target: Target, count: int) -> None:
+        """Raises ProblemDetails where a tenant has too many rows, as counted a moment ago."""
+        tenant = target.reader.tenant
         counted, rows = self._tenants.get(tenant, (float("-inf"), 0))
         if time.monotonic() - counted > TENANT_COUNTED_S:
             found = await connection.execute(
@@ -188,15 +209,21 @@ class MemoryStore:
             )
             ((rows,),) = await found.fetchall()
             self._tenants[tenant] = (time.monotonic(), rows)
-        return rows
+        if rows + count > self._settings.tenant_rows:
+            text = f"{self._settings.tenant_rows} memories (memory.tenant_rows)"
+            raise too_many(f"The tenant has {text}.")
 
     async def _known(
-        self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
+        self,
+        connection: AsyncConnection,
+        target: Target,
+        memories: Sequence[NewMemory],
+        hashes: Sequence[bytes],
     ) -> dict[bytes, str]:
         """Ids of present memories with these contents. Those that have expired make room."""
         values = {
             **target.values,
-            "hashes": [one.hash for one in memories],
+            "hashes": list(hashes),
             "slots": [one.slot for one in memories if one.slot is not None],
         }
         found = await connection.execute(_KNOWN, values)
@@ -227,22 +254,17 @@ class MemoryStore:
         return one, old
 
     async def _insert(
-        self, connection: AsyncConnection, target: Target, new: Sequence[tuple[str, NewMemory]]
+        self,
+        connection: AsyncConnection,
+        target: Target,
+        new: Mapping[bytes, tuple[str, NewMemory]],
     ) -> None:
         """Raises ProblemDetails where the subject was erased after these were made."""
-        if not new:
-            return
-        session = self._settings.session
-        values = {
-            **target.values,
-            "rows": Jsonb([{**to_builtins(one), "id": id_} for id_, one in new]),
-            "hashes": [one.hash for _, one in new],
-            "ttl": session.ttl_s if target.scope == "session" else None,
-        }
-        found = await connection.execute(_INSERT, values)
-        ((count,),) = await found.fetchall()
-        if count != len(new):
-            raise conflict("The memories of this user were erased: nothing older is stored again.")
+        if new:
+            lifetime_s = self._settings.session.ttl_s if target.scope == "session" else None
+            values = {**target.values, **rows(new), "lifetime": lifetime_s}
+            with refusals():
+                await connection.execute(_INSERT, values)
 
     async def cap(self, connection: AsyncConnection, target: Target) -> None:
         """Retire the least of a session that is full."""
@@ -379,19 +401,17 @@ class MemoryStore:
             return changed
 
 
+def rows(new: Mapping[bytes, tuple[str, NewMemory]]) -> dict[str, Any]:
+    """New memories with their ids, by their hashes, as the functions that write take them."""
+    return {
+        "ids": [id_ for id_, _ in new.values()],
+        "hashes": list(new),
+        "rows": Jsonb([one for _, one in new.values()], encode),
+    }
+
+
 def _size(memories: Sequence[NewMemory | Memory]) -> int:
     return sum(len(one.content.encode()) for one in memories)
-
-
-async def _written(connection: AsyncConnection, target: Target, count: int) -> int:
-    """Memories that the user has written in this minute, wherever, with these."""
-    subject = target.reader.subject
-    if subject is None or (target.scope, target.owner) == ("user", subject):
-        return 0
-    values = {"host": target.reader.tenant, "subject": subject, "count": count}
-    found = await connection.execute(_WRITTEN.encode(), values)
-    ((writes,),) = await found.fetchall()
-    return int(writes)
 
 
 async def _rewrite(
@@ -414,8 +434,6 @@ async def _rewrite(
             "pinned": changed.pinned,
             "metadata": Jsonb(dict(changed.metadata)),
             "masked": list(changed.masked),
-            "size": _size([changed]) - _size([present]),
-            "past": _size([present]) + ROW_BYTES,
         },
     )
 
@@ -439,134 +457,52 @@ def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
     return OF_PLACES, values
 
 
-# Only of a subject that was not erased since what is stored was made.
-_INSERT = """
-    WITH stored AS (
-    INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind, slot,
-        content, content_hash, dated, importance, confidence, pinned, keep, masked, trust, session,
-        position, source, metadata, valid_from, valid_to, created_ts, expires_ts, ttl_s)
-    SELECT %(host)s::uuid, id, %(scope)s, %(owner)s, %(subject)s, %(agent)s, audience, kind,
-        slot, content, hash.value, dated, importance, confidence, pinned, keep, masked, trust,
-        session, CASE kind WHEN 'turn' THEN had.turns + count(*) FILTER (WHERE kind = 'turn')
-            OVER (ORDER BY hash.nth) END,
-        source, metadata, coalesce(valid_from, now()), valid_to, coalesce(created, now()),
-        now() + make_interval(secs => coalesce(new.expires_s, %(ttl)s)), new.expires_s
-    FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (id uuid, audience text[],
-        kind text, slot text, content text, dated text, importance real, confidence real,
-        pinned boolean, keep boolean, masked text[], trust text, session text, source jsonb,
-        metadata jsonb, valid_from timestamptz, valid_to timestamptz, created timestamptz,
-        expires_s real)) WITH ORDINALITY AS new
-    JOIN unnest(%(hashes)s::bytea[]) WITH ORDINALITY AS hash (value, nth)
-        ON hash.nth = new.ordinality
-    CROSS JOIN (SELECT turns FROM memory_owner_t WHERE host_id = %(host)s
-        AND scope = %(scope)s AND owner = %(owner)s) AS had
-    WHERE %(subject)s::text IS NULL OR NOT EXISTS (SELECT FROM memory_tombstone_t AS tombstone
-        WHERE tombstone.host_id = %(host)s
-            AND tombstone.subject_hash = sha256(convert_to(%(key)s, 'UTF8'))
-            AND tombstone.ts > coalesce(created, now()))
-    ORDER BY hash.nth
-    RETURNING kind, octet_length(content) AS size
-    ), total AS (
-        SELECT count(*), coalesce(sum(size), 0) AS size,
-            count(*) FILTER (WHERE kind = 'turn') AS turns
-        FROM stored
-    ), counted AS (
-        UPDATE memory_owner_t AS had SET rows = had.rows + total.count,
-            bytes = had.bytes + total.size, turns = had.turns + total.turns
-        FROM total WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
-    )
-    SELECT count FROM total
-"""
 _OWN = "host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s"
-_WRITTEN = f"""
-    INSERT INTO memory_owner_t AS had (host_id, scope, owner, subject, writes)
-    VALUES (%(host)s, 'user', %(subject)s, %(subject)s, %(count)s)
-    ON CONFLICT (host_id, scope, owner) DO UPDATE SET minute = {MINUTE}, written_ts = now(),
-        writes = CASE had.minute WHEN {MINUTE} THEN had.writes ELSE 0 END + %(count)s
-    RETURNING writes
+_PLACE = "%(host)s, %(scope)s, %(owner)s"
+_BEGIN = f"""
+    SELECT memory_begin({_PLACE}, %(subject)s, %(key)s, %(caller)s, %(count)s, %(replaced)s,
+        %(size)s, %(limits)s)
 """
-# The oldest history, of which half as much may stay.
-_TRIM = f"""
-    WITH aged AS MATERIALIZED (
-        SELECT memory_id, octet_length(content) + {ROW_BYTES} AS size,
-            sum(octet_length(content) + {ROW_BYTES})
-                OVER (ORDER BY retired_ts DESC, memory_id DESC) AS held
-        FROM memory_t WHERE {_OWN} AND retired_ts IS NOT NULL
-    ), gone AS (
-        DELETE FROM memory_t WHERE {_OWN}
-            AND memory_id IN (SELECT memory_id FROM aged WHERE held > %(most)s)
-    )
-    UPDATE memory_owner_t SET history = (
-        SELECT coalesce(sum(size), 0) FROM aged WHERE held <= %(most)s) WHERE {_OWN}
+_INSERT = f"""
+    SELECT memory_insert({_PLACE}, %(subject)s, %(key)s, %(agent)s, %(ids)s::uuid[], %(hashes)s,
+        %(rows)s, %(lifetime)s)
+"""
+_KNOWN = f"SELECT hash, id::text FROM memory_known({_PLACE}, %(agent)s, %(hashes)s, %(slots)s)"
+_ADD = f"""
+    SELECT hash, id FROM memory_add({_PLACE}, %(subject)s, %(key)s, %(agent)s, %(caller)s,
+        %(ids)s::uuid[], %(hashes)s, %(rows)s, %(count)s, %(size)s, %(limits)s)
 """
 _PRESENT = f"""
     SELECT CASE WHEN audience = '{{}}' OR %(agent)s::text = ANY (audience)
         THEN memory_id::text END, valid_from FROM memory_t
     WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
 """
-# Of rows that were deleted, with the columns of `gone`; what was retired did not count.
-COUNT_GONE = """
-    UPDATE memory_owner_t AS had SET rows = had.rows - live.count, bytes = had.bytes - live.size
-    FROM (SELECT scope, owner, count(*), sum(size) AS size FROM gone
-        WHERE retired_ts IS NULL GROUP BY scope, owner) AS live
-    WHERE (had.host_id, had.scope, had.owner) = (%(host)s, live.scope, live.owner)
-"""
-_COUNT_ONE_LESS = f"""
-    UPDATE memory_owner_t SET rows = rows - (SELECT count(*) FROM retired),
-        bytes = bytes - (SELECT coalesce(sum(octet_length(content)), 0) FROM retired),
-        history = history + (SELECT coalesce(sum(octet_length(content) + {ROW_BYTES}), 0)
-            FROM retired)
-    WHERE {_OWN} AND EXISTS (SELECT FROM retired)
-    RETURNING 1
-"""
-_KNOWN = f"""
-    WITH retired AS (
-        UPDATE memory_t SET retired_ts = now(), retired_by = 'expired'
-        WHERE {_OWN} AND retired_ts IS NULL AND expires_ts <= now()
-            AND (content_hash = ANY (%(hashes)s) OR slot = ANY (%(slots)s))
-        RETURNING content
-    ), counted AS ({_COUNT_ONE_LESS})
-    SELECT content_hash, memory_id::text FROM memory_t
-    WHERE {_OWN} AND coalesce(agent, '') = coalesce(%(agent)s, '') AND retired_ts IS NULL
-        AND content_hash = ANY (%(hashes)s) AND (expires_ts IS NULL OR expires_ts > now())
-"""
 _RETIRE_SLOT = f"""
-    WITH retired AS (
-        UPDATE memory_t SET retired_ts = now(), retired_by = 'slot', superseded_by = %(new)s::uuid,
-            valid_to = greatest(coalesce(%(from)s, now()), valid_from)
-        WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
-        RETURNING content
-    ) {_COUNT_ONE_LESS}
+    UPDATE memory_t SET retired_ts = now(), retired_by = 'slot', superseded_by = %(new)s::uuid,
+        valid_to = greatest(coalesce(%(from)s, now()), valid_from)
+    WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
 """
 _REPLACE = f"""
-    WITH retired AS (
-        UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced',
-            superseded_by = %(new)s::uuid
-        WHERE {_OWN} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
-            AND (audience = '{{}}' OR %(agent)s::text = ANY (audience))
-            AND (expires_ts IS NULL OR expires_ts > now())
-        RETURNING content
-    ) {_COUNT_ONE_LESS}
+    UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced',
+        superseded_by = %(new)s::uuid
+    WHERE {_OWN} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
+        AND (audience = '{{}}' OR %(agent)s::text = ANY (audience))
+        AND (expires_ts IS NULL OR expires_ts > now())
+    RETURNING 1
 """
 _REPLACE_CHUNKS = f"""
-    WITH retired AS (
-        UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced'
-        WHERE {_OWN} AND kind = 'chunk' AND source ->> 'document' = %(document)s
-            AND retired_ts IS NULL AND memory_id <> ALL (%(ids)s::uuid[])
-        RETURNING content
-    ) {_COUNT_ONE_LESS}
+    UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced'
+    WHERE {_OWN} AND kind = 'chunk' AND source ->> 'document' = %(document)s
+        AND retired_ts IS NULL AND memory_id <> ALL (%(ids)s::uuid[])
 """
 _CAP = f"""
     WITH live AS (
         SELECT memory_id, row_number() OVER (ORDER BY pinned DESC, importance DESC,
             created_ts DESC, memory_id DESC) AS place, pinned
         FROM memory_t WHERE {_OWN} AND retired_ts IS NULL AND expires_ts > now()
-    ), retired AS (
-        UPDATE memory_t SET retired_ts = now(), retired_by = 'cap'
-        WHERE {_OWN} AND memory_id IN (
-            SELECT memory_id FROM live WHERE place > %(max)s AND NOT pinned)
-        RETURNING content
-    ) {_COUNT_ONE_LESS}
+    )
+    UPDATE memory_t SET retired_ts = now(), retired_by = 'cap'
+    WHERE {_OWN} AND memory_id IN (SELECT memory_id FROM live WHERE place > %(max)s AND NOT pinned)
 """
 # Not more often than twice in a lifetime.
 _RENEW = f"""
@@ -589,9 +525,6 @@ _REWRITTEN = """kind, slot, dated, confidence, keep, trust, session, position, s
 _REWRITE = f"""
     WITH gone AS (
         DELETE FROM memory_t WHERE {_OWN} AND memory_id = %(id)s::uuid RETURNING *
-    ), counted AS (
-        UPDATE memory_owner_t SET bytes = bytes + %(size)s,
-            history = history + %(past)s, written_ts = now() WHERE {_OWN}
     )
     INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, content,
         content_hash, importance, pinned, masked, metadata, created_ts, retired_ts, retired_by,

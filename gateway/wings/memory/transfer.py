@@ -12,7 +12,7 @@ from gateway.operations.operation import ListPage, cursor, place, unknown
 from gateway.wings.memory.conditions import EVERY, Condition
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
-from gateway.wings.memory.store import ROW_BYTES, MemoryStore, Target
+from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import Pool, borrowed, is_uuid
 
 FIRST = "00000000-0000-0000-0000-000000000000"
@@ -141,15 +141,7 @@ _IMPORT = f"""
         FROM given WHERE late IS NOT TRUE AND (expires IS NULL OR expires > now())
             AND NOT {_elsewhere("own_id")}
         ON CONFLICT DO NOTHING
-        RETURNING retired_ts, octet_length(content) AS size
-    ), counted AS (
-        UPDATE memory_owner_t SET rows = rows + live.count, bytes = bytes + live.size,
-            history = history + past
-        FROM (SELECT count(*) FILTER (WHERE retired_ts IS NULL),
-            coalesce(sum(size) FILTER (WHERE retired_ts IS NULL), 0) AS size,
-            coalesce(sum(size + {ROW_BYTES}) FILTER (WHERE retired_ts IS NOT NULL), 0) AS past
-            FROM stored) AS live
-        WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
+        RETURNING 1
     )
     SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM given WHERE late)
 """

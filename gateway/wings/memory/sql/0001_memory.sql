@@ -103,7 +103,10 @@ CREATE TABLE memory_owner_t (
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE memory_owner_t IS
     'What each owner has, for quotas. Writers of an owner lock its row, and so take turns.';
-COMMENT ON COLUMN memory_owner_t.history IS 'Bytes of what was retired, at most.';
+COMMENT ON COLUMN memory_owner_t.rows IS
+    'Memories that are not retired. Triggers of memory_t keep this, bytes, history and turns.';
+COMMENT ON COLUMN memory_owner_t.history IS 'Bytes of what was retired, as memory_past has them.';
+COMMENT ON COLUMN memory_owner_t.turns IS 'The number of the next turn.';
 
 CREATE TABLE memory_relation_t (
     host_id            uuid NOT NULL,
@@ -180,7 +183,12 @@ BEGIN
     JOIN search_part_t ON (host_id, entity_type, owner) = (host, 'memory_org', '');
 END $$;
 
-CREATE FUNCTION memory_added() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Bytes that a row of history counts.
+CREATE FUNCTION memory_past(content text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN octet_length(content) + 256;
+
+CREATE FUNCTION memory_added() RETURNS trigger LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     queued record;
 BEGIN
@@ -188,6 +196,14 @@ BEGIN
     SELECT added.host_id, added.scope, added.owner, word.term, added.memory_id, word.tf
     FROM new_row AS added
     CROSS JOIN LATERAL memory_terms(memory_text(slot, source, content) || ' ' || dated) AS word;
+    UPDATE memory_owner_t AS had SET rows = had.rows + one.live, bytes = had.bytes + one.size,
+        history = had.history + one.past, turns = greatest(had.turns, one.turns)
+    FROM (SELECT host_id, scope, owner, count(*) FILTER (WHERE retired_ts IS NULL) AS live,
+            coalesce(sum(octet_length(content)) FILTER (WHERE retired_ts IS NULL), 0) AS size,
+            coalesce(sum(memory_past(content)) FILTER (WHERE retired_ts IS NOT NULL), 0) AS past,
+            max(position) + 1 AS turns
+        FROM new_row GROUP BY host_id, scope, owner) AS one
+    WHERE (had.host_id, had.scope, had.owner) = (one.host_id, one.scope, one.owner);
     FOR queued IN
         SELECT memory_kind(scope) AS kind, array_agg(host_id) AS hosts, array_agg(memory_id) AS ids,
             array_agg(source_hash(memory_text(slot, source, content))) AS hashes
@@ -208,6 +224,13 @@ CREATE FUNCTION memory_deleted() RETURNS trigger LANGUAGE plpgsql
 DECLARE
     lost record;
 BEGIN
+    UPDATE memory_owner_t AS had SET rows = had.rows - one.live, bytes = had.bytes - one.size,
+        history = had.history - one.past
+    FROM (SELECT host_id, scope, owner, count(*) FILTER (WHERE retired_ts IS NULL) AS live,
+            coalesce(sum(octet_length(content)) FILTER (WHERE retired_ts IS NULL), 0) AS size,
+            coalesce(sum(memory_past(content)) FILTER (WHERE retired_ts IS NOT NULL), 0) AS past
+        FROM old_row GROUP BY host_id, scope, owner) AS one
+    WHERE (had.host_id, had.scope, had.owner) = (one.host_id, one.scope, one.owner);
     FOR lost IN SELECT * FROM old_row LOOP -- a join might compare all words
         DELETE FROM memory_word_t AS word
         WHERE word.host_id = lost.host_id AND word.scope = lost.scope AND word.owner = lost.owner
@@ -230,3 +253,174 @@ BEGIN
 END $$;
 CREATE TRIGGER memory_deleted AFTER DELETE ON memory_t REFERENCING OLD TABLE AS old_row
     FOR EACH STATEMENT EXECUTE FUNCTION memory_deleted();
+
+CREATE FUNCTION memory_retired() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE memory_owner_t AS had SET rows = had.rows - one.lost, bytes = had.bytes - one.size,
+        history = had.history + one.past
+    FROM (SELECT host_id, scope, owner, count(*) AS lost,
+            sum(octet_length(old_row.content)) AS size, sum(memory_past(old_row.content)) AS past
+        FROM old_row JOIN new_row USING (host_id, scope, owner, memory_id)
+        WHERE old_row.retired_ts IS NULL AND new_row.retired_ts IS NOT NULL
+        GROUP BY host_id, scope, owner) AS one
+    WHERE (had.host_id, had.scope, had.owner) = (one.host_id, one.scope, one.owner);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER memory_retired AFTER UPDATE ON memory_t
+    REFERENCING OLD TABLE AS old_row NEW TABLE AS new_row
+    FOR EACH STATEMENT EXECUTE FUNCTION memory_retired();
+
+-- Writing. These functions are planned once for each connection: planning them takes longer than
+-- running them. A refusal breaks the constraint memory_quota, memory_writes or memory_erased; its
+-- message is for the caller.
+
+-- Counts writes of an owner in this minute, and locks its row.
+CREATE FUNCTION memory_written(tenant uuid, place text, whom text, person text, adds bigint)
+    RETURNS memory_owner_t LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    found memory_owner_t;
+BEGIN
+    INSERT INTO memory_owner_t AS had (host_id, scope, owner, subject, writes)
+    VALUES (tenant, place, whom, person, adds)
+    ON CONFLICT (host_id, scope, owner) DO UPDATE SET minute = excluded.minute,
+        written_ts = now(), subject = coalesce(had.subject, excluded.subject),
+        writes = CASE had.minute WHEN excluded.minute THEN had.writes ELSE 0 END + adds
+    RETURNING * INTO found;
+    RETURN found;
+END $$;
+
+-- Locks the person whose data it is and then the owner, and checks quotas. `caller` is the user
+-- that writes, `replaced` the number of memories that become history.
+CREATE FUNCTION memory_begin(
+    tenant uuid, place text, whom text, person text, key text, caller text,
+    adds bigint, replaced bigint, size bigint, limits jsonb
+) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    had memory_owner_t;
+    written bigint;
+    most bigint := limits ->> 'writes_per_minute';
+    refused text;
+BEGIN
+    IF person IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended(key, 0));
+    END IF;
+    had := memory_written(tenant, place, whom, person, adds);
+    written := had.writes;
+    IF caller IS NOT NULL AND (place, whom) <> ('user', caller) THEN
+        written := greatest(written, (memory_written(tenant, 'user', caller, caller, adds)).writes);
+    END IF;
+    IF written > most THEN
+        RAISE EXCEPTION 'The owner, or the user, has more than % writes a minute '
+            '(memory.writes_per_minute).', most
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'memory_writes';
+    END IF;
+    IF place <> 'session' AND had.rows + adds - replaced > (limits ->> 'owner_rows')::bigint THEN
+        refused := format('%s memories, expected at most %s (memory.owner_rows)',
+            had.rows, limits ->> 'owner_rows');
+    ELSIF had.bytes + size > (limits ->> 'owner_bytes')::bigint THEN
+        refused := format('%s bytes, expected at most %s (memory.owner_bytes)',
+            had.bytes, limits ->> 'owner_bytes');
+    END IF;
+    IF refused IS NOT NULL THEN
+        RAISE EXCEPTION 'The owner has %.', refused
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'memory_quota';
+    END IF;
+    IF had.history > (limits ->> 'owner_bytes')::bigint THEN
+        PERFORM memory_trim(tenant, place, whom, (limits ->> 'owner_bytes')::bigint / 2);
+    END IF;
+END $$;
+
+-- Deletes the oldest history of an owner beyond so many bytes.
+CREATE FUNCTION memory_trim(tenant uuid, place text, whom text, most bigint) RETURNS void
+    LANGUAGE sql AS $$
+    WITH aged AS MATERIALIZED (
+        SELECT memory_id, sum(memory_past(content)) OVER (ORDER BY retired_ts DESC, memory_id DESC) AS held
+        FROM memory_t WHERE host_id = tenant AND scope = place AND owner = whom
+            AND retired_ts IS NOT NULL
+    )
+    DELETE FROM memory_t WHERE host_id = tenant AND scope = place AND owner = whom
+        AND memory_id IN (SELECT memory_id FROM aged WHERE held > most)
+$$;
+
+-- Present memories with these contents. Those that have expired make room, also in these slots.
+CREATE FUNCTION memory_known(
+    tenant uuid, place text, whom text, author text, hashes bytea[], slots text[]
+) RETURNS TABLE (hash bytea, id uuid) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    expired uuid[] := ARRAY(SELECT memory_id FROM memory_t
+        WHERE host_id = tenant AND scope = place AND owner = whom AND retired_ts IS NULL
+            AND expires_ts <= now() AND (content_hash = ANY (hashes) OR slot = ANY (slots)));
+BEGIN
+    IF expired <> '{}' THEN
+        UPDATE memory_t SET retired_ts = now(), retired_by = 'expired'
+        WHERE host_id = tenant AND scope = place AND memory_id = ANY (expired);
+    END IF;
+    RETURN QUERY SELECT content_hash, memory_id FROM memory_t
+    WHERE host_id = tenant AND scope = place AND owner = whom AND retired_ts IS NULL
+        AND coalesce(agent, '') = coalesce(author, '') AND content_hash = ANY (hashes)
+        AND (expires_ts IS NULL OR expires_ts > now());
+END $$;
+
+-- Stores rows, whose fields are those of NewMemory, unless the person was erased after they were
+-- made. `lifetime_s`: of those that have none of their own, in a session.
+CREATE FUNCTION memory_insert(
+    tenant uuid, place text, whom text, person text, key text, author text,
+    ids uuid[], hashes bytea[], given jsonb, lifetime_s float8
+) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    IF person IS NOT NULL AND EXISTS (
+        SELECT FROM jsonb_to_recordset(given) AS new (created timestamptz)
+        JOIN memory_tombstone_t AS tombstone ON tombstone.host_id = tenant
+            AND tombstone.subject_hash = sha256(convert_to(key, 'UTF8'))
+            AND tombstone.ts > coalesce(created, now())
+    ) THEN
+        RAISE EXCEPTION 'The memories of this user were erased: nothing older is stored again.'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'memory_erased';
+    END IF;
+    INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, kind,
+        slot, content, content_hash, dated, importance, confidence, pinned, keep, masked, trust,
+        session, position, source, metadata, valid_from, valid_to, created_ts, expires_ts, ttl_s)
+    SELECT tenant, own.id, place, whom, person, author, audience, kind, slot, content, own.hash,
+        dated, importance, confidence, pinned, keep, masked, trust, session,
+        CASE kind WHEN 'turn' THEN had.turns - 1 + count(*) FILTER (WHERE kind = 'turn')
+            OVER (ORDER BY own.nth) END,
+        source, metadata, coalesce(valid_from, now()), valid_to, coalesce(created, now()),
+        now() + make_interval(secs => coalesce(new.expires_s, lifetime_s)), new.expires_s
+    FROM ROWS FROM (jsonb_to_recordset(given) AS (audience text[],
+        kind text, slot text, content text, dated text, importance real, confidence real,
+        pinned boolean, keep boolean, masked text[], trust text, session text, source jsonb,
+        metadata jsonb, valid_from timestamptz, valid_to timestamptz, created timestamptz,
+        expires_s real)) WITH ORDINALITY AS new
+    JOIN unnest(ids, hashes) WITH ORDINALITY AS own (id, hash, nth) ON own.nth = new.ordinality
+    CROSS JOIN (SELECT turns FROM memory_owner_t WHERE host_id = tenant AND scope = place
+        AND owner = whom) AS had
+    ORDER BY own.nth;
+END $$;
+
+-- Adds rows without slots in one statement. Returns the memories with these contents, new and old.
+CREATE FUNCTION memory_add(
+    tenant uuid, place text, whom text, person text, key text, author text, caller text,
+    ids uuid[], hashes bytea[], given jsonb, adds bigint, size bigint, limits jsonb
+) RETURNS TABLE (hash bytea, id uuid) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    known bytea[] := '{}';
+BEGIN
+    PERFORM memory_begin(tenant, place, whom, person, key, caller, adds, 0, size, limits);
+    FOR hash, id IN SELECT * FROM memory_known(tenant, place, whom, author, hashes, '{}') LOOP
+        known := array_append(known, hash);
+        RETURN NEXT;
+    END LOOP;
+    IF known <> '{}' THEN
+        SELECT array_agg(new.id ORDER BY nth), array_agg(new.hash ORDER BY nth),
+            jsonb_agg(one.value ORDER BY nth) INTO ids, hashes, given
+        FROM unnest(ids, hashes) WITH ORDINALITY AS new (id, hash, nth)
+        JOIN jsonb_array_elements(given) WITH ORDINALITY AS one (value, nth) USING (nth)
+        WHERE new.hash <> ALL (known);
+    END IF;
+    IF ids IS NOT NULL THEN
+        PERFORM memory_insert(tenant, place, whom, person, key, author, ids, hashes, given, NULL);
+        RETURN QUERY SELECT * FROM unnest(hashes, ids);
+    END IF;
+END $$;
