@@ -39,6 +39,7 @@ from gateway.wings.table import wing_kinds
 from registry.access.secrets import Keys
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
+from registry.search.usage_log import UsageLog
 from registry.sources.source_reader import Lister
 
 OPEN = ProblemDetails(
@@ -144,11 +145,14 @@ def job_operations(settings: Settings, pool: Callable[[], Pool | None]) -> Seque
 
 
 def operations_as_jobs(
-    settings: Settings, pool: Callable[[], Pool | None], lister: Lister
+    settings: Settings, pool: Callable[[], Pool | None], lister: Lister, find: Find
 ) -> Sequence[Operation]:
     """The operations that run as jobs, for processes that serve none."""
     ground = _ground(settings, pool)
-    resources = _long_running(settings, ground, lambda: settings.sources, lister)
+    resources = (
+        *_long_running(settings, ground, lambda: settings.sources, lister),
+        _searches(settings, ground, find),
+    )
     operations = [one for each in resources for one in each.operations]
     return with_jobs(settings, ground, operations)
 
@@ -171,6 +175,12 @@ def _long_running(
         EmbeddingOperations(ground, wing_kinds(settings)),
         AuditOperations(ground, settings.audit.key.encode()),
     )
+
+
+def _searches(settings: Settings, ground: Ground, find: Find) -> SearchOperations:
+    search = settings.search
+    usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
+    return SearchOperations(ground, find, usage)
 
 
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
@@ -199,7 +209,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         secrets,
         tools,
         ManualToolOperations(ground, tools, secrets, makings),
-        SearchOperations(parts.find),
+        _searches(settings, ground, parts.find),
         embeddings,
         SkillOperations(ground, settings.skills),
         AgentOperations(ground),

@@ -43,6 +43,7 @@ from registry.database.postgres import Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
+from registry.search import Search
 from registry.sources.source_reader import Lister
 from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
@@ -60,7 +61,10 @@ async def jobs_of_worker(
     handle = DatabaseHandle()
     handle.opened = database
     handle.settled.set()
-    operations = operations_as_jobs(settings, handle.pool, lister)
+    search = Search(
+        handle.pool, embedders.get, settings.search, when_down=settings.disclosure.when_down
+    )
+    operations = operations_as_jobs(settings, handle.pool, lister, search.run)
     repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
     server = OperationServer(operations, repeats, settings.admin.path)
     own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))

@@ -23,7 +23,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Toolsets", "toolsets", "set", "listToolsets"),
         Place("Skills", "skills", "book", "listSkills"),
         Place("Agents", "agents", "agent", "listAgents"),
-        Place("Embeddings", "embeddings", "vector", "getEmbeddings"),
+        Place("Search", "search", "vector", "getEmbeddings"),
     ),
     "Access": (
         Place("Approvals", "approvals", "inbox", "listApprovals"),

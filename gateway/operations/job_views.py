@@ -7,6 +7,7 @@ from uuid import UUID
 from gateway.operations.job_requests import view_of
 from gateway.operations.jobs import JobState, JobView
 from gateway.operations.operation import (
+    Line,
     ListPage,
     OperationInput,
     Pages,
@@ -27,6 +28,7 @@ class JobFilter(Paging, frozen=True):
     """Filters of jobs."""
 
     state: JobState | None = None
+    operation: Line | None = None
 
 
 class JobViews:
@@ -42,9 +44,10 @@ class JobViews:
     async def list(self, asked: OperationInput) -> ListPage[JobView]:
         what: JobFilter = asked.query
         limit = self._pages.limit(what)
+        visible = (one for one in self._visible(asked) if what.operation in {None, one})
         found = await self._store.page(
             asked.tenant,
-            tuple(self._visible(asked)),
+            tuple(visible),
             state=what.state,
             principal=asked.principal.id if self._own else None,
             before=_place(what.after),

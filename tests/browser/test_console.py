@@ -32,7 +32,7 @@ SCREENS = (
         "names/Pet%20Shop%20of%20Anna%20Miller",
         "collections/handbook",
     ),
-    *("events?status=%22FAILED%22", "memory?scope=%22user%22", "do/memory_add"),
+    *("search", "events?status=%22FAILED%22", "memory?scope=%22user%22", "do/memory_add"),
 )
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -191,6 +191,31 @@ async def every_form_is_posted(visitor: Watched, path: str, done: set[str]) -> N
         assert answer.status < 500, (path, where)
         await visitor.check(path, accessible=False)
         await visitor.open(path)
+
+
+async def test_a_tool_shows_its_request_before_it_is_called(site: Client, browser: Browser) -> None:
+    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("tools/createPet/try")
+        await page.locator('[name="/name"]').fill("Rex")
+        await page.get_by_role("button", name="Only show the request").click()
+        await expect(page.locator("#sent-1")).to_contain_text("/pets")
+        await expect(page.locator("#sent-1")).to_contain_text('"name": "Rex"')
+        await visitor.check("tools/createPet/try")
+        await page.screenshot(path=picture("try-preview"), full_page=True)
+
+
+async def test_requests_of_ones_own_are_evaluated_with_plots(
+    site: Client, browser: Browser
+) -> None:
+    async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("search")
+        await page.get_by_label("Requests").fill("add a pet => createPet\nremove it => deletePet")
+        await page.get_by_role("button", name="Evaluate", exact=True).click()
+        await expect(page.locator(".plot").first).to_be_visible()
+        await visitor.check("search/X")
+        await page.screenshot(path=picture("search-evaluation"), full_page=True)
 
 
 async def test_texts_of_services_are_text(site: Client, browser: Browser) -> None:

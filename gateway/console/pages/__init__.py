@@ -1,6 +1,16 @@
 """Pages of the console."""
 
-from gateway.console.pages import access, acts, chat, knowledge, overview, skills, sources, tools
+from gateway.console.pages import (
+    access,
+    acts,
+    chat,
+    knowledge,
+    overview,
+    searches,
+    skills,
+    sources,
+    tools,
+)
 from gateway.console.routes import PageRoute
 
 ROUTES: tuple[PageRoute, ...] = (
@@ -10,6 +20,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *access.ROUTES,
     *chat.ROUTES,
     *knowledge.ROUTES,
+    *searches.ROUTES,
     *skills.ROUTES,
     *acts.ROUTES,
 )

@@ -1,4 +1,4 @@
-"""What happens now: calls, errors, latency; health, limits, embeddings, and the design system."""
+"""What happens now: calls, errors, latency; health, limits, and the design system."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,6 @@ import msgspec
 from starlette.responses import Response
 
 from config.load import masked
-from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visit import Visit, as_json
 
@@ -76,14 +75,6 @@ async def limits(visit: Visit) -> Response:
     )
 
 
-async def embeddings(visit: Visit) -> Response:
-    answer = await visit.desk.run("getEmbeddings")
-    if not answer.ok:
-        return visit.refused(answer)
-    ids = ("refreshEmbeddings", "retryEmbeddings", "backfillEmbeddings")
-    return visit.page("embeddings.html", status=answer.value, adds=buttons(visit, ids, {}))
-
-
 async def design(visit: Visit) -> Response:
     """The components of the console, side by side."""
     return visit.page("design.html")
@@ -125,6 +116,5 @@ ROUTES = (
     PageRoute("/", overview),
     PageRoute("/health", health, ("GET", "POST")),
     PageRoute("/limits", limits),
-    PageRoute("/embeddings", embeddings),
     PageRoute("/design", design),
 )

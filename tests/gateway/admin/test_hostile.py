@@ -122,6 +122,9 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "protocol": "openapi",
         },
     ),
+    "evaluateSearch": (
+        {"requests": [{"query": "pet", "gold": ["getPet"]}], "from_usage": False, "limit": 9},
+    ),
     "refreshEmbeddings": ({"tools": ["getPet"], "force": True},),
     "retryEmbeddings": ({"tools": ["getPet"]},),
     "importSkills": (

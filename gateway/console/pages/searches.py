@@ -1,0 +1,121 @@
+"""Search: evaluations on requests whose tools are known, with plots, and the embeddings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gateway.console.desk import OperationAnswer
+from gateway.console.forms import read_json
+from gateway.console.pages.acts import buttons
+from gateway.console.plots import calibration_plot, recall_plot
+from gateway.console.routes import PageRoute
+from gateway.console.visit import Visit, as_json
+
+EVALUATE = "evaluateSearch"
+ARROW = "=>"
+OPEN = frozenset({"waiting", "running"})
+TABLE = (1, 3, 5, 10)  # numbers of results that the table has
+
+
+async def evaluations(visit: Visit) -> Response:
+    """The form of an evaluation, and those that were made; by POST a new one."""
+    text, problem = visit.posted("requests"), ""
+    if visit.request.method == "POST":
+        answer = await _evaluated(visit, text)
+        if answer.ok and "job" in answer.value:
+            return visit.to("search", answer.value["job"])
+        if answer.ok:  # without jobs
+            return _result(visit, {"state": "succeeded", "result": answer.value})
+        problem = " ".join([answer.problem, *answer.errors.values()])
+    jobs = await visit.desk.items("listJobs", operation=EVALUATE, limit=20)
+    return visit.page(
+        "search.html",
+        422 if problem else 200,
+        tab="search",
+        text=text,
+        problem=problem,
+        jobs=jobs,
+        may=visit.desk.may(EVALUATE),
+        logs=visit.parts.settings().search.usage_log and visit.desk.is_operator,
+    )
+
+
+async def evaluation(visit: Visit) -> Response:
+    """An evaluation: its progress, then its plots."""
+    answer = await visit.desk.run("getJob", {"job": visit.path("job")})
+    if not answer.ok:
+        return visit.refused(answer)
+    if answer.value["operation"] != EVALUATE:
+        return visit.problem(404)
+    if visit.query.get("format") == "json":
+        return as_json(answer.value)
+    return _result(visit, answer.value)
+
+
+async def embeddings(visit: Visit) -> Response:
+    answer = await visit.desk.run("getEmbeddings")
+    if not answer.ok:
+        return visit.refused(answer)
+    ids = ("refreshEmbeddings", "retryEmbeddings", "backfillEmbeddings")
+    adds = buttons(visit, ids, {})
+    return visit.page("embeddings.html", tab="embeddings", status=answer.value, adds=adds)
+
+
+async def _evaluated(visit: Visit, text: str) -> OperationAnswer:
+    if visit.posted("act") == "usage":
+        return await visit.desk.run(EVALUATE, body={"from_usage": True})
+    requests = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            one = _request(line)
+            if one is None:
+                told = "Line {number} is not: a request => a tool, another tool."
+                return OperationAnswer(422, {"detail": visit.texts(told, number=number)})
+            requests.append(one)
+    return await visit.desk.run(EVALUATE, body={"requests": requests})
+
+
+def _request(line: str) -> Mapping[str, Any] | None:
+    """A request of a line: `text => tool, tool`, or JSON as `toolgate search eval` reads it."""
+    if line.lstrip().startswith("{"):
+        reading = read_json(line)
+        value = reading.value if isinstance(reading.value, dict) else {}
+        gold = value.get("gold")
+        query, tools = value.get("query"), [gold] if isinstance(gold, str) else gold
+    else:
+        query, _, names = line.rpartition(ARROW)
+        tools = [name.strip() for name in names.split(",") if name.strip()]
+    if not isinstance(query, str) or not query.strip() or not tools:
+        return None
+    return {"query": query.strip(), "gold": tools}
+
+
+def _result(visit: Visit, job: Mapping[str, Any]) -> Response:
+    result = job.get("result")
+    found = msgspec.to_builtins(result) if job["state"] == "succeeded" else None
+    texts = visit.texts
+    plots = {}
+    if found:
+        plots["recall"] = recall_plot(found["curves"], texts("Results looked at"), texts("Recall"))
+        plots["fit"] = calibration_plot(
+            found["calibration"], texts("Fit that was told"), texts("Share that was found")
+        )
+    part = visit.is_part("evaluation")
+    return visit.page(
+        "evaluation_result.html" if part else "evaluation.html",
+        tab="search",
+        job=job,
+        found=found,
+        plots=plots,
+        rows=TABLE,
+        is_open=job["state"] in OPEN,
+    )
+
+
+ROUTES = (
+    PageRoute("/search", evaluations, ("GET", "POST")),
+    PageRoute("/search/{job}", evaluation),
+    PageRoute("/embeddings", embeddings),
+)

@@ -1,0 +1,104 @@
+"""Recall over the number of results, and how far the fit of a search can be believed. Pure.
+
+Intervals of recall are of the bootstrap, those of shares Wilson's (1927): both at 95 %.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from registry.evaluation.results import (
+    DEPTH,
+    Found,
+    percentiles,
+    recall,
+    reciprocal_rank,
+    sampled,
+)
+from registry.evaluation.sets import RelevantTools
+
+BINS = 5  # of the fit, from 0 to 1
+Z = 1.96  # standard deviations of a 95 % interval
+
+
+class CurvePoint(Struct, frozen=True):
+    """Recall among the first `k` results, per cent, with its interval."""
+
+    k: int
+    recall: float
+    low: float
+    high: float
+
+
+class ModeCurve(Struct, frozen=True):
+    """What one search mode found. `mrr`: mean reciprocal rank, per cent."""
+
+    mode: str
+    points: tuple[CurvePoint, ...]
+    mrr: float
+    p50_ms: float
+    p95_ms: float
+
+
+class FitBin(Struct, frozen=True):
+    """Requests whose fit was from `low` to `high`: the mean of what was told, and the share of them
+    with a relevant tool among the first ten, with its interval; all from 0 to 1."""
+
+    low: float
+    high: float
+    requests: int
+    told: float
+    found: float
+    found_low: float
+    found_high: float
+
+
+def curve(
+    mode: str, found: Found, wanted: Sequence[RelevantTools], took_ms: Sequence[float]
+) -> ModeCurve:
+    """The curve of a mode. `found`: ids of tools by request, best first."""
+    pairs = list(zip(found, wanted, strict=True))
+    values = [[recall(one, want.slots, k) for k in range(1, DEPTH + 1)] for one, want in pairs]
+    sample = sampled(100 * np.array(values))
+    points = []
+    for k in range(1, DEPTH + 1):
+        one = sample.interval(k - 1)
+        points.append(CurvePoint(k, round(one.mean, 1), round(one.low, 1), round(one.high, 1)))
+    mrr = sum(reciprocal_rank(one, want.gold) for one, want in pairs) / len(pairs)
+    times = percentiles(took_ms)
+    return ModeCurve(
+        mode, tuple(points), round(100 * mrr, 1), round(times["p50"], 1), round(times["p95"], 1)
+    )
+
+
+def calibration(
+    fits: Sequence[float | None], found: Found, wanted: Sequence[RelevantTools]
+) -> tuple[FitBin, ...]:
+    """What the fit told, and what was so; empty where the model has no fit."""
+    told: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for fit, one, want in zip(fits, found, wanted, strict=True):
+        if fit is not None:
+            right = not want.gold.isdisjoint(one[:DEPTH])
+            told[min(int(fit * BINS), BINS - 1)].append((fit, right))
+    return tuple(_bin(at, entries) for at, entries in enumerate(told) if entries)
+
+
+def _bin(at: int, entries: Sequence[tuple[float, bool]]) -> FitBin:
+    count = len(entries)
+    share = sum(right for _, right in entries) / count
+    low, high = _wilson(share, count)
+    told = sum(fit for fit, _ in entries) / count
+    return FitBin(
+        at / BINS, (at + 1) / BINS, count, round(told, 3), round(share, 3), round(low, 3),
+        round(high, 3),
+    )  # fmt: skip
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """The interval of a share."""
+    middle = (share + Z * Z / (2 * count)) / (1 + Z * Z / count)
+    spread = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
+    spread /= 1 + Z * Z / count
+    return max(0.0, middle - spread), min(1.0, middle + spread)
