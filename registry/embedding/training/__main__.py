@@ -3,6 +3,7 @@
 Each command imports its own libraries, so that `--help` works without PyTorch.
 """
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -30,6 +31,15 @@ def main() -> None:
 @click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
 @click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
 @click.option(
+    "--operations", type=FILE, multiple=True,
+    help="An OpenAPI description whose operations make requests: terse texts, hard negatives.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), help="Pairs of a set at most [default: all].")
+@click.option("--start", type=FILE, multiple=True, help="A checkpoint to begin with.")
+@click.option("--share", type=click.FloatRange(0, 1.5), default=1.0, show_default=True,
+              help="Of --start in the weights to begin with; the rest is of the base.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(8), default=128, show_default=True, help="Pairs.")
+@click.option(
     "--passages", type=FILE, multiple=True, help="Passages (JSON lines: id, title, text)."
 )
 @click.option("--anchor", type=float, default=0.0, show_default=True, help="Keeps passages near.")
@@ -45,6 +55,11 @@ def train(
     sets: Path,
     names: tuple[str, ...],
     apis: tuple[Path, ...],
+    operations: tuple[Path, ...],
+    limit: int | None,
+    start: tuple[Path, ...],
+    share: float,
+    batch: int,
     passages: tuple[Path, ...],
     anchor: float,
     steps: int | None,
@@ -61,12 +76,24 @@ def train(
     recipe = Recipe(
         epochs=epochs,
         steps=steps,
+        batch_size=batch,
         learning_rate=rate,
         anchor=anchor,
         seed=seed,
         threads=threads,
     )
-    tuned = runs.tune(base, sets, names, apis, passages=passages, recipe=recipe)
+    tuned = runs.tune(
+        base,
+        sets,
+        names,
+        apis,
+        operations=operations,
+        passages=passages,
+        limit=limit,
+        start=start,
+        share=share,
+        recipe=recipe,
+    )
     encoder.save_weights(tuned, out)
 
 
@@ -80,6 +107,21 @@ def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None
     from registry.embedding.training import runs
 
     runs.export(base, tuned, share, out)
+
+
+@main.command(name="operations")
+@click.argument("descriptions", nargs=-1, required=True, type=FILE)
+def operations_(descriptions: tuple[Path, ...]) -> None:
+    """Print the operations of OpenAPI DESCRIPTIONS as terse tools, a line of JSON each.
+
+    They have a name, the first sentence and the names of parameters: a catalog for `toolgate search
+    eval --catalog`.
+    """
+    from registry.embedding.training.operations import terse_tools
+
+    for path in descriptions:
+        for tool in terse_tools(path):
+            click.echo(json.dumps(tool, ensure_ascii=False))
 
 
 @main.command()

@@ -52,6 +52,7 @@ class Pair:
     also: frozenset[str]  # ids of further correct tools, which are not negatives of this pair
     group: str  # the set or API; tools of one group are each other's hard negatives
     anchored: bool = False  # a passage: both texts keep near to the base model's vectors
+    distinct: bool = False  # like texts are different tools: other operations of one resource
 
 
 def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:

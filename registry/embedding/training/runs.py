@@ -12,6 +12,7 @@ from registry.embedding.training import data
 from registry.embedding.training.encoder import load_weights
 from registry.embedding.training.export import export_int8
 from registry.embedding.training.inference import TOOL_TOKENS, embed, load_tokenizer, session
+from registry.embedding.training.operations import operation_pairs
 from registry.embedding.training.passages import passage_pairs
 from registry.embedding.training.sets import load, tool_text
 from registry.embedding.training.train import Recipe, average
@@ -24,10 +25,18 @@ def tune(
     names: Sequence[str],
     apis: Sequence[Path],
     *,
+    operations: Sequence[Path] = (),
     passages: Sequence[Path] = (),
+    limit: int | None = None,
+    start: Sequence[Path] = (),
+    share: float = 1.0,
     recipe: Recipe,
 ) -> dict[str, Tensor]:
+    """Tuned weights. `limit`: pairs of a set at most. `start`: checkpoints, of whose mean and the
+    base weights it begins, with `share` of them."""
     weights = load_weights(base / "model.safetensors")
+    if start:
+        weights = average(weights, [load_weights(path) for path in start], share)
     with TemporaryDirectory() as work:
         export_int8(weights, Path(work) / "base.onnx")
         tokenizer = load_tokenizer(base / "tokenizer.json", TOOL_TOKENS)
@@ -35,12 +44,14 @@ def tune(
         pairs = []
         for name in names:
             tools = load(sets / name)
-            pairs += data.set_pairs(tools, vectors_of, recipe.seed)
-            pairs += data.description_pairs(tools, recipe.seed)
+            pairs += data.set_pairs(tools, vectors_of, recipe.seed)[:limit]
+            pairs += data.description_pairs(tools, recipe.seed)[:limit]
         for path in apis:
             pairs += data.api_pairs(path, recipe.seed)
+        for path in operations:
+            pairs += operation_pairs(path, recipe.seed)
         for path in passages:
-            pairs += passage_pairs(path, recipe.seed)
+            pairs += passage_pairs(path, recipe.seed)[:limit]
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
     return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
 

@@ -112,7 +112,8 @@ def _batches(
 
 
 def _text(pair: Pair, chance: random.Random) -> str:
-    return tool_text(pair.tool) if pair.anchored else varied_text(pair.tool, chance)
+    whole = pair.anchored or pair.distinct  # those of operations are variants already
+    return tool_text(pair.tool) if whole else varied_text(pair.tool, chance)
 
 
 def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
@@ -141,9 +142,14 @@ def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropou
 
 
 def _not_negative(pairs: Sequence[Pair], vectors: NDArray[np.float32]) -> Tensor:
-    """True where a tool answers the other pair too: the same, a near duplicate, or named by it."""
+    """True where a tool answers the other pair too: the same, a near duplicate, or named by it.
+
+    Of distinct tools none is a duplicate: deletion is not creation, as near as their texts are.
+    """
     same = np.array([[other.tool.id in pair.also for other in pairs] for pair in pairs])
-    known = same | same.T | (vectors @ vectors.T > DUPLICATE)
+    distinct = np.array([pair.distinct for pair in pairs])
+    alike = (vectors @ vectors.T > DUPLICATE) & ~(distinct[:, None] & distinct)
+    known = same | same.T | alike
     np.fill_diagonal(known, val=False)
     return torch.from_numpy(known)
 
