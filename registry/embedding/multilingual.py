@@ -111,7 +111,8 @@ class _Model:
         self._means = [self._raw(COMMON, query).mean(axis=0) for query in (False, True)]
 
     def encode(self, texts: Sequence[str], query: bool) -> NDArray[Any]:
-        return self._raw(texts, query) - self._means[query]
+        vectors: NDArray[Any] = self._raw(texts, query) - self._means[query]
+        return vectors
 
     def _raw(self, texts: Sequence[str], query: bool) -> NDArray[Any]:
         return np.asarray(self._engine.encode(texts, is_query=query))

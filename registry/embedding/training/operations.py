@@ -70,13 +70,13 @@ _MARKUP = re.compile(r"<[^>]{0,300}>|[`*]")
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ApiParameter:
     name: str
     values: tuple[str, ...]  # of its enumeration
 
 
 @dataclass(frozen=True)
-class Operation:
+class ApiOperation:
     """One operation of an API. `description` is plain text; its first sentence is the summary."""
 
     api: str
@@ -85,7 +85,7 @@ class Operation:
     name: str
     description: str
     tags: tuple[str, ...]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ApiParameter, ...]
 
     @property
     def literals(self) -> list[str]:
@@ -129,7 +129,7 @@ def operation_pairs(path: Path, seed: int) -> list[Pair]:
     ]
 
 
-def operations(path: Path) -> list[Operation]:
+def operations(path: Path) -> list[ApiOperation]:
     """The operations of a description in JSON. Raises BadTrainingSet."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -138,7 +138,7 @@ def operations(path: Path) -> list[Operation]:
         raise BadTrainingSet(f"{path}: expected an OpenAPI description: {error}") from error
 
 
-def request(operation: Operation, chance: random.Random) -> str:
+def request(operation: ApiOperation, chance: random.Random) -> str:
     """A request that the operation answers."""
     summary = _summary(operation)
     told = _reworded(summary, chance) if summary and chance.random() < 0.6 else ""
@@ -148,7 +148,7 @@ def request(operation: Operation, chance: random.Random) -> str:
     return asked[:1].upper() + asked[1:] if chance.random() < 0.5 else asked
 
 
-def variant(operation: Operation, chance: random.Random) -> TrainingTool:
+def variant(operation: ApiOperation, chance: random.Random) -> TrainingTool:
     """A tool for the operation, with the texts that some catalog would have of it."""
     summary = _summary(operation)
     names = tuple(one.name for one in operation.parameters)
@@ -195,7 +195,7 @@ def terse_tools(path: Path) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def _id(operation: Operation) -> str:
+def _id(operation: ApiOperation) -> str:
     return f"{operation.api} {operation.method} {operation.path}"
 
 
@@ -204,7 +204,7 @@ def _path(path: str) -> str:
     return path.rstrip("/").removesuffix(".json")
 
 
-def _summary(operation: Operation) -> str:
+def _summary(operation: ApiOperation) -> str:
     return re.split(r"(?<=[.!?])\s|\n", operation.description, maxsplit=1)[0].rstrip(". ")
 
 
@@ -219,7 +219,7 @@ def _reworded(summary: str, chance: random.Random) -> str:
     return f"{verb}{summary[found.end() :]}"
 
 
-def _of_path(operation: Operation, chance: random.Random) -> str:
+def _of_path(operation: ApiOperation, chance: random.Random) -> str:
     """A phrase of method and path: "delete a comment of an issue"."""
     words = operation.literals or [identifier_words(operation.name)]
     item = operation.of_item
@@ -231,7 +231,7 @@ def _of_path(operation: Operation, chance: random.Random) -> str:
     return f"{verb} {thing}"
 
 
-def _detail(operation: Operation, chance: random.Random) -> str:
+def _detail(operation: ApiOperation, chance: random.Random) -> str:
     """A parameter, a value of one, or a tag, with the word that joins it."""
     listed = [one for one in operation.parameters if one.values]
     if listed and chance.random() < 0.5:
@@ -254,14 +254,14 @@ def _singular(words: str) -> str:
     return words[:-1] if words.endswith("s") and not words.endswith("ss") else words
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
+def _operations(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
     title = str(document.get("info", {}).get("title") or "")
     for path, methods in document.get("paths", {}).items():
         shared = methods.get("parameters", ())
         for method, operation in methods.items():
             if method in METHODS and method in COLLECTION:
                 parameters = [*shared, *operation.get("parameters", ())]
-                yield Operation(
+                yield ApiOperation(
                     api=title,
                     method=method,
                     path=path,
@@ -280,7 +280,7 @@ def _described(operation: Mapping[str, Any]) -> str:
 
 def _parameters(
     document: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], operation: Mapping[str, Any]
-) -> Iterator[Parameter]:
+) -> Iterator[ApiParameter]:
     """The parameters, then the fields of a body in JSON or of a form."""
     for one in (_resolved(document, one) for one in listed):
         if one.get("in") in {"path", "query", "formData"} and "name" in one:
@@ -292,9 +292,9 @@ def _parameters(
             yield _parameter(name, _resolved(document, field))
 
 
-def _parameter(name: str, schema: Mapping[str, Any]) -> Parameter:
+def _parameter(name: str, schema: Mapping[str, Any]) -> ApiParameter:
     values = [one for one in schema.get("enum") or () if isinstance(one, str) and one]
-    return Parameter(str(name), tuple(values[:VALUES]))
+    return ApiParameter(str(name), tuple(values[:VALUES]))
 
 
 def _resolved(document: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
