@@ -61,6 +61,10 @@ class Admitted(Struct, frozen=True):
     opens: InitializeParams | None = None  # an `initialize`: a session is to be opened
 
 
+_STATELESS = {name: Admitted(revision) for name, revision in STATELESS.items()}
+_NEWEST = next(iter(_STATELESS.values()))
+
+
 def admit(
     headers: Headers,
     message: Message | list[Message],
@@ -175,24 +179,27 @@ def _speaker(headers: Headers, find: FindSession) -> Admitted:
 
 
 def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
-    newest = next(iter(STATELESS.values()))
     if request.id is UNSET:
-        return Admitted(newest)
+        return _NEWEST
     check_id(request.id)
     if headers.duplicated is not None:
         raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
     _check_envelope(request, version)
     if version in HANDSHAKE and headers.version in {None, version}:
         raise _unsupported(version)  # named in its body; the newer headers are not required of it
-    _check_mirror("MCP-Protocol-Version", headers.version, version)
-    _check_mirror("Mcp-Method", headers.method, request.method)
+    if headers.version != version:
+        raise _mismatch("MCP-Protocol-Version", headers.version)
+    if headers.method != request.method:
+        raise _mismatch("Mcp-Method", headers.method)
     named_by = NAMED_BY.get(request.method)
     if named_by is not None and isinstance(request.params, dict):
-        _check_mirror("Mcp-Name", decode_header(headers.name), request.params.get(named_by))
-    revision = STATELESS.get(version)
-    if revision is None:
+        name = decode_header(headers.name)
+        if name is None or name != request.params.get(named_by):
+            raise _mismatch("Mcp-Name", name)
+    admitted = _STATELESS.get(version)
+    if admitted is None:
         raise _unsupported(version)
-    return Admitted(revision)
+    return admitted
 
 
 def _check_envelope(request: Request, version: Any) -> None:
@@ -203,11 +210,11 @@ def _check_envelope(request: Request, version: Any) -> None:
         raise MalformedEnvelope(f'params._meta["{META_CAPABILITIES}"] is missing or no object')
 
 
-def _check_mirror(header: str, sent: str | None, in_body: Any) -> None:
+def _mismatch(header: str, sent: str | None) -> HeaderMismatch:
+    """The fault of a header that does not repeat the body's value."""
     if sent is None:
-        raise HeaderMismatch(f"{header} is missing or malformed: it must repeat the body's value")
-    if sent != in_body:
-        raise HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
+        return HeaderMismatch(f"{header} is missing or malformed: it must repeat the body's value")
+    return HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
 
 
 def _unsupported(requested: str) -> UnsupportedProtocolVersion:

@@ -39,7 +39,7 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.peers import DisconnectWatch
+from gateway.transports.peers import WATCH_S, DisconnectWatch, KeepAliveTimer
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,
@@ -76,6 +76,7 @@ class JsonRpcHTTP:
 
     def __init__(self, front: Front, rules: Rules) -> None:
         self._front = front
+        self._watches = KeepAliveTimer(WATCH_S)
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +107,7 @@ class JsonRpcHTTP:
         context = Context(
             identity, revision, request_id, headers=carried, toolset=toolset, options=options
         )
-        with DisconnectWatch(receive):
+        with DisconnectWatch(receive, self._watches):
             await self._serve(message, context, responder)
 
     def _options(self, scope: Scope) -> QueryOptions:

@@ -31,7 +31,13 @@ from gateway.transports.http import (
     require_json,
 )
 from gateway.transports.http_sse import HttpSseEndpoint
-from gateway.transports.peers import DisconnectWatch, KeepAliveTimer, PostPeer, SessionPeer
+from gateway.transports.peers import (
+    WATCH_S,
+    DisconnectWatch,
+    KeepAliveTimer,
+    PostPeer,
+    SessionPeer,
+)
 from schemas.errors import (
     Fault,
     HeaderMismatch,
@@ -69,6 +75,7 @@ class PostHandler:
         self._endpoint = endpoint
         self._front = endpoint.front
         self._pulse = KeepAliveTimer(endpoint.front.keep_alive_s)
+        self._watches = KeepAliveTimer(WATCH_S)
         self._serve_member = member_server(endpoint.front.dispatcher)
 
     async def serve(
@@ -160,7 +167,9 @@ class PostHandler:
             reply = await dispatcher.dispatch(context, request)
             await _finish(peer, reply, context)
         else:
-            with DisconnectWatch(receive):  # 2026-07-28: disconnecting is cancellation
+            with DisconnectWatch(
+                receive, self._watches
+            ):  # 2026-07-28: disconnecting is cancellation
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, reply, context)
 

@@ -5,22 +5,16 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.transports import peers as watch_module
 from gateway.transports.http import Responder
-from gateway.transports.peers import DisconnectWatch, send_all
+from gateway.transports.peers import DisconnectWatch, KeepAliveTimer, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(watch_module, "WATCH_AFTER_S", 0)
-
-
-async def serve(wire, work):
+async def serve(wire, work, timer=None):
     """A request whose answer is what `work` gives; None when its client left."""
-    with DisconnectWatch(wire.receive):
+    with DisconnectWatch(wire.receive, timer):
         return await work
     return None
 
@@ -65,16 +59,27 @@ async def test_a_client_that_stays_gets_its_answer():
     assert wire.reading == 0  # nobody watches any more
 
 
-async def test_what_is_over_soon_is_not_watched(monkeypatch):
-    monkeypatch.setattr(watch_module, "WATCH_AFTER_S", 60)
+async def test_what_is_over_soon_is_not_watched():
     wire = Wire()
 
     async def work():
         await anyio.lowlevel.checkpoint()
         return "answer"
 
-    assert await serve(wire, work()) == "answer"
+    assert await serve(wire, work(), KeepAliveTimer(60)) == "answer"
     assert wire.reading == 0
+
+
+async def test_what_lasts_is_watched_once():
+    wire, timer = Wire(), KeepAliveTimer(0.003)
+    with anyio.fail_after(30):
+        running = asyncio.create_task(serve(wire, asyncio.Event().wait(), timer))
+        while wire.reading == 0:
+            await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.01)  # further turns of the timer
+        assert wire.reading == 1
+        wire.arrive(DISCONNECT)
+        assert await running is None
 
 
 async def test_more_of_the_request_is_not_the_end():
