@@ -113,7 +113,7 @@ async def measure() -> dict[str, Way]:
     try:
         with petshop() as url, own_directory() as directory:
             settings = petshop_settings(directory, url)
-            async with _gateway(settings) as app:
+            async with serving(Gateway(settings)) as app:
                 walks = {
                     "session": posted(app, "/mcp", _CALL, await session_headers(app)),
                     "stateless": called(app, "listPets", {"species": "cat"}),
@@ -129,7 +129,8 @@ async def measure() -> dict[str, Way]:
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
                 held = {name: await recorder.held_bytes(walk) for name, walk in walks.items()}
                 ways = {name: replace(way, bytes=held[name]) for name, way in ways.items()}
-            async with _gateway(guarded(settings, identity := Identity(directory))) as app:
+            identity = Identity(directory)
+            async with serving(Gateway(guarded(settings, identity))) as app:
                 headers = {**_JSON, **identity.header}
                 walk = posted(app, "/rpc", msgspec.json.encode(_by_name(1)), headers)
                 ways["everything on"] = await recorder.least(walk)
@@ -369,9 +370,8 @@ def guarded(settings: Settings, identity: Identity) -> Settings:
 
 
 @asynccontextmanager
-async def _gateway(settings: Settings) -> AsyncIterator[ASGIApp]:
-    """The application of a gateway whose catalog is complete."""
-    gateway = Gateway(settings)
+async def serving(gateway: Gateway) -> AsyncIterator[ASGIApp]:
+    """The application of a gateway, whose catalog is complete."""
     app = gateway.app()
     async with app.router.lifespan_context(app):
         with anyio.fail_after(START_S):

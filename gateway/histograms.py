@@ -28,7 +28,8 @@ class Histogram:
         self.count = 0
         self.sum = 0.0
         self.buckets = [0] * (len(bounds) + 1)
-        self.exemplars: dict[int, Exemplar] = {}  # the last of a bucket, by its number
+        # The last example of a bucket, by its number: value, span, and seconds since 1970.
+        self.exemplars: dict[int, tuple[float, SpanContext, float]] = {}
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -37,8 +38,7 @@ class Histogram:
 
     def exemplify(self, value: float, span: SpanContext) -> None:
         """Name a span as an example of that value."""
-        example = Exemplar(span.ids, value, time.time())
-        self.exemplars[bisect_left(self.bounds, value)] = example
+        self.exemplars[bisect_left(self.bounds, value)] = (value, span, time.time())
 
     def join(self, other: "Histogram") -> None:
         """Add what another one with the same bounds counted."""
@@ -57,6 +57,10 @@ class Histogram:
             text = "+Inf" if number == last else floatToGoString(self.bounds[number])
             within = [one for one in range(first, number + 1) if one in self.exemplars]
             bucket = (text, running[number])
-            found.append((*bucket, self.exemplars[within[-1]]) if within else bucket)
+            found.append((*bucket, self._exemplar(within[-1])) if within else bucket)
             first = number + 1
         return found
+
+    def _exemplar(self, number: int) -> Exemplar:
+        value, span, at = self.exemplars[number]
+        return Exemplar(span.ids, value, at)

@@ -30,12 +30,13 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
 
 from config.settings import MetricsOtlp
-from gateway.app.tracing import SCOPE
+from gateway.methods.results import SERVER
 from gateway.middleware.telemetry import OTHERS
 from schemas.mcp.revisions import JSON_RPC, SUPPORTED, V2024_11_05
 
@@ -44,6 +45,7 @@ log = logging.getLogger("toolgate.metrics")
 Labels: TypeAlias = Mapping[str, str]
 Named: TypeAlias = tuple[str, dict[str, str]]  # a metric of the conventions, and its attributes
 
+SCOPE = InstrumentationScope("toolgate", SERVER.version)
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 MCP_REVISIONS = frozenset({*SUPPORTED, V2024_11_05.name})
 

@@ -89,6 +89,17 @@ class FixedHeaders(dict[str, str]):
     tail = b""  # of heads: all but the request line, and the length of a body
 
 
+class TracedHeaders(dict[str, str]):
+    """Headers of one request: `fixed`, encoded before, which name no trace, and `traceparent`."""
+
+    __slots__ = ("fixed", "traceparent")
+
+    def __init__(self, fixed: FixedHeaders, traceparent: str) -> None:
+        super().__init__(fixed, traceparent=traceparent)
+        self.fixed = fixed
+        self.traceparent = traceparent
+
+
 class Site:
     """The address that requests are sent to: an origin, a path that their targets follow, and
     their default headers."""
@@ -118,6 +129,9 @@ class Site:
             raise MalformedRequest("control characters in its path")
         try:
             line = f"{method} {path} HTTP/1.1\r\n".encode()
+            if type(headers) is TracedHeaders:
+                line += f"traceparent: {headers.traceparent}\r\n".encode()
+                headers = headers.fixed
             if type(headers) is not FixedHeaders or isinstance(body, Stream):
                 return line + self._tail(method, headers, body)
             if headers.site is not self or headers.method != method:

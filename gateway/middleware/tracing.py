@@ -10,12 +10,12 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from random import random
 from typing import Any, NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -81,7 +81,9 @@ class Sampler(Collector):
             began, error, outcome = time.time_ns(), "crashed", ""
             try:
                 result = await handler(context, request)
-                error = _error_of(outcome_of(result))
+                error = outcome_of(result)
+                if error == "ok":
+                    error = ""
                 return result
             except Fault as fault:
                 error, outcome = str(fault.code), outcome_label(fault)
@@ -118,22 +120,32 @@ class Sampler(Collector):
     def guard(self, execute: Execute) -> Execute:
         """Innermost guard: it sees what is sent to a service."""
 
-        async def called(call: ToolCall) -> ToolResult | RelayedResult:
+        def called(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             trace = CURRENT.get()
-            if not isinstance(trace, ActiveTrace):
-                return await execute(call)
+            return sampled(call, trace) if isinstance(trace, ActiveTrace) else execute(call)
+
+        async def sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
             trace.tool = call.tool.name
             own = SpanContext(trace.context.trace_id, new_span_id())
+            token, began, error = CURRENT.set(own), time.time_ns(), "failed"
             try:
-                with _finishing(trace, own, call.tool) as outcome:
-                    result = await execute(_continued(call, own))
-                    outcome.error = "tool_error" if is_error(result) else ""
-                    return result
+                result = await execute(_continued(call, own))
+                error = "tool_error" if is_error(result) else ""
+                return result
+            except Fault as fault:
+                error = str(fault.code)
+                raise
+            except asyncio.CancelledError:
+                error = "cancelled"
+                raise
             finally:
+                CURRENT.reset(token)
+                ended = time.time_ns()
+                times = (began, ended)
+                span = _span_of(call.tool, own, trace.context, times=times, error=error)
+                trace.calls.append(span)
                 if self._calls is not None:
-                    span = trace.calls[-1]
-                    seconds = (span.ended_ns - span.started_ns) / 1e9
-                    self._calls.exemplify(call.tool, seconds, own)
+                    self._calls.exemplify(call.tool, (ended - began) / 1e9, own)
 
         return called
 
@@ -241,37 +253,15 @@ def _attributes(
     return attributes
 
 
-class _Outcome(Struct):
-    error: str = "failed"
-
-
-@contextmanager
-def _finishing(trace: ActiveTrace, own: SpanContext, tool: Tool) -> Iterator[_Outcome]:
-    """Context of one call of a service, whose span is `own`."""
-    began, outcome, token = time.time_ns(), _Outcome(), CURRENT.set(own)
-    try:
-        yield outcome
-    except Fault as fault:
-        outcome.error = str(fault.code)
-        raise
-    except asyncio.CancelledError:
-        outcome.error = "cancelled"
-        raise
-    finally:
-        CURRENT.reset(token)
-        attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
-        if outcome.error:
-            attributes["error.type"] = outcome.error
-        span = Span(
-            tool.binding.operation_name or tool.name,
-            "client",
-            own,
-            *(began, time.time_ns()),
-            attributes=attributes,
-            parent=trace.context,
-            error=outcome.error,
-        )
-        trace.calls.append(span)
+def _span_of(
+    tool: Tool, own: SpanContext, parent: SpanContext, *, times: tuple[int, int], error: str
+) -> Span:
+    """The span of one call of a service."""
+    attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
+    if error:
+        attributes["error.type"] = error
+    name = tool.binding.operation_name or tool.name
+    return Span(name, "client", own, *times, attributes, parent, error=error)
 
 
 def _continued(call: ToolCall, own: SpanContext) -> ToolCall:
@@ -282,7 +272,3 @@ def _continued(call: ToolCall, own: SpanContext) -> ToolCall:
     meta = context.params.get("_meta")
     meta = {**(meta if isinstance(meta, dict) else {}), TRACEPARENT: own.traceparent}
     return replace(call, context=replace(context, params={**context.params, "_meta": meta}))
-
-
-def _error_of(outcome: str) -> str:
-    return "" if outcome == "ok" else outcome

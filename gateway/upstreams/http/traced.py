@@ -1,7 +1,9 @@
 """HTTP client for services that names the trace of each call, where there are traces."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
+from gateway.http.http1 import FixedHeaders, TracedHeaders
 from gateway.traces import CURRENT, TRACEPARENT, SpanContext
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, Reader, replaced
 from gateway.upstreams.http.connections import SourcePool, read
@@ -10,7 +12,7 @@ from gateway.upstreams.http.connections import SourcePool, read
 class TracedClient(Client):
     """Adds `traceparent` to the requests of sampled messages."""
 
-    async def forward(
+    def forward(  # no coroutine of its own: every call of a service passes here
         self,
         pool: SourcePool,
         request: HttpRequest,
@@ -18,12 +20,13 @@ class TracedClient(Client):
         *,
         headers: Mapping[str, str] | None = None,
         inline_bytes: int = 0,
-    ) -> HttpResponse:
+    ) -> Coroutine[Any, Any, HttpResponse]:
         own = CURRENT.get()
         if isinstance(own, SpanContext):
             if headers is None:
                 headers = pool.with_configured(request.headers)
-            headers = replaced(headers, {TRACEPARENT: own.traceparent})
-        return await super().forward(
-            pool, request, reader, headers=headers, inline_bytes=inline_bytes
-        )
+            if type(headers) is FixedHeaders and not pool.headers:  # which may name another
+                headers = TracedHeaders(headers, own.traceparent)
+            else:
+                headers = replaced(headers, {TRACEPARENT: own.traceparent})
+        return super().forward(pool, request, reader, headers=headers, inline_bytes=inline_bytes)
