@@ -12,6 +12,7 @@ import itertools
 import logging
 import math
 import re
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias
@@ -377,9 +378,22 @@ def _pool(settings: Settings, conninfo: str, size: int, timeout_s: float) -> Poo
         # Upper bound of the backoff: an attempt with longer delays would miss the database's
         # return.
         reconnect_timeout=settings.connect_timeout_s,
-        check=AsyncConnectionPool.check_connection,
+        check=_alive,
         open=False,
     )
+
+
+async def _alive(connection: AsyncConnection) -> None:
+    """Check a pooled connection before its use: by a query only if its socket is readable, since a
+    server that closes a connection sends the end of it. Raises psycopg.OperationalError."""
+    if _is_readable(connection.pgconn.socket):
+        await AsyncConnectionPool.check_connection(connection)
+
+
+def _is_readable(socket: int) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _conninfo(settings: Settings, name: str, given: str) -> str:
