@@ -3,10 +3,11 @@
 import fnmatch
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+
+from msgspec import Raw
+from msgspec.structs import replace
 
 from config.settings import EventsSettings
 from gateway.context import Context
@@ -15,6 +16,7 @@ from gateway.operations.requests import has_nul
 from gateway.traces import CURRENT, ActiveTrace, parsed
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
+from gateway.wings.events.views import NewInvocation
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.group_commit import GroupCommit
 from schemas.errors import InvalidParams, TooManyRequests
@@ -26,35 +28,11 @@ COUNT_S = 1.0  # age of the number of open invocations of a tenant, for each
 COUNTED = 100_000  # of them that there are: counting a million takes half a second
 BATCH = 100
 LONGEST_DELAY = timedelta(days=365)
-Retry = Literal["auto", "always", "never"]
 REPLY_TO = (
     "Not accepted: replyTo: expected a topic of events.topics, `session` for the open one,"
     " or `webhook:` with the name of one that is registered"
 )
 SESSION, TOPIC, WEBHOOK = "session:", "topic:", "webhook:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """An invocation as it was asked for."""
-
-    skill: str
-    arguments: Mapping[str, Any]
-    correlation_id: str = ""
-    reply_to: str = ""
-    topic: str = ""
-    order_key: str | None = None
-    on_failure: Literal["skip", "block"] = "skip"
-    idempotency_key: str | None = None
-    priority: int = 5
-    delay_s: float = 0.0
-    due: datetime | None = None
-    deadline_s: float | None = None
-    attempts: int | None = None
-    retry: Retry = "auto"
-    caused_by: str | None = None
-    invocation_id: str = ""
-    task_id: str | None = None
 
 
 class CorrelationConflict(InvalidParams):
@@ -85,9 +63,14 @@ class Accepting:
         """Store what is accepted, until cancelled."""
         await self._commits.run()
 
-    async def accept(self, context: Context, wanted: Wanted) -> Accepted:
-        """Accept an invocation: it is committed when this returns. Raises Fault."""
-        draft = self._draft(context, wanted)
+    async def accept(
+        self, context: Context, wanted: NewInvocation, *, id_: str = "", task_id: str | None = None
+    ) -> Accepted:
+        """Accept an invocation: it is committed when this returns. `id_` is that of the invocation
+        if it has one, `task_id` of its MCP task. Raises Fault."""
+        draft = replace(
+            self._draft(context, wanted), invocation_id=id_ or str(uuid.uuid4()), task_id=task_id
+        )
         await self._check_webhook(draft)
         draft = replace(draft, hops=await self._hops(context, wanted))
         await self._count(draft.host_id)
@@ -102,7 +85,7 @@ class Accepting:
         catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
         return catalog.find(name)
 
-    def _draft(self, context: Context, wanted: Wanted) -> Draft:
+    def _draft(self, context: Context, wanted: NewInvocation) -> Draft:
         arguments = encode(wanted.arguments)
         most = self.settings.payload_bytes
         if len(arguments) > most:
@@ -115,47 +98,45 @@ class Accepting:
             host_id=context.principal.tenant,
             skill_name=name,
             queue=queue,
-            arguments=arguments,
+            arguments=Raw(arguments),
             principal_id=context.principal.id,
-            principal=caller_of(context),
+            principal=Raw(caller_of(context)),
             repeatable=repeatable,
             max_attempts=min(wanted.attempts or attempts, attempts),
-            invocation_id=wanted.invocation_id or str(uuid.uuid4()),
-            correlation_id=wanted.correlation_id,
+            correlation_id=wanted.correlation_id or "",
             topic=self._topic(wanted.topic),
             reply_to=self._reply_to(context, wanted.reply_to),
-            task_id=wanted.task_id,
             traceparent=_traceparent(context),
             order_key=wanted.order_key,
             on_failure=wanted.on_failure,
             idempotency_key=wanted.idempotency_key,
             priority=wanted.priority,
-            due_ts=_due(wanted.due),
+            due_ts=_due(wanted.not_before),
             delay_s=wanted.delay_s,
             deadline_s=wanted.deadline_s,
         )
 
-    def _target(self, context: Context, wanted: Wanted) -> tuple[str, str, bool, int]:
+    def _target(self, context: Context, wanted: NewInvocation) -> tuple[str, str, bool, int]:
         """Name, queue, whether it is repeatable, and attempts. Raises InvalidParams."""
-        skill = self.settings.skills.get(wanted.skill)
+        name, always, auto = wanted.skill_name, wanted.retry == "always", wanted.retry == "auto"
+        skill = self.settings.skills.get(name)
         if skill is not None:
-            repeatable = wanted.retry == "always" or (wanted.retry == "auto" and skill.repeatable)
-            return wanted.skill, wanted.skill, repeatable, skill.attempts or self.settings.attempts
-        tool = self._parts.check(context, wanted.skill, wanted.arguments)
+            attempts = skill.attempts or self.settings.attempts
+            return name, name, always or (auto and skill.repeatable), attempts
+        tool = self._parts.check(context, name, wanted.arguments)
         if tool.source == OWN or tool.binding.facts.own:
             raise InvalidParams(f"Not accepted: {tool.name} is called at once only")
         hints = tool.annotations
         harmless = hints.idempotent_hint is True or hints.read_only_hint is True
-        repeatable = wanted.retry == "always" or (wanted.retry == "auto" and harmless)
-        return wanted.skill, "", repeatable, self.settings.attempts
+        return name, "", always or (auto and harmless), self.settings.attempts
 
-    def _topic(self, topic: str) -> str:
+    def _topic(self, topic: str | None) -> str:
         topics = self.settings.topics
         if topic and topic not in topics:
             raise InvalidParams(f"Not accepted: topic: expected one of {', '.join(topics)}")
         return topic or (topics[0] if topics else "agent-commands")
 
-    def _reply_to(self, context: Context, reply_to: str) -> str | None:
+    def _reply_to(self, context: Context, reply_to: str | None) -> str | None:
         """Where the completion goes, with its kind. Raises InvalidParams."""
         session = context.session
         if not reply_to:
@@ -174,7 +155,7 @@ class Accepting:
         if kind == "webhook" and not await self._receivers.is_known(draft.host_id, name):
             raise InvalidParams(REPLY_TO)
 
-    async def _hops(self, context: Context, wanted: Wanted) -> int:
+    async def _hops(self, context: Context, wanted: NewInvocation) -> int:
         """How many invocations led to this one. Raises InvalidParams for too many."""
         tenant = context.principal.tenant
         cause = wanted.caused_by or context.headers.correlation_id

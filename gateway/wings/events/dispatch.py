@@ -37,10 +37,6 @@ class Running:
     scope: CancelScope = field(default_factory=CancelScope)
     why: Why = ""  # it was cancelled
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.delivery.host_id, self.delivery.invocation_id, self.delivery.fence
-
     def stop(self, why: Why) -> None:
         self.why = self.why or why
         self.scope.cancel()
@@ -172,7 +168,7 @@ class Dispatch:
                 self._due[host_id] = None  # behind the others
             for one in taken:
                 running = Running(one)
-                self._running[running.key] = running
+                self._running[one.key] = running
                 work.start_soon(self._perform, running)
         return any(self._room(host_id) for host_id in self._due)
 
@@ -201,7 +197,7 @@ class Dispatch:
             if delivery.order_key is not None:  # the next one of its key may run now
                 self._say(WORK + delivery.host_id)
         finally:
-            del self._running[running.key]
+            del self._running[delivery.key]
             self._wake.set()
             if not self._running:
                 self._idle.set()
@@ -242,10 +238,11 @@ class Dispatch:
 
     async def _is_stored(self, delivery: Delivery, report: End | Pause) -> bool:
         """False while the database is away."""
-        key = (delivery.host_id, delivery.invocation_id, delivery.fence)
         try:
             if isinstance(report, Pause):
-                await self._journal.release([key], delay_s=report.delay_s, approval=report.approval)
+                await self._journal.release(
+                    [delivery.key], delay_s=report.delay_s, approval=report.approval
+                )
                 self.outcomes["released"] += 1
                 if not report.delay_s:
                     self._say(WORK + delivery.host_id)

@@ -79,13 +79,7 @@ class Execution:
             except Fault as fault:
                 return self._of_fault(delivery, fault)
             return await self._of_result(delivery, caller, result)
-        return End(
-            delivery.host_id,
-            delivery.invocation_id,
-            delivery.fence,
-            error=EXPIRED,
-            reason="expired",
-        )
+        return delivery.end(error=EXPIRED.encode(), reason="expired")
 
     async def _unapproved(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
         """None once the call is approved."""
@@ -126,7 +120,7 @@ class Execution:
             text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
             return failed(delivery, text)
         if not result.is_error:
-            return End(delivery.host_id, delivery.invocation_id, delivery.fence, result=kept)
+            return delivery.end(result=kept)
         text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
         message = text.split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, told):
@@ -164,13 +158,8 @@ class Execution:
         """The report of an attempt that is followed by another one, if there is one left."""
         if delivery.attempt >= delivery.max_attempts:
             return failed(delivery, message, "attempts", result=result)
-        return End(
-            delivery.host_id,
-            delivery.invocation_id,
-            delivery.fence,
-            error=encode({"message": message}),
-            retry_s=max(wait_s, backoff(delivery.attempt, self.settings)),
-        )
+        retry_s = max(wait_s, backoff(delivery.attempt, self.settings))
+        return delivery.end(error=encode({"message": message}), retry_s=retry_s)
 
 
 def backoff(attempt: int, settings: EventsSettings) -> float:
@@ -190,14 +179,7 @@ def failed(
 ) -> End:
     facts = {"message": message, "code": code, "status": status}
     error = encode({name: one for name, one in facts.items() if one is not None})
-    return End(
-        delivery.host_id,
-        delivery.invocation_id,
-        delivery.fence,
-        result=result,
-        error=error,
-        reason=reason,
-    )
+    return delivery.end(result=result, error=error, reason=reason)
 
 
 def wait_of(told: Mapping[str, Any]) -> float | None:

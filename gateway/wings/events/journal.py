@@ -7,16 +7,16 @@ triggers of the tables decide between processes; the clock is the database's.
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, LiteralString
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import asdict, replace
 from psycopg import AsyncConnection, sql
 from psycopg.errors import UniqueViolation
-from psycopg.rows import class_row
+from psycopg.rows import args_row, class_row
 
 from registry.database.postgres import Pool, autocommitted, borrowed
 from schemas.errors import ToolgateError
@@ -25,10 +25,10 @@ Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
 Reason = Literal["error", "rejected", "expired", "cancelled", "attempts"]
 
 PRIORITIES = 10  # 0 to 9, the highest first
-OUTCOME_UNKNOWN = b'{"message":"The outcome of the call is unknown, and it is not repeatable"}'
-LEASE_OVER = b'{"message":"The lease ended without a sign of life of the worker"}'
-EXPIRED = b'{"message":"The deadline has passed"}'
-CANCELLED = b'{"message":"Cancelled"}'
+OUTCOME_UNKNOWN = '{"message":"The outcome of the call is unknown, and it is not repeatable"}'
+LEASE_OVER = '{"message":"The lease ended without a sign of life of the worker"}'
+EXPIRED = '{"message":"The deadline has passed"}'
+CANCELLED = '{"message":"Cancelled"}'
 
 
 class Conflict(ToolgateError):
@@ -39,15 +39,14 @@ class Late(ToolgateError):
     """The delivery is not the current one of its invocation: its fence is old, or it has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """An invocation to be accepted. `arguments` and `principal` are JSON."""
+class Draft(Struct, frozen=True, kw_only=True):
+    """An invocation to be accepted."""
 
     host_id: str
     skill_name: str
-    arguments: bytes
+    arguments: Raw
     principal_id: str
-    principal: bytes
+    principal: Raw
     repeatable: bool
     max_attempts: int
     invocation_id: str = ""
@@ -80,15 +79,25 @@ class Draft:
         return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     invocation_id: str
     correlation_id: str
     created: bool  # False: the same one was accepted before
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class End(Struct, frozen=True):
+    """The report of a worker on a delivery."""
+
+    host_id: str
+    invocation_id: str
+    fence: int
+    result: Raw | None = None  # of the tool; also of one that failed
+    error: Raw | None = None  # None: it succeeded
+    reason: Reason = "error"
+    retry_s: float | None = None  # None: the failure is final
+
+
+class Delivery(Struct, frozen=True):
     """A claimed invocation. What its worker reports counts with this `fence` alone."""
 
     host_id: str
@@ -110,9 +119,24 @@ class Delivery:
     deadline_s: float | None  # left until the deadline
     waited_s: float  # since it was due
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.host_id, self.invocation_id, self.fence
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+    def end(
+        self,
+        *,
+        result: bytes | None = None,
+        error: bytes | None = None,
+        reason: Reason = "error",
+        retry_s: float | None = None,
+    ) -> End:
+        """The report on it; `result` and `error` are JSON."""
+        told, why = (None if one is None else Raw(one) for one in (result, error))
+        return End(*self.key, told, why, reason, retry_s)
+
+
+class Invocation(Struct, frozen=True):
     """An invocation as its caller sees it."""
 
     host_id: str
@@ -152,29 +176,14 @@ class Invocation:
         return self.status in ("ACKED", "FAILED")
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     attempt: int
     worker: str | None
     error: str | None
     ended: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """The report of a worker on a delivery."""
-
-    host_id: str
-    invocation_id: str
-    fence: int
-    result: bytes | None = None  # of the tool; also of one that failed
-    error: bytes | None = None  # None: it succeeded
-    reason: Reason = "error"
-    retry_s: float | None = None  # None: the failure is final
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Struct, frozen=True):
     """What a sweep has changed."""
 
     waiting: int  # leases that were over, and wait again
@@ -186,8 +195,7 @@ class Swept:
         return any((self.waiting, self.failed, self.expired, self.outbox))
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Statistics of the journal of a tenant."""
 
     pending: int
@@ -199,8 +207,7 @@ class Counts:
     oldest_s: float  # age of the oldest invocation that is due
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Which invocations a list has."""
 
     status: str | None = None
@@ -275,15 +282,16 @@ RETURNING {delivery}
 
 
 @cache
-def _claim(limit: int, queues: LiteralString) -> sql.Composed:
+def _claim(limit: int, queues: LiteralString) -> bytes:
     """The statement for a number of rows. As a parameter, PostgreSQL would take it for a tenth of
     the table, and plan each time anew, which takes longer than to carry the plan out."""
-    return sql.SQL(_CLAIM_OF).format(
+    statement = sql.SQL(_CLAIM_OF).format(
         most=sql.Literal(PRIORITIES - 1),
         limit=sql.Literal(limit),
         queues=sql.SQL(queues),
         delivery=sql.SQL(_DELIVERY),
     )
+    return statement.as_bytes()
 
 
 _TOOLS: LiteralString = "(VALUES (''))"
@@ -598,7 +606,7 @@ class Journal:
         statement = _claim(limit, _TOOLS if skills is None else _SKILLS)
         try:
             async with autocommitted(self._pool) as connection:
-                cursor = connection.cursor(row_factory=class_row(Delivery))
+                cursor = connection.cursor(row_factory=args_row(Delivery))
                 await cursor.execute(statement, values)
                 taken = await cursor.fetchall()
         except UniqueViolation:  # somebody took another one of the same order key
@@ -608,7 +616,7 @@ class Journal:
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""
         async with autocommitted(self._pool) as connection:
-            found = await connection.execute(_END, [_rows(map(_end_row, ends)), len(ends)])
+            found = await connection.execute(_END, [_rows(ends), len(ends)])
             rows = await found.fetchall()
         await self._unblock(key for _, _, *key in rows)
         return {(id_, fence) for id_, fence, *_ in rows}
@@ -648,12 +656,12 @@ class Journal:
             )
         if done.rowcount == len(rows):
             return done.rowcount
-        ends = [End(**one, error=CANCELLED, reason="cancelled") for one in rows]
+        ends = [End(**one, error=Raw(CANCELLED), reason="cancelled") for one in rows]
         return done.rowcount + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""
-        values = {"host": host_id, "ids": list(ids), "error": CANCELLED.decode()}
+        values = {"host": host_id, "ids": list(ids), "error": CANCELLED}
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_CANCEL, values)
             rows = await found.fetchall()
@@ -694,9 +702,9 @@ class Journal:
         values = {
             "host": host_id,
             "limit": BATCH,
-            "lease_over": LEASE_OVER.decode(),
-            "unknown": OUTCOME_UNKNOWN.decode(),
-            "expired": EXPIRED.decode(),
+            "lease_over": LEASE_OVER,
+            "unknown": OUTCOME_UNKNOWN,
+            "expired": EXPIRED,
         }
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_SWEEP, values)
@@ -913,8 +921,7 @@ def _same(draft: Draft) -> Mapping[str, Any]:
 
 
 def _draft_row(draft: Draft) -> dict[str, Any]:
-    json = {"arguments": Raw(draft.arguments), "principal": Raw(draft.principal)}
-    return {**_members(draft), **json, "request_hash": draft.request_hash.hex()}
+    return {**asdict(draft), "request_hash": draft.request_hash.hex()}
 
 
 def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
@@ -923,15 +930,5 @@ def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
     ]
 
 
-def _end_row(end: End) -> dict[str, Any]:
-    json = {"result": end.result, "error": end.error}
-    return {**_members(end), **{name: one and Raw(one) for name, one in json.items()}}
-
-
-def _members(one: Draft | End) -> dict[str, Any]:
-    """Not `asdict`, which copies what is in them."""
-    return {name: getattr(one, name) for name in one.__slots__}
-
-
-def _rows(rows: Iterable[Mapping[str, Any]]) -> str:
+def _rows(rows: Iterable[Mapping[str, Any] | End]) -> str:
     return msgspec.json.encode(list(rows)).decode()

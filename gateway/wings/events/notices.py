@@ -12,7 +12,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from gateway.wings.events.journal import Invocation, Journal
-from registry.database.postgres import RESYNC, Database, Notice, borrowed
+from registry.database.postgres import RESYNC, Database, Notice, autocommitted
 
 log = logging.getLogger("toolgate.events")
 
@@ -54,7 +54,7 @@ class Notices:
             self._wake = anyio.Event()
             notices, self._unsent = sorted(self._unsent), set()
             try:
-                async with borrowed(self._database.pool) as connection:
+                async with autocommitted(self._database.pool) as connection:
                     await connection.execute(
                         "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
                         [CHANNEL, notices],

@@ -1,7 +1,6 @@
 """The operations of the wing: of callers, of workers elsewhere, and of operators."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Raw
+from msgspec.structs import asdict
 
 from config.settings import EventSchedule, EventsSettings
 from config.types import TopicName
@@ -30,7 +30,7 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.abc import CallTool, background
-from gateway.wings.events.accepting import Accepting, CorrelationConflict, Wanted
+from gateway.wings.events.accepting import Accepting, CorrelationConflict
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
@@ -236,12 +236,12 @@ class EventOperations:
     async def invoke(self, asked: OperationInput) -> OperationOutput:
         if asked.context is None:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
-        accepted = await self._accepted(asked.context, wanted_of(asked.body))
+        accepted = await self._accepted(asked.context, asked.body)
         row = await self._row(asked.tenant, accepted)
         view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
-    async def _accepted(self, context: Context, wanted: Wanted) -> str:
+    async def _accepted(self, context: Context, wanted: NewInvocation) -> str:
         """The id of the invocation. Raises ProblemDetails, and Fault."""
         try:
             return (await self._accepting.accept(context, wanted)).invocation_id
@@ -327,9 +327,8 @@ class EventOperations:
         )
 
     async def _given_back(self, tenant: str, taken: Sequence[Delivery]) -> None:
-        keys = [(tenant, one.invocation_id, one.fence) for one in taken]
         with anyio.CancelScope(shield=True):
-            if keys and await self._journal.release(keys):
+            if taken and await self._journal.release(one.key for one in taken):
                 self._say(WORK + tenant)
 
     async def topic(self, asked: OperationInput) -> TopicPage:
@@ -350,7 +349,7 @@ class EventOperations:
         if len(result) > most:
             raise invalid(f"The result has {len(result)} bytes, expected at most {most}.")
         row = await self._delivered(asked)
-        end = End(asked.tenant, row.invocation_id, asked.body.fence, result=result)
+        end = End(asked.tenant, row.invocation_id, asked.body.fence, result=Raw(result))
         return await self._reported(asked, row, end)
 
     async def fail(self, asked: OperationInput) -> Settled:
@@ -362,7 +361,7 @@ class EventOperations:
             asked.tenant,
             row.invocation_id,
             body.fence,
-            error=error,
+            error=Raw(error),
             reason="attempts" if body.retry else "error",
             retry_s=(backoff(row.attempt, self.settings) if wait_s is None else wait_s)
             if again
@@ -462,15 +461,6 @@ class EventOperations:
         if row is None:
             raise not_found("invocation", invocation_id)
         return row
-
-
-def wanted_of(body: NewInvocation) -> Wanted:
-    given: dict[str, Any] = {name: getattr(body, name) for name in body.__struct_fields__}
-    skill, due = given.pop("skill_name"), given.pop("not_before")
-    texts: dict[str, Any] = {
-        name: given.pop(name) or "" for name in ("correlation_id", "reply_to", "topic")
-    }
-    return Wanted(skill=skill, due=due, **texts, **given)
 
 
 def late(row: Invocation, fence: int) -> ProblemDetails:

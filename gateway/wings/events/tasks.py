@@ -19,10 +19,10 @@ from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, cursor, place
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.wings.abc import Answer, WingParts
-from gateway.wings.events.accepting import OWN, Accepting, Wanted, matches
+from gateway.wings.events.accepting import OWN, Accepting, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
 from gateway.wings.events.notices import CANCEL, Waits
-from gateway.wings.events.views import seq_of, stamp
+from gateway.wings.events.views import NewInvocation, seq_of, stamp
 from registry.catalog.lists import relays_tasks
 from schemas.binding import GatewayBinding
 from schemas.errors import InvalidParams, RelayedFault
@@ -129,8 +129,8 @@ class Tasks:
     ) -> Invocation:
         id_ = str(uuid.uuid4())
         sealed = await self._ids.expose("", id_, context)
-        wanted = Wanted(skill=name, arguments=arguments, invocation_id=id_, task_id=sealed)
-        await self._accepting.accept(context, wanted)
+        wanted = NewInvocation(name, dict(arguments))
+        await self._accepting.accept(context, wanted, id_=id_, task_id=sealed)
         row = await self._journal.get(context.principal.tenant, id_)
         if row is None:
             raise InvalidParams(UNKNOWN)

@@ -1,11 +1,11 @@
 """Invocations as clients see them, and the requests about them."""
 
 import re
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from config.types import END
 from gateway.operations.operation import Paging, Time

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import Raw
+
 from gateway.wings.events.journal import Accepted, Conflict, Delivery, Draft, End, Journal
 from tests.fixtures_database import HOST
 
@@ -12,9 +14,9 @@ def draft(number: int = 0, **changes: Any) -> Draft:
     values: dict[str, Any] = {
         "host_id": HOST,
         "skill_name": "report",
-        "arguments": b'{"number":%d}' % number,
+        "arguments": Raw(b'{"number":%d}' % number),
         "principal_id": "ada",
-        "principal": b'{"id":"ada"}',
+        "principal": Raw(b'{"id":"ada"}'),
         "repeatable": True,
         "max_attempts": 3,
     }
@@ -40,8 +42,7 @@ async def claimed(
 
 
 def end(delivery: Delivery, **changes: Any) -> End:
-    values: dict[str, Any] = {"result": b'"done"', **changes}
-    return End(delivery.host_id, delivery.invocation_id, delivery.fence, **values)
+    return delivery.end(**{"result": b'"done"', **changes})
 
 
 def handle(delivery: Delivery) -> tuple[str, str, int]:

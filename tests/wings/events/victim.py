@@ -55,7 +55,7 @@ class Effects(Execution):
         async with borrowed(self._database.pool) as connection:
             await connection.execute("INSERT INTO effect_t VALUES (%s)", [delivery.invocation_id])
         self._death.at("effect")
-        return End(delivery.host_id, delivery.invocation_id, delivery.fence, result=b"1")
+        return delivery.end(result=b"1")
 
 
 class Dying(Journal):

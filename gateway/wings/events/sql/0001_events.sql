@@ -177,27 +177,22 @@ WHEN (OLD.status IN ('PENDING', 'DISPATCHED'))
 EXECUTE FUNCTION invocation_refuse();
 
 CREATE TRIGGER invocation_update BEFORE UPDATE ON invocation_t FOR EACH ROW
-WHEN (
-    (OLD.host_id, OLD.invocation_id, OLD.seq, OLD.correlation_id, OLD.request_hash)
-        IS DISTINCT FROM
-        (NEW.host_id, NEW.invocation_id, NEW.seq, NEW.correlation_id, NEW.request_hash)
-    OR NOT CASE OLD.status || '-' || NEW.status
-        WHEN 'PENDING-DISPATCHED'
-            THEN NEW.fence = OLD.fence + 1 AND NEW.attempt = OLD.attempt + 1
-        WHEN 'DISPATCHED-PENDING'
-            THEN NEW.fence = OLD.fence AND NEW.attempt BETWEEN OLD.attempt - 1 AND OLD.attempt
-        WHEN 'DISPATCHED-ACKED' THEN NEW.fence = OLD.fence AND NEW.attempt = OLD.attempt
-        WHEN 'DISPATCHED-FAILED' THEN NEW.fence = OLD.fence AND NEW.attempt = OLD.attempt
-        WHEN 'PENDING-FAILED'
-            THEN NEW.fence = OLD.fence AND NEW.reason IN ('cancelled', 'expired', 'rejected')
-        WHEN 'PENDING-PENDING' THEN NEW.fence = OLD.fence AND NEW.attempt = OLD.attempt
-        WHEN 'DISPATCHED-DISPATCHED' THEN NEW.fence = OLD.fence AND NEW.attempt = OLD.attempt
+WHEN (NOT (
+    NEW.fence = OLD.fence
+        + CASE WHEN OLD.status = 'PENDING' AND NEW.status = 'DISPATCHED' THEN 1 ELSE 0 END
+    AND CASE OLD.status
+        WHEN 'PENDING' THEN CASE NEW.status
+            WHEN 'DISPATCHED' THEN NEW.attempt = OLD.attempt + 1
+            WHEN 'FAILED' THEN NEW.reason IN ('cancelled', 'expired', 'rejected')
+            ELSE NEW.status = 'PENDING' AND NEW.attempt = OLD.attempt END
+        WHEN 'DISPATCHED' THEN
+            NEW.attempt = OLD.attempt OR (NEW.status = 'PENDING' AND NEW.attempt = OLD.attempt - 1)
         -- Erasure alone changes what has ended.
-        WHEN 'ACKED-ACKED' THEN NEW.result IS NULL AND NEW.fence = OLD.fence
-        WHEN 'FAILED-FAILED'
-            THEN NEW.result IS NULL AND NEW.fence = OLD.fence AND NEW.reason = OLD.reason
-        ELSE false
-    END)
+        ELSE NEW.status = OLD.status AND NEW.result IS NULL
+            AND NEW.reason IS NOT DISTINCT FROM OLD.reason END
+    AND NEW.host_id = OLD.host_id AND NEW.invocation_id = OLD.invocation_id
+    AND NEW.seq = OLD.seq AND NEW.correlation_id = OLD.correlation_id
+    AND NEW.request_hash = OLD.request_hash))
 EXECUTE FUNCTION invocation_refuse();
 
 CREATE TRIGGER invocation_done_insert BEFORE INSERT ON invocation_done_t FOR EACH ROW
