@@ -52,7 +52,7 @@ def kept(settings: Settings) -> dict[str, object]:
     return msgspec.structs.asdict(settings.events)
 
 
-async def test_one_gateway_accepts_and_another_one_runs(engine: Settings) -> None:
+async def test_v18_one_gateway_accepts_and_another_one_runs(engine: Settings) -> None:
     async with running(accepting(engine)) as front, running(engine):
         for number in range(5):
             one = await invoked(front, "getPet", {"id": number})
@@ -107,7 +107,7 @@ async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> No
     assert sorted(paths) == sorted(f"/pets/{number}" for number in range(40))
 
 
-async def test_commands_of_kafka_become_invocations_and_their_ends_events(
+async def test_v03_commands_of_kafka_become_invocations_and_their_ends_events(
     settings: Settings, kafka: str, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Twice the same, and what is no event, names no tool, or has an id that is none: only the
@@ -216,7 +216,7 @@ def broken(settings: Settings, redis_server: RedisServer) -> Settings:
 
 
 @pytest.mark.parametrize("how", ["flushed", "stopped", "split"])
-async def test_losing_redis_loses_nothing(
+async def test_v19_losing_redis_loses_nothing(
     broken: Settings, redis_server: RedisServer, service: Recorder, how: str
 ) -> None:
     async with running(accepting(broken)) as front:
@@ -264,7 +264,7 @@ async def names(redis: object) -> list[bytes]:
     return found
 
 
-async def test_completions_are_published_to_a_stream(
+async def test_v03_completions_are_published_to_a_stream(
     settings: Settings, redis_server: RedisServer
 ) -> None:
     engine = with_events(settings, redis_url=redis_server.url)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from config.load import load
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.wings.events import execution
@@ -72,6 +73,14 @@ async def test_a_result_ends_its_own_invocation_alone(settings: Settings) -> Non
             )
             good = await invoked(client, "say", {"text": "yes"})
             assert (await ended(client, good["id"]))["status"] == "ACKED"
+
+
+def test_v09_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
+    settings = replace(load(None, {}).events, backoff_s=2.0, backoff_max_s=10.0)
+    for attempt, most in ((1, 2.0), (2, 4.0), (3, 8.0), (4, 10.0), (100, 10.0)):
+        delays = [execution.backoff(attempt, settings) for _ in range(200)]
+        assert min(delays) >= 0
+        assert most / 2 < max(delays) <= most
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ async def status_of(journal: Journal, id_: str, host: str = HOST) -> tuple[str, 
     return row.status, row.reason, row.attempt
 
 
-async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
+async def test_v07_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
     id_ = await accepted(journal)
     [one] = await claimed(journal)
     assert (one.invocation_id, one.fence, one.attempt) == (id_, 1, 1)
@@ -32,7 +32,7 @@ async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journa
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
+async def test_v05_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
     first = await accepted(journal, correlation_id="order-7", number=1)
     if ended:
         [one] = await claimed(journal)
@@ -63,7 +63,7 @@ async def test_an_idempotency_key_names_one_request_of_a_caller(journal: Journal
     assert await accepted(journal, idempotency_key="k", principal_id="bob") != first
 
 
-async def test_keys_are_taken_in_order_and_one_at_a_time(journal: Journal) -> None:
+async def test_v11_keys_are_taken_in_order_and_one_at_a_time(journal: Journal) -> None:
     ids = [
         await accepted(journal, number=n, order_key=key)
         for n, key in enumerate([None, "a", "a", "b", "a", None])
@@ -102,7 +102,7 @@ async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     assert last.order_key == "a"
 
 
-async def test_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) -> None:
+async def test_v11_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) -> None:
     first = await accepted(journal, order_key="a", on_failure="block")
     second = await accepted(journal, order_key="a")
     [one] = await claimed(journal)
@@ -125,7 +125,7 @@ async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) 
     assert [one.invocation_id for one in await claimed(journal)] == [id_]
 
 
-async def test_priorities_go_first_and_delayed_ones_wait(journal: Journal) -> None:
+async def test_v08_priorities_go_first_and_delayed_ones_wait(journal: Journal) -> None:
     low = await accepted(journal, priority=1)
     high = await accepted(journal, priority=9)
     later = await accepted(journal, priority=9, delay_s=3600)
@@ -153,6 +153,21 @@ async def test_a_lease_that_is_over(
     assert not await journal.sweep()
 
 
+async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
+    journal: Journal,
+) -> None:
+    await accepted(journal, reply_to="webhook:crm")
+    await journal.end([end(one) for one in await claimed(journal)])
+    async with borrowed(journal._pool) as connection:
+        await connection.execute(
+            "UPDATE outbox_t SET status = 'DISPATCHED', attempt = 1, fence = 1,"
+            " lease_ts = now() - interval '1 second'"
+        )
+    assert (await journal.sweep()).outbox == 1
+    assert (await journal.counts(HOST)).unsent == 1
+    assert not await journal.sweep()
+
+
 async def test_deadlines(journal: Journal) -> None:
     waiting = await accepted(journal, deadline_s=-1)
     assert await claimed(journal) == []
@@ -160,7 +175,7 @@ async def test_deadlines(journal: Journal) -> None:
     assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
 
 
-async def test_cancelling(journal: Journal) -> None:
+async def test_v22_cancelling(journal: Journal) -> None:
     running, waiting = await accepted(journal), await accepted(journal, number=1)
     [one] = await claimed(journal)
     assert await journal.cancel(HOST, [running, waiting]) == (1, 1)
@@ -181,7 +196,7 @@ async def test_a_release_does_not_count(journal: Journal) -> None:
     assert await claimed(journal) == []
 
 
-async def test_failed_ones_are_redriven_with_what_was_kept(journal: Journal) -> None:
+async def test_v10_failed_ones_are_redriven_with_what_was_kept(journal: Journal) -> None:
     id_ = await accepted(journal, reply_to="topic:agent-events")
     for _ in range(2):
         [one] = await claimed(journal)
@@ -228,7 +243,7 @@ async def test_concurrent_claims_share_nothing(journal: Journal) -> None:
     assert len(set(seen)) == 70
 
 
-async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
+async def test_v29_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
     mine, done = await accepted(journal), await accepted(journal, number=1)
     other = await accepted(journal, principal_id="bob")
     await journal.end([end(one, error=b'{"m":1}') for one in await claimed(journal)])
@@ -325,7 +340,7 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("case", ILLEGAL)
-async def test_the_database_refuses(
+async def test_v04_the_database_refuses(
     journal: Journal, events_database: DatabaseSettings, case: str
 ) -> None:
     steps, statement = ILLEGAL[case]
@@ -340,7 +355,7 @@ async def test_the_database_refuses(
             await connection.execute(statement.encode())
 
 
-async def test_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
+async def test_v11_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
     for number in range(2):
         await accepted(journal, number=number, order_key="a")
     async with borrowed(journal._pool) as connection:

@@ -235,7 +235,7 @@ def world(events_database: DatabaseSettings) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("world")
-def test_the_journal_is_as_its_model() -> None:
+def test_v04_the_journal_is_as_its_model() -> None:
     run(
         JournalMachine,
         settings=settings(

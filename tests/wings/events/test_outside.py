@@ -77,7 +77,7 @@ async def sent(client: Client, path: str, body: Any, **headers: str) -> tuple[in
         return response.status, json.loads(text) if text else None
 
 
-async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
+async def test_v02_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
     path, json_type = "/events/cloudevents", {"Content-Type": "application/json"}
     status, one = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
     assert status == 202, one
@@ -112,7 +112,7 @@ async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
         ({"replyto": "a\n"}, STRUCTURED, "replyto"),
     ],
 )
-async def test_what_is_no_such_event_is_refused(
+async def test_v02_what_is_no_such_event_is_refused(
     client: Client, changes: dict[str, Any], kind: str, said: str
 ) -> None:
     body = {**EVENT, **changes}
@@ -121,7 +121,7 @@ async def test_what_is_no_such_event_is_refused(
 
 
 @pytest.mark.parametrize("secret", [NEW, OLD])
-async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
+async def test_v24_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
     body = b'{"type": "paid", "pet": 7}'
     headers = signed("msg-1", int(time.time()), body, [secret])
     status, one = await sent(client, "/events/hooks/paid", body, **headers)
@@ -141,7 +141,7 @@ async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str)
     assert (await sent(client, "/events/hooks/paid", unfit, **headers))[0] == 422
 
 
-async def test_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
+async def test_v24_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
     body, now = b'{"type": "paid", "pet": 7}', int(time.time())
     good = signed("msg-1", now, body, [NEW])
     stranger = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
@@ -162,7 +162,7 @@ async def test_webhooks_without_a_valid_signature_are_refused(client: Client) ->
     assert (await got(client, ROOT))[1] == {"items": []}
 
 
-async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
+async def test_v20_completions_are_sent_to_webhooks(settings: Settings) -> None:
     receiver, gone = Receiver(), Receiver(410)
     async with serving(receiver) as url, serving(gone) as gone_url:
         webhooks = {
@@ -193,7 +193,7 @@ async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
 HOOKS = "/events/v1/webhooks"
 
 
-async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
+async def test_v24_webhooks_are_registered_over_rest(settings: Settings) -> None:
     receiver, key = Receiver(), base64.b64encode(bytes(32)).decode()
     sealing = replace(with_events(settings), secrets=SecretsSettings(key, ()))
     async with serving(receiver) as url, running(sealing) as client:
@@ -276,7 +276,7 @@ async def all_sent(client: Client) -> bool:
     return bool((await got(client, "/events/v1/stats"))[1]["unsent"] == 0)
 
 
-async def test_completions_are_read_from_topics(client: Client) -> None:
+async def test_v03_completions_are_read_from_topics(client: Client) -> None:
     path = "/events/v1/topics/agent-events"
     first = await got(client, path)
     assert first == (200, {"items": [], "next": ""})
@@ -291,7 +291,7 @@ async def test_completions_are_read_from_topics(client: Client) -> None:
     assert (await got(client, "/events/v1/topics/else"))[0] == 404
 
 
-async def test_an_open_session_is_told(client: Client) -> None:
+async def test_v20_an_open_session_is_told(client: Client) -> None:
     session = await client.session("2025-11-25")
     async with listening(client, "/mcp", session.headers) as events:
         arguments = {"skillName": "getPet", "arguments": {"id": 7}, "replyTo": "session"}
@@ -384,13 +384,13 @@ async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
 @pytest.mark.parametrize(
     "url", ["http://example.com/", "https://127.0.0.1/", "https://10.0.0.1/", "https://[::1]/"]
 )
-def test_webhooks_are_public(url: str) -> None:
+def test_v06_webhooks_are_public(url: str) -> None:
     with pytest.raises(ToolgateError):
         check_webhook("one", EventWebhook(url=url, secret=NEW))
     check_webhook("one", EventWebhook(url=url, secret=NEW, private=True))
 
 
-def test_a_signature_is_that_of_the_standard() -> None:
+def test_v24_a_signature_is_that_of_the_standard() -> None:
     """The example of the specification."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [secret])

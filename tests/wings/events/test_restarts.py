@@ -86,7 +86,7 @@ async def _asking(client: Client, asked: list[str], refused: list[int]) -> None:
         await anyio.sleep(0.01)
 
 
-async def test_an_operators_restart_neither_loses_nor_repeats(
+async def test_v15_an_operators_restart_neither_loses_nor_repeats(
     service: Recorder, database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     """A call that is not repeatable runs in a process that is replaced; others wait meanwhile."""

@@ -44,7 +44,7 @@ def with_rule(settings: Settings, effect: Any, **conditions: Any) -> Settings:
     return replace(settings, policy=replace(settings.policy, rules=rules))
 
 
-async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
+async def test_v10_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
     evented: Settings, service: Recorder
 ) -> None:
     sources = {"pets": replace(evented.sources["pets"], base_url="http://127.0.0.1:1")}
@@ -66,7 +66,9 @@ async def test_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
     assert not service.requests
 
 
-async def test_settings_change_while_invocations_run(evented: Settings, service: Recorder) -> None:
+async def test_v15_settings_change_while_invocations_run(
+    evented: Settings, service: Recorder
+) -> None:
     """Those that run go on, and those that wait are there."""
     async with running(evented) as client:
         waiting = await invoked(client, "report")
@@ -97,7 +99,7 @@ async def busy(scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def test_a_service_says_when_it_is_asked_again(evented: Settings) -> None:
+async def test_v09_a_service_says_when_it_is_asked_again(evented: Settings) -> None:
     async with serving(busy) as url:
         sources = {"pets": replace(evented.sources["pets"], base_url=url)}
         async with running(replace(evented, sources=sources)) as client:
@@ -147,7 +149,7 @@ async def hook(step: str, invocation: Any) -> None:
         raise ValueError("not nine")
 
 
-async def test_a_hook_hears_of_each_step_and_may_refuse(
+async def test_v04_a_hook_hears_of_each_step_and_may_refuse(
     evented: Settings, service: Recorder
 ) -> None:
     HEARD.clear()
@@ -220,7 +222,7 @@ async def test_the_audit_log_has_the_acceptance_and_the_call(evented: Settings) 
         await until(both)
 
 
-async def test_policy_is_judged_when_accepted_and_when_run(
+async def test_v23_policy_is_judged_when_accepted_and_when_run(
     evented: Settings, service: Recorder
 ) -> None:
     stopped = with_events(evented, concurrency=0)
@@ -236,7 +238,7 @@ async def test_policy_is_judged_when_accepted_and_when_run(
     assert not service.requests
 
 
-async def test_a_key_that_was_revoked_meanwhile_runs_nothing(
+async def test_v23_a_key_that_was_revoked_meanwhile_runs_nothing(
     evented: Settings, service: Recorder, tmp_path: Path
 ) -> None:
     auth = by_jwks(tmp_path, [KEY.jwk()])
@@ -253,6 +255,7 @@ async def test_a_key_that_was_revoked_meanwhile_runs_nothing(
     async with running(replace(settings, events=evented.events)) as client:
         row = await until(lambda: ended_row(client, one["id"]))
         assert (row.reason, "revoked" in row.error) == ("rejected", True)
+        assert made[1] not in row.principal
     assert not service.requests
 
 
@@ -290,7 +293,7 @@ async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path
         assert (await got(client, "/events/v1/stats", **root))[0] == 200
 
 
-async def test_a_shutdown_lets_calls_end_and_gives_the_rest_back(
+async def test_v14_a_shutdown_lets_calls_end_and_gives_the_rest_back(
     evented: Settings, service: Recorder
 ) -> None:
     patient = with_events(evented, drain_s=30.0)
@@ -306,7 +309,7 @@ async def test_a_shutdown_lets_calls_end_and_gives_the_rest_back(
 
 
 @pytest.mark.parametrize(("retry", "status"), [("always", "PENDING"), ("never", "FAILED")])
-async def test_calls_that_a_shutdown_ends(
+async def test_v14_calls_that_a_shutdown_ends(
     evented: Settings, service: Recorder, retry: str, status: str
 ) -> None:
     async with running(with_events(evented, drain_s=0.05)) as client:
@@ -319,8 +322,8 @@ async def test_calls_that_a_shutdown_ends(
         assert (row.status, row.attempt) == (status, 0 if status == "PENDING" else 1)
 
 
-async def test_what_a_crash_left_is_taken_up_at_the_next_start(
-    evented: Settings, service: Recorder
+async def test_v13_what_a_crash_left_is_taken_up_at_the_next_start(
+    evented: Settings, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(with_events(evented, concurrency=0, sweep_s=3600.0)) as client:
         journal = journal_of(client)
@@ -333,10 +336,11 @@ async def test_what_a_crash_left_is_taken_up_at_the_next_start(
         assert (lost["reason"], "unknown" in lost["error"]["message"]) == ("error", True)
         stats = (await got(client, "/events/v1/stats"))[1]
         assert stats["swept"] == {"waiting": 1, "failed": 1}
+    assert "invocations_swept" in caplog.text
     assert [one["path"] for one in service.requests] == ["/pets"]
 
 
-async def test_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
+async def test_v27_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
     """The backlog of one takes its share of the places at most."""
     other = "00000000-0000-0000-0000-00000000000b"
     settings = with_events(evented, concurrency=4, tenant_running=3)
@@ -366,7 +370,7 @@ async def as_many(journal: Journal, host: str, count: int, status: str = "DISPAT
     return len(rows) == count if count else bool(rows)
 
 
-async def test_invocations_that_lead_to_one_another_are_limited(evented: Settings) -> None:
+async def test_v26_invocations_that_lead_to_one_another_are_limited(evented: Settings) -> None:
     async with running(with_events(evented, hops=2)) as client:
         cause: dict[str, Any] = {}
         for number in range(3):
@@ -385,7 +389,7 @@ async def test_invocations_that_lead_to_one_another_are_limited(evented: Setting
         assert (status, "events.hops" in problem["detail"]) == (422, True)
 
 
-async def test_open_invocations_are_limited(evented: Settings) -> None:
+async def test_v27_open_invocations_are_limited(evented: Settings) -> None:
     async with running(with_events(evented, tenant_open=2)) as client:
         for _ in range(2):
             await invoked(client, "report")

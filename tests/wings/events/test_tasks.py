@@ -72,7 +72,7 @@ async def over(session: SessionClient, task: str) -> dict[str, Any]:
             await anyio.sleep(0.02)
 
 
-async def test_a_call_of_any_tool_is_a_task(client: Client) -> None:
+async def test_v21_a_call_of_any_tool_is_a_task(client: Client) -> None:
     session = await client.session(LEGACY)
     assert session.initialized["capabilities"]["tasks"] == {
         "cancel": {},
@@ -135,7 +135,7 @@ async def test_a_running_task_is_cancelled(client: Client, service: Recorder) ->
     )
 
 
-async def test_the_extension_gives_a_task_for_a_call_that_takes_long(
+async def test_v21_the_extension_gives_a_task_for_a_call_that_takes_long(
     client: Client, service: Recorder
 ) -> None:
     capabilities = (await modern(client, "server/discover"))["result"]["capabilities"]
@@ -180,7 +180,7 @@ async def test_a_failed_call_is_complete_for_the_extension(evented: Settings) ->
         assert task.get("result", task)["isError"]
 
 
-async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
+async def test_v20_a_task_is_read_at_another_gateway_and_after_a_restart(
     evented: Settings, service: Recorder
 ) -> None:
     """Each has its sessions in memory: the client opens another one."""

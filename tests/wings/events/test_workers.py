@@ -34,7 +34,7 @@ async def report(client: Client, id_: str, what: str, **body: Any) -> tuple[int,
     return status, answer
 
 
-async def test_a_worker_acks_once(client: Client) -> None:
+async def test_v07_a_worker_acks_once(client: Client) -> None:
     one = await invoked(client, "report", {"year": 2026}, idempotencyKey="k" * 128)
     wrong = {"skillName": "report", "idempotencyKey": "k" * 129}
     assert (await client.post(ROOT, wrong))[0] == 422
@@ -56,7 +56,7 @@ async def test_a_worker_acks_once(client: Client) -> None:
     assert (await ended(client, one["id"]))["result"] == {"pages": 3}
 
 
-async def test_a_worker_waits_for_work(client: Client) -> None:
+async def test_v16_a_worker_waits_for_work(client: Client) -> None:
     taken: list[Any] = []
 
     async def wait() -> None:
@@ -114,9 +114,10 @@ def posted(path: str, body: bytes) -> dict[str, Any]:
     }
 
 
-async def test_failures_are_tried_again_with_the_same_key(client: Client) -> None:
-    one = await invoked(client, "report", attempts=2)
+async def test_v08_failures_are_tried_again_with_the_same_key(client: Client) -> None:
+    one = await invoked(client, "report", attempts=2, deadlineS=600)
     [taken] = await claim(client)
+    assert 0 < taken["deadlineS"] <= 600
     assert await report(client, one["id"], "fail", fence=1, error="away", retryAfterS=0) == (
         200,
         {"status": "PENDING"},
@@ -127,11 +128,12 @@ async def test_failures_are_tried_again_with_the_same_key(client: Client) -> Non
         200,
         {"status": "FAILED"},
     )
+    assert (await report(client, one["id"], "ack", fence=2, result=1))[0] == 409
     over = await ended(client, one["id"])
     assert (over["reason"], len(over["attempts"])) == ("attempts", 2)
 
 
-async def test_a_worker_learns_of_a_cancellation_and_gives_back(client: Client) -> None:
+async def test_v16_a_worker_learns_of_a_cancellation_and_gives_back(client: Client) -> None:
     one = await invoked(client, "report")
     await claim(client)
     assert (await report(client, one["id"], "extend", fence=1, leaseS=60)) == (
@@ -147,17 +149,20 @@ async def test_a_worker_learns_of_a_cancellation_and_gives_back(client: Client) 
     assert (await report(client, one["id"], "extend", fence=2))[1]["cancelling"]
 
 
-async def test_workers_have_skills_alone(client: Client) -> None:
+async def test_v16_workers_have_skills_alone(client: Client) -> None:
     status, _, _ = await client.post(CLAIMS, {"skills": [""]})
     assert status == 422
     one = await invoked(client, "getPet", {"id": 7})
     assert (await report(client, one["id"], "ack", fence=1, result=1))[0] == 404
 
 
-async def test_large_results_are_read_by_themselves(client: Client) -> None:
+async def test_v25_large_results_are_read_by_themselves(client: Client) -> None:
     one = await invoked(client, "report")
     await claim(client)
     await report(client, one["id"], "ack", fence=1, result="x" * 300_000)
     over = await ended(client, one["id"])
     assert ("result" in over, over["resultBytes"]) == (False, 300_002)
+    large = {"skillName": "report", "arguments": {"text": "x" * 262_144}}
+    status, problem, _ = await client.post(ROOT, large)
+    assert (status, "events.payload_bytes" in problem["detail"]) == (422, True)
     assert (await got(client, f"{ROOT}/{one['id']}/result")) == (200, "x" * 300_000)
