@@ -221,7 +221,7 @@ async def test_changes_of_an_outage_are_loaded_before_the_state_is_well_again(
         monkeypatch.setattr(Catalogs, "reload", slow)
         async with store._pool.connection() as connection:
             await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         with anyio.fail_after(DEADLINE_S):

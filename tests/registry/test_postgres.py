@@ -44,7 +44,7 @@ async def listening(
 async def end_other_connections(database: Database) -> None:
     async with database.connect() as connection:
         await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 

@@ -172,7 +172,7 @@ async def test_a_terminated_listener_comes_back_and_hears_of_changes(
         stream = await listen(http, gateway)
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         await gateway.event("database_connection_lost")

@@ -211,7 +211,7 @@ async def cut_off(rig: Rig, table: str, work: Caller, name: str, **arguments: ob
             tasks.start_soon(called)
             with anyio.fail_after(DEADLINE_S):
                 while not await rig.rows(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
                     " WHERE wait_event_type = 'Lock' AND datname = current_database()"
                 ):
                     await checkpoint()
