@@ -28,6 +28,7 @@ from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Accepted, Delivery, Draft, End, Journal
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.redis_engine import RedisEngine
+from gateway.wings.events.upkeep import Upkeep
 from gateway.wings.events.wing import WING
 from registry.database.group_commit import GroupCommit
 from registry.database.migrate import REGISTRY
@@ -204,7 +205,7 @@ async def _starting(
     as far as the database can tell: nothing else wakes the worker."""
     await _emptied(database)
     clocked, journal = _Clocked(), Journal(database.pool)
-    dispatch = _dispatch(journal, clocked, settings)
+    dispatch = _dispatch(database, clocked, settings)
     accepted, tasks = wakes(dispatch)
     times: list[float] = []
     async with anyio.create_task_group() as group:
@@ -271,9 +272,10 @@ async def _emptied(database: Database) -> None:
         await connection.execute("TRUNCATE invocation_t, invocation_done_t, outbox_t")
 
 
-def _dispatch(journal: Journal, execution: _Clocked, settings: EventsSettings) -> Dispatch:
+def _dispatch(database: Database, execution: _Clocked, settings: EventsSettings) -> Dispatch:
     return Dispatch(
-        journal,
+        Journal(database.pool),
+        Upkeep(database.pool),
         execution,  # type: ignore[arg-type]
         settings,
         worker="bench",

@@ -17,6 +17,7 @@ from gateway.wings.events.execution import Execution, Pause, failed
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.notices import CANCEL, ENDED, FAILED, WORK
+from gateway.wings.events.upkeep import Upkeep
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
 from schemas.errors import Unavailable
@@ -49,6 +50,7 @@ class Dispatch:
     def __init__(
         self,
         journal: Journal,
+        upkeep: Upkeep,
         execution: Execution,
         settings: EventsSettings,
         *,
@@ -60,6 +62,7 @@ class Dispatch:
         """`worker` is the name of this process in the journal; `say` wakes others; `ended` is
         called with invocations, of (tenant, id), that have."""
         self._journal = journal
+        self._upkeep = upkeep
         self._execution = execution
         self.settings = settings
         self._worker = worker
@@ -117,7 +120,7 @@ class Dispatch:
         with CancelScope(shield=True):
             async with anyio.create_task_group() as ends, anyio.create_task_group() as work:
                 ends.start_soon(self._ends.run)
-                work.start_soon(self._upkeep)
+                work.start_soon(self._keep_up)
                 work.start_soon(self._heartbeats)
                 work.start_soon(self._feed, work)
                 await stopping.wait()
@@ -291,23 +294,23 @@ class Dispatch:
                 elif cancelling:
                     one.stop("cancelled")
 
-    async def _upkeep(self) -> None:
+    async def _keep_up(self) -> None:
         """Sweep the journal, move what has ended, and delete what is old."""
         retained = -math.inf
         while True:
             try:
-                swept = await self._journal.sweep()
+                swept = await self._upkeep.sweep()
                 if swept:
                     log.warning("invocations_swept", extra=_facts(swept))
                     self.swept.update(_facts(swept))
                     self._looked = -math.inf
                     self._wake.set()
                     self._say(ENDED)
-                while await self._journal.move(MOVE_S):
+                while await self._upkeep.move(MOVE_S):
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
-                    await self._journal.retain(self.settings.keep_s)
-                    while await self._journal.prune(self.settings.keep_s):
+                    await self._upkeep.retain(self.settings.keep_s)
+                    while await self._upkeep.prune(self.settings.keep_s):
                         pass
                     retained = anyio.current_time()
             except FAILED:

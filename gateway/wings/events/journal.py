@@ -183,18 +183,6 @@ class Attempt(Struct, frozen=True):
     ended: datetime
 
 
-class Swept(Struct, frozen=True):
-    """What a sweep has changed."""
-
-    waiting: int  # leases that were over, and wait again
-    failed: int
-    expired: int
-    outbox: int
-
-    def __bool__(self) -> bool:
-        return any((self.waiting, self.failed, self.expired, self.outbox))
-
-
 class Counts(Struct, frozen=True):
     """Statistics of the journal of a tenant."""
 
@@ -297,7 +285,7 @@ def _claim(limit: int, queues: LiteralString) -> bytes:
 _TOOLS: LiteralString = "(VALUES (''))"
 _SKILLS: LiteralString = "unnest(%(queues)s::text[])"
 # Each tenant that has such rows, without reading those rows.
-_TENANTS_OF: LiteralString = """
+TENANTS_OF: LiteralString = """
 WITH RECURSIVE t AS (
     (SELECT host_id FROM invocation_t WHERE {condition} ORDER BY host_id LIMIT 1)
     UNION ALL
@@ -306,7 +294,7 @@ WITH RECURSIVE t AS (
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 """
-_TENANTS = _TENANTS_OF.format(condition="status = 'PENDING' AND NOT blocked AND queue = ''")
+_TENANTS = TENANTS_OF.format(condition="status = 'PENDING' AND NOT blocked AND queue = ''")
 # Of deliveries as `_fenced` has them, those that still count. The limit is their number, and says
 # to the planner that they are few: each is then found by its key. So does a condition on the lease,
 # which all that are DISPATCHED have, since there is an index of these.
@@ -317,7 +305,7 @@ WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
 _ENDED: LiteralString = "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
 reason text, retry_s float8"
 # Each completion goes where its caller wants it, in the transaction of the end.
-_OUTBOX: LiteralString = """
+OUTBOX: LiteralString = """
 INSERT INTO outbox_t (host_id, invocation_id, kind, target)
 SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
     substr(reply_to, strpos(reply_to, ':') + 1)
@@ -325,7 +313,7 @@ FROM ended WHERE reply_to IS NOT NULL
 """
 # Of a key the first that is open may be looked at. Both who ends one and who adds one do this after
 # their commit, so that one of them sees what the other did.
-_UNBLOCK_OF: LiteralString = """
+UNBLOCK_OF: LiteralString = """
 UPDATE invocation_t i SET blocked = false
 FROM {keys}, LATERAL (
     SELECT n.seq FROM invocation_t n WHERE n.host_id = k.host_id
@@ -333,13 +321,9 @@ FROM {keys}, LATERAL (
         AND n.status IN ('PENDING', 'DISPATCHED') ORDER BY n.seq LIMIT 1) AS first
 WHERE i.host_id = k.host_id AND i.seq = first.seq AND i.blocked
 """
-_UNBLOCK = _UNBLOCK_OF.format(
+_UNBLOCK = UNBLOCK_OF.format(
     keys="json_to_recordset(%s::json) AS k(host_id uuid, principal_id text, topic text,"
     " order_key text)"
-)
-_UNBLOCK_ALL = _UNBLOCK_OF.format(
-    keys="(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
-    " WHERE host_id = %(host)s AND blocked) AS k"
 )
 # Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
 _END: LiteralString = f"""
@@ -361,7 +345,7 @@ again AS (
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
         AND i.lease_ts IS NOT NULL AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
-sent AS ({_OUTBOX}),
+sent AS ({OUTBOX}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
@@ -370,60 +354,6 @@ attempts AS (
 SELECT invocation_id::text, fence, host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
 """  # noqa: S608 - of constants; values are bound
-_SWEEP: LiteralString = f"""
-WITH due AS (
-    SELECT host_id, invocation_id, repeatable AND attempt < max_attempts AND NOT cancelling
-            AND (deadline_ts IS NULL OR deadline_ts > now()) AS again,
-        CASE WHEN cancelling THEN 'cancelled'
-            WHEN deadline_ts <= now() THEN 'expired'
-            WHEN NOT repeatable THEN 'error' ELSE 'attempts' END AS reason
-    FROM invocation_t WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
-    ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
-again AS (
-    UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, due_ts = now(),
-        changed_ts = now()
-    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND d.again
-    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker,
-        %(lease_over)s::json AS error),
-ended AS (
-    UPDATE invocation_t i SET status = 'FAILED', reason = d.reason, lease_ts = NULL,
-        error = CASE WHEN d.reason = 'error' THEN %(unknown)s::json
-            ELSE %(lease_over)s::json END,
-        finished_ts = now(), changed_ts = now()
-    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
-    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
-sent AS ({_OUTBOX}),
-attempts AS (
-    INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
-    SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
-    UNION ALL SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended)
-SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
-"""  # noqa: S608 - of constants; values are bound
-_EXPIRE: LiteralString = f"""
-WITH late AS (
-    SELECT host_id, invocation_id FROM invocation_t
-    WHERE host_id = %(host)s AND status = 'PENDING' AND deadline_ts <= now()
-    ORDER BY deadline_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
-ended AS (
-    UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
-        finished_ts = now(), changed_ts = now()
-    FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
-    RETURNING i.host_id, i.invocation_id, i.reply_to),
-sent AS ({_OUTBOX})
-SELECT count(*) FROM ended
-"""  # noqa: S608 - of constants; values are bound
-_UNSENT: LiteralString = """
-UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL
-WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
-"""
-# Tenants that a sweep has something to do for: upkeep is done tenant by tenant.
-_TO_SWEEP: LiteralString = f"""
-SELECT host_id::text FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
-UNION SELECT host_id::text FROM invocation_t
-    WHERE status IN ('PENDING', 'DISPATCHED') AND deadline_ts <= now()
-UNION SELECT host_id::text FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
-UNION ({_TENANTS_OF.format(condition="blocked")})
-"""  # noqa: S608 - of constants
 _CANCEL: LiteralString = f"""
 WITH asked AS (
     SELECT host_id, invocation_id, status FROM invocation_t
@@ -440,7 +370,7 @@ running AS (
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
-sent AS ({_OUTBOX})
+sent AS ({OUTBOX})
 SELECT host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
 """  # noqa: S608 - of constants; values are bound
@@ -463,40 +393,7 @@ INSERT INTO invocation_t ({_KEPT}, redriven)
 SELECT {_KEPT}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
 RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
-_TO_MOVE: LiteralString = """finished_ts < now() - make_interval(secs => %(after)s)
-    AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
-    ORDER BY finished_ts LIMIT %(limit)s"""
-_TENANTS_TO_MOVE: LiteralString = f"""
-SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {_TO_MOVE}) AS old
-"""  # noqa: S608 - of constants; values are bound
-_MOVE: LiteralString = f"""
-WITH moved AS (
-    DELETE FROM invocation_t WHERE host_id = %(host)s AND invocation_id IN (
-        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {_TO_MOVE}
-        FOR UPDATE SKIP LOCKED)
-    RETURNING *)
-INSERT INTO invocation_done_t SELECT * FROM moved
-"""  # noqa: S608 - of constants; values are bound
-_AGED = (  # table, key, and the time from which it counts
-    ("invocation_done_t", "invocation_id", "finished_ts"),
-    ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
-    ("invocation_attempt_t", "invocation_id", "ended_ts"),
-    ("outbox_t", "outbox_id", "finished_ts"),
-)
-_TENANTS_TO_PRUNE = sql.SQL(
-    "SELECT DISTINCT host_id::text FROM (SELECT host_id FROM {table}"
-    " WHERE {column} < now() - make_interval(secs => %(keep)s)"
-    " ORDER BY {column} LIMIT %(limit)s) AS old"
-)
-_PRUNE = sql.SQL(
-    "DELETE FROM {table} WHERE host_id = %(host)s AND {key} IN ("
-    " SELECT {key} FROM {table} WHERE host_id = %(host)s"
-    " AND {column} < now() - make_interval(secs => %(keep)s)"
-    " ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-    " AND {column} < now() - make_interval(secs => %(keep)s)"
-)
 _KEY = ("host_id", "principal_id", "topic", "order_key")
-LOCK = 0x746F6F6C65766E74  # "toolevnt"
 BATCH = 1000  # rows that a statement of the upkeep changes
 
 
@@ -690,43 +587,6 @@ class Journal:
             found = await connection.execute(_REDRIVE, values)
             return [id_ async for (id_,) in found]
 
-    async def sweep(self) -> Swept:
-        """End leases and deadlines that are over, tenant by tenant."""
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TO_SWEEP)
-            tenants = [host async for (host,) in found]
-        swept = [await self._swept(host) for host in tenants]
-        return Swept(*map(sum, zip(*swept, strict=True))) if swept else Swept(0, 0, 0, 0)
-
-    async def _swept(self, host_id: str) -> tuple[int, int, int, int]:
-        values = {
-            "host": host_id,
-            "limit": BATCH,
-            "lease_over": LEASE_OVER,
-            "unknown": OUTCOME_UNKNOWN,
-            "expired": EXPIRED,
-        }
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(_SWEEP, values)
-            [(waiting, failed)] = await found.fetchall()
-            found = await connection.execute(_EXPIRE, values)
-            [(expired,)] = await found.fetchall()
-            unsent = await connection.execute(_UNSENT, values)
-        async with borrowed(self._pool) as connection:
-            await connection.execute(_UNBLOCK_ALL, values)
-        return waiting, failed, expired, unsent.rowcount
-
-    async def move(self, after_s: float) -> int:
-        """Move invocations that ended `after_s` ago to those that have ended; how many."""
-        values, moved = {"limit": BATCH, "after": after_s}, 0
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS_TO_MOVE, values)
-            tenants = [host async for (host,) in found]
-        for host in tenants:
-            async with borrowed(self._pool) as connection:
-                moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
-        return moved
-
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
         """Those of these invocations, of (tenant, id), that have ended."""
         rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
@@ -803,49 +663,6 @@ class Journal:
                 {"host": host_id, "principal": principal_id},
             )
         return blanked
-
-    async def retain(self, keep_s: float) -> bool:
-        """Drop months that are over `keep_s` ago, and make those to come; False: another process
-        does."""
-        async with borrowed(self._pool) as connection:
-            locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
-            if await locked.fetchone() != (True,):
-                return False
-            await connection.execute(
-                "SELECT invocation_make_month(current_date),"
-                " invocation_make_month((current_date + interval '1 month')::date)"
-            )
-            old = await connection.execute(
-                """
-                SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                WHERE i.inhparent = 'invocation_done_t'::regclass
-                    AND c.relname ~ '^invocation_done_[0-9]{6}_t$'
-                    AND to_date(substr(c.relname, 17, 6), 'YYYYMM') + interval '1 month'
-                        < now() - make_interval(secs => %s)
-                """,
-                [keep_s],
-            )
-            for (month,) in await old.fetchall():
-                await connection.execute("SELECT invocation_drop_month(%s)", [month])
-        return True
-
-    async def prune(self, keep_s: float) -> int:
-        """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
-        tenant, at most BATCH rows of each; how many."""
-        return sum([await self._pruned(*one, keep_s) for one in _AGED])
-
-    async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
-        named = {"table": table, "key": key, "column": column}
-        parts = {name: sql.Identifier(one) for name, one in named.items()}
-        values, deleted = {"keep": keep_s, "limit": BATCH}, 0
-        async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
-            tenants = [host async for (host,) in found]
-        for host in tenants:
-            async with borrowed(self._pool) as connection:
-                done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})
-                deleted += done.rowcount
-        return deleted
 
 
 def _identified(draft: Draft) -> Draft:

@@ -28,6 +28,7 @@ from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.tasks import Tasks
+from gateway.wings.events.upkeep import Upkeep
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
@@ -97,6 +98,7 @@ class _Wired:
         self._execution = Execution(parts, settings)
         self.dispatch = Dispatch(
             self.journal,
+            Upkeep(parts.pool),
             self._execution,
             settings,
             worker=worker,

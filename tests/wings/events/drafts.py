@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.wings.events.journal import Accepted, Conflict, Delivery, Draft, End, Journal
+from gateway.wings.events.upkeep import Upkeep
 from tests.fixtures_database import HOST
 
 OTHER = "00000000-0000-0000-0000-000000000002"
@@ -47,3 +48,7 @@ def end(delivery: Delivery, **changes: Any) -> End:
 
 def handle(delivery: Delivery) -> tuple[str, str, int]:
     return delivery.host_id, delivery.invocation_id, delivery.fence
+
+
+def upkeep(journal: Journal) -> Upkeep:
+    return Upkeep(journal._pool)

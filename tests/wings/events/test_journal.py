@@ -5,10 +5,11 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import LOCK, Filter, Journal
+from gateway.wings.events.journal import Filter, Journal
+from gateway.wings.events.upkeep import LOCK
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
-from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused
+from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused, upkeep
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def test_v05_a_correlation_id_names_one_request(journal: Journal, ended: b
     if ended:
         [one] = await claimed(journal)
         await journal.end([end(one)])
-        assert await journal.move(-1) == 1
+        assert await upkeep(journal).move(-1) == 1
     [again] = await journal.accept([draft(1, correlation_id="order-7")])
     assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
     assert "correlationId" in await refused(journal, correlation_id="order-7", number=2)
@@ -95,9 +96,9 @@ async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     [next_] = await claimed(journal, 10)
     assert next_.arguments == '{"number":1}'
     await journal.end([end(next_)])
-    await journal.move(-1)
+    await upkeep(journal).move(-1)
     assert await claimed(journal) == []
-    await journal.prune(-1)
+    await upkeep(journal).prune(-1)
     [last] = await claimed(journal)
     assert last.order_key == "a"
 
@@ -107,7 +108,7 @@ async def test_v11_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal
     second = await accepted(journal, order_key="a")
     [one] = await claimed(journal)
     await journal.end([end(one, error=b"{}")])
-    assert await journal.move(-1) == 0
+    assert await upkeep(journal).move(-1) == 0
     assert await claimed(journal, 10) == []
     assert await journal.redrive(HOST, [first]) == [first]
     [one] = await claimed(journal, 10)
@@ -121,7 +122,7 @@ async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) 
     async with borrowed(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET blocked = true")
     assert await claimed(journal) == []
-    assert not await journal.sweep()
+    assert not await upkeep(journal).sweep()
     assert [one.invocation_id for one in await claimed(journal)] == [id_]
 
 
@@ -146,11 +147,11 @@ async def test_a_lease_that_is_over(
 ) -> None:
     id_ = await accepted(journal, repeatable=repeatable, max_attempts=attempts)
     [one] = await claimed(journal, lease_s=-1)
-    assert await journal.sweep()
+    assert await upkeep(journal).sweep()
     assert await status_of(journal, id_) == expected
     assert await journal.end([end(one)]) == set()
     assert len(await journal.attempts(HOST, id_)) == 1
-    assert not await journal.sweep()
+    assert not await upkeep(journal).sweep()
 
 
 async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
@@ -163,15 +164,15 @@ async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
             "UPDATE outbox_t SET status = 'DISPATCHED', attempt = 1, fence = 1,"
             " lease_ts = now() - interval '1 second'"
         )
-    assert (await journal.sweep()).outbox == 1
+    assert (await upkeep(journal).sweep()).outbox == 1
     assert (await journal.counts(HOST)).unsent == 1
-    assert not await journal.sweep()
+    assert not await upkeep(journal).sweep()
 
 
 async def test_deadlines(journal: Journal) -> None:
     waiting = await accepted(journal, deadline_s=-1)
     assert await claimed(journal) == []
-    assert (await journal.sweep()).expired == 1
+    assert (await upkeep(journal).sweep()).expired == 1
     assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
 
 
@@ -202,7 +203,7 @@ async def test_v10_failed_ones_are_redriven_with_what_was_kept(journal: Journal)
         [one] = await claimed(journal)
         retry = 0 if one.attempt == 1 else None
         await journal.end([end(one, error=b'{"message":"no"}', retry_s=retry)])
-    assert await journal.move(-1) == 1
+    assert await upkeep(journal).move(-1) == 1
     assert await journal.redrive(HOST, None, skill="else") == []
     assert await journal.redrive(HOST, None, reason="error") == [id_]
     assert await status_of(journal, id_) == ("PENDING", None, 0)
@@ -216,7 +217,7 @@ async def test_lists_are_the_newest_first_and_of_one_tenant(journal: Journal) ->
     ids = [await accepted(journal, number=n) for n in range(3)]
     await accepted(journal, host_id=OTHER)
     await journal.end([end(one) for one in await claimed(journal)])
-    await journal.move(-1)
+    await upkeep(journal).move(-1)
     page = await journal.page(HOST, Filter(), before=None, limit=2)
     rest = await journal.page(HOST, Filter(), before=page[-1].seq, limit=2)
     assert [one.invocation_id for one in [*page, *rest]] == ids[::-1]
@@ -247,7 +248,7 @@ async def test_v29_erasing_a_caller_keeps_state_and_times(journal: Journal) -> N
     mine, done = await accepted(journal), await accepted(journal, number=1)
     other = await accepted(journal, principal_id="bob")
     await journal.end([end(one, error=b'{"m":1}') for one in await claimed(journal)])
-    await journal.move(-1)
+    await upkeep(journal).move(-1)
     assert await journal.erase(HOST, "ada") == 2
     for id_ in (mine, done):
         row = await journal.get(HOST, id_)
@@ -278,10 +279,10 @@ async def test_nothing_is_kept_of_what_is_erased_while_it_runs(
 async def test_retention_drops_what_is_old(journal: Journal) -> None:
     id_ = await accepted(journal)
     await journal.end([end(one, error=b"{}") for one in await claimed(journal)])
-    await journal.move(-1)
-    assert await journal.prune(3600) == 0
+    await upkeep(journal).move(-1)
+    assert await upkeep(journal).prune(3600) == 0
     assert await journal.get(HOST, id_) is not None
-    assert await journal.prune(-1) == 2  # with its attempt
+    assert await upkeep(journal).prune(-1) == 2  # with its attempt
     assert await journal.get(HOST, id_) is None
 
 
@@ -292,11 +293,11 @@ async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
         for _ in range(3):
             await accepted(journal, host_id=host)
         await journal.end([end(one) for one in await claimed(journal, 3, host=host)])
-    while await journal.move(-1):
+    while await upkeep(journal).move(-1):
         pass
-    monkeypatch.setattr("gateway.wings.events.journal.BATCH", 2)
+    monkeypatch.setattr("gateway.wings.events.upkeep.BATCH", 2)
     deleted: list[int] = []
-    while count := await journal.prune(-1):
+    while count := await upkeep(journal).prune(-1):
         deleted.append(count)
     assert sum(deleted) == 6
     assert max(deleted) <= 4
@@ -307,8 +308,8 @@ async def test_one_process_changes_the_months_at_a_time(
 ) -> None:
     async with await psycopg.AsyncConnection.connect(events_database.url) as other:
         await other.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        assert not await journal.retain(3600)
-    assert await journal.retain(3600)
+        assert not await upkeep(journal).retain(3600)
+    assert await upkeep(journal).retain(3600)
 
 
 SET = "UPDATE invocation_t SET "
@@ -349,7 +350,7 @@ async def test_v04_the_database_refuses(
     if steps > 1:
         await journal.end([end(one) for one in taken])
     if steps > 2:
-        await journal.move(-1)
+        await upkeep(journal).move(-1)
     async with await psycopg.AsyncConnection.connect(events_database.url) as connection:
         with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.NotNullViolation)):
             await connection.execute(statement.encode())

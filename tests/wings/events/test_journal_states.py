@@ -17,7 +17,7 @@ from gateway.wings.events.journal import Accepted, Conflict, Delivery, Journal
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.events.conftest import emptied
-from tests.wings.events.drafts import draft, end, handle
+from tests.wings.events.drafts import draft, end, handle, upkeep
 
 EXAMPLES = int(os.environ.get("TOOLGATE_EVENTS_EXAMPLES", "15"))
 ATTEMPTS = 3
@@ -171,7 +171,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        swept = self.run(self.journal.sweep())
+        swept = self.run(upkeep(self.journal).sweep())
         waiting = failed = 0
         now = self.tick()
         for row in self.rows.values():
@@ -206,7 +206,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def move(self) -> None:
-        self.run(self.journal.move(-1))
+        self.run(upkeep(self.journal).move(-1))
 
     @invariant()
     def rows_are_as_expected(self) -> None:

@@ -23,6 +23,7 @@ from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.redis_engine import RedisEngine
+from gateway.wings.events.upkeep import Upkeep
 from registry.database.postgres import RESYNC, Database, borrowed
 from tests.fixtures_database import HOST
 
@@ -89,6 +90,7 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
         journal = Dying(database, death)
         dispatch = Dispatch(
             journal,
+            Upkeep(database.pool),
             Effects(database, death),
             settings,
             worker=str(os.getpid()),

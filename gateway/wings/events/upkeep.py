@@ -1,0 +1,213 @@
+"""Upkeep of the journal: leases and deadlines that are over, what has ended, and what is old.
+
+All of it is plain statements, tenant by tenant, so that any process may do it at any time.
+"""
+
+from typing import LiteralString
+
+from msgspec import Struct
+from psycopg import sql
+
+from gateway.wings.events.journal import (
+    BATCH,
+    EXPIRED,
+    LEASE_OVER,
+    OUTBOX,
+    OUTCOME_UNKNOWN,
+    TENANTS_OF,
+    UNBLOCK_OF,
+)
+from registry.database.postgres import Pool, borrowed
+
+LOCK = 0x746F6F6C65766E74  # "toolevnt"
+
+
+class Swept(Struct, frozen=True):
+    """What a sweep has changed."""
+
+    waiting: int  # leases that were over, and wait again
+    failed: int
+    expired: int
+    outbox: int
+
+    def __bool__(self) -> bool:
+        return any((self.waiting, self.failed, self.expired, self.outbox))
+
+
+_SWEEP: LiteralString = f"""
+WITH due AS (
+    SELECT host_id, invocation_id, repeatable AND attempt < max_attempts AND NOT cancelling
+            AND (deadline_ts IS NULL OR deadline_ts > now()) AS again,
+        CASE WHEN cancelling THEN 'cancelled'
+            WHEN deadline_ts <= now() THEN 'expired'
+            WHEN NOT repeatable THEN 'error' ELSE 'attempts' END AS reason
+    FROM invocation_t WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
+    ORDER BY lease_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+again AS (
+    UPDATE invocation_t i SET status = 'PENDING', lease_ts = NULL, due_ts = now(),
+        changed_ts = now()
+    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND d.again
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker,
+        %(lease_over)s::json AS error),
+ended AS (
+    UPDATE invocation_t i SET status = 'FAILED', reason = d.reason, lease_ts = NULL,
+        error = CASE WHEN d.reason = 'error' THEN %(unknown)s::json
+            ELSE %(lease_over)s::json END,
+        finished_ts = now(), changed_ts = now()
+    FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
+    RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
+sent AS ({OUTBOX}),
+attempts AS (
+    INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
+    SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
+    UNION ALL SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended)
+SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
+"""  # noqa: S608 - of constants; values are bound
+_EXPIRE: LiteralString = f"""
+WITH late AS (
+    SELECT host_id, invocation_id FROM invocation_t
+    WHERE host_id = %(host)s AND status = 'PENDING' AND deadline_ts <= now()
+    ORDER BY deadline_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+ended AS (
+    UPDATE invocation_t i SET status = 'FAILED', reason = 'expired', error = %(expired)s::json,
+        finished_ts = now(), changed_ts = now()
+    FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
+    RETURNING i.host_id, i.invocation_id, i.reply_to),
+sent AS ({OUTBOX})
+SELECT count(*) FROM ended
+"""  # noqa: S608 - of constants; values are bound
+_UNBLOCK_ALL = UNBLOCK_OF.format(
+    keys="(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
+    " WHERE host_id = %(host)s AND blocked) AS k"
+)
+_UNSENT: LiteralString = """
+UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL
+WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
+"""
+# Tenants that a sweep has something to do for: upkeep is done tenant by tenant.
+_TO_SWEEP: LiteralString = f"""
+SELECT host_id::text FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+UNION SELECT host_id::text FROM invocation_t
+    WHERE status IN ('PENDING', 'DISPATCHED') AND deadline_ts <= now()
+UNION SELECT host_id::text FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
+UNION ({TENANTS_OF.format(condition="blocked")})
+"""  # noqa: S608 - of constants
+_TO_MOVE: LiteralString = """finished_ts < now() - make_interval(secs => %(after)s)
+    AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
+    ORDER BY finished_ts LIMIT %(limit)s"""
+_TENANTS_TO_MOVE: LiteralString = f"""
+SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {_TO_MOVE}) AS old
+"""  # noqa: S608 - of constants; values are bound
+_MOVE: LiteralString = f"""
+WITH moved AS (
+    DELETE FROM invocation_t WHERE host_id = %(host)s AND invocation_id IN (
+        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {_TO_MOVE}
+        FOR UPDATE SKIP LOCKED)
+    RETURNING *)
+INSERT INTO invocation_done_t SELECT * FROM moved
+"""  # noqa: S608 - of constants; values are bound
+_AGED = (  # table, key, and the time from which it counts
+    ("invocation_done_t", "invocation_id", "finished_ts"),
+    ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
+    ("invocation_attempt_t", "invocation_id", "ended_ts"),
+    ("outbox_t", "outbox_id", "finished_ts"),
+)
+_TENANTS_TO_PRUNE = sql.SQL(
+    "SELECT DISTINCT host_id::text FROM (SELECT host_id FROM {table}"
+    " WHERE {column} < now() - make_interval(secs => %(keep)s)"
+    " ORDER BY {column} LIMIT %(limit)s) AS old"
+)
+_PRUNE = sql.SQL(
+    "DELETE FROM {table} WHERE host_id = %(host)s AND {key} IN ("
+    " SELECT {key} FROM {table} WHERE host_id = %(host)s"
+    " AND {column} < now() - make_interval(secs => %(keep)s)"
+    " ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+    " AND {column} < now() - make_interval(secs => %(keep)s)"
+)
+
+
+class Upkeep:
+    """All methods raise psycopg.OperationalError and PoolTimeout."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def sweep(self) -> Swept:
+        """End leases and deadlines that are over, tenant by tenant."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TO_SWEEP)
+            tenants = [host async for (host,) in found]
+        swept = [await self._swept(host) for host in tenants]
+        return Swept(*map(sum, zip(*swept, strict=True))) if swept else Swept(0, 0, 0, 0)
+
+    async def _swept(self, host_id: str) -> tuple[int, int, int, int]:
+        values = {
+            "host": host_id,
+            "limit": BATCH,
+            "lease_over": LEASE_OVER,
+            "unknown": OUTCOME_UNKNOWN,
+            "expired": EXPIRED,
+        }
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_SWEEP, values)
+            [(waiting, failed)] = await found.fetchall()
+            found = await connection.execute(_EXPIRE, values)
+            [(expired,)] = await found.fetchall()
+            unsent = await connection.execute(_UNSENT, values)
+        async with borrowed(self._pool) as connection:
+            await connection.execute(_UNBLOCK_ALL, values)
+        return waiting, failed, expired, unsent.rowcount
+
+    async def move(self, after_s: float) -> int:
+        """Move invocations that ended `after_s` ago to those that have ended; how many."""
+        values, moved = {"limit": BATCH, "after": after_s}, 0
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TENANTS_TO_MOVE, values)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            async with borrowed(self._pool) as connection:
+                moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
+        return moved
+
+    async def retain(self, keep_s: float) -> bool:
+        """Drop months that are over `keep_s` ago, and make those to come; False: another process
+        does."""
+        async with borrowed(self._pool) as connection:
+            locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
+            if await locked.fetchone() != (True,):
+                return False
+            await connection.execute(
+                "SELECT invocation_make_month(current_date),"
+                " invocation_make_month((current_date + interval '1 month')::date)"
+            )
+            old = await connection.execute(
+                """
+                SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = 'invocation_done_t'::regclass
+                    AND c.relname ~ '^invocation_done_[0-9]{6}_t$'
+                    AND to_date(substr(c.relname, 17, 6), 'YYYYMM') + interval '1 month'
+                        < now() - make_interval(secs => %s)
+                """,
+                [keep_s],
+            )
+            for (month,) in await old.fetchall():
+                await connection.execute("SELECT invocation_drop_month(%s)", [month])
+        return True
+
+    async def prune(self, keep_s: float) -> int:
+        """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
+        tenant, at most BATCH rows of each; how many."""
+        return sum([await self._pruned(*one, keep_s) for one in _AGED])
+
+    async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
+        named = {"table": table, "key": key, "column": column}
+        parts = {name: sql.Identifier(one) for name, one in named.items()}
+        values, deleted = {"keep": keep_s, "limit": BATCH}, 0
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
+            tenants = [host async for (host,) in found]
+        for host in tenants:
+            async with borrowed(self._pool) as connection:
+                done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})
+                deleted += done.rowcount
+        return deleted
