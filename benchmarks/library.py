@@ -1,12 +1,12 @@
 """The librarian: questions to a repository, definitions by name, and what one changed file costs.
 
 The questions and the repository are not part of this one: they are read from a folder (`--recall`)
-with `swe-qa/flask.jsonl` and `code/flask.tar.gz`. A question counts by the files that its answer
-names.
+with `swe-qa/flask.jsonl` and `code/flask.tar.gz`. As in the figures that they are compared with,
+the code and the documents of the repository are stored, and a question counts by those of them
+whose paths its answer names.
 """
 
 import io
-import re
 import statistics
 import tarfile
 import time
@@ -28,7 +28,7 @@ from benchmarks.toolgate import installation, serving
 
 GOAL, BM25, FUSION = 88.0, 85.9, 87.3  # R@10 of files, in per cent
 DEPTHS = (5, 10)
-REACH = 100  # passages of which files are taken
+KINDS = (".py", ".rst", ".md")
 FILES, FUNCTIONS = 1000, 50
 LOOKUPS = 500
 LOOKUP_MS, CHANGED_S = 20.0, 2.0
@@ -52,8 +52,7 @@ def _question_rows(rig: Rig, directory: Path | None) -> Iterator[Row]:
     if directory is None or archive is None or not archive.exists():
         yield missing("flask: files of answers", "%", "no directory of questions (--recall)")
         return
-    with tarfile.open(archive) as tar:
-        paths = [one.name.removeprefix("./") for one in tar if one.isreg()]
+    paths, packed = _texts(archive)
     questions = list(asked(directory / "swe-qa/flask.jsonl", paths))
     shares: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
     with (
@@ -62,12 +61,12 @@ def _question_rows(rig: Rig, directory: Path | None) -> Iterator[Row]:
         closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
     ):
         rig.say(f"library: storing {len(paths)} files of flask")
-        _sent(connection, "PUT", "/knowledge/files/flask/f.tar.gz", archive.read_bytes())
+        _sent(connection, "PUT", "/knowledge/files/flask/f.tar.gz", packed)
         await_vectors(one)
         for question, wanted in questions:
-            body = {"query": question, "collections": ["flask"], "limit": REACH}
+            body = {"query": question, "collections": ["flask"], "by": "file"}
             found = _posted(connection, "/search", body)["passages"]
-            ranked = list(dict.fromkeys(one["path"] for one in found))
+            ranked = [one["path"] for one in found]
             for depth in DEPTHS:
                 top = {path.removeprefix("f.tar.gz/") for path in ranked[:depth]}
                 shares[depth].append(100 * len(wanted & top) / len(wanted))
@@ -78,14 +77,23 @@ def _question_rows(rig: Rig, directory: Path | None) -> Iterator[Row]:
                   targets=goal, note=note)  # fmt: skip
 
 
+def _texts(archive: Path) -> tuple[list[str], bytes]:
+    """The paths of code and documents in an archive, and an archive of these alone."""
+    paths, buffer = [], io.BytesIO()
+    with tarfile.open(archive) as tar, tarfile.open(fileobj=buffer, mode="w:gz") as packed:
+        for one in tar:
+            if one.isreg() and one.name.endswith(KINDS):
+                one.name = one.name.removeprefix("./")
+                paths.append(one.name)
+                packed.addfile(one, tar.extractfile(one))
+    return paths, buffer.getvalue()
+
+
 def asked(file: Path, paths: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
     """Questions, and the files of the repository that their answers name."""
     for line in file.read_text().splitlines():
         record = msgspec.json.decode(line)
-        named = set(re.findall(r"[\w./-]+\.\w+", record["answer"]))
-        wanted = {path for path in paths if any(path == one or path.endswith(f"/{one}")
-                  for one in named if "/" in one)}  # fmt: skip
-        if wanted:
+        if wanted := {path for path in paths if path in record["answer"]}:
             yield record["question"], frozenset(wanted)
 
 

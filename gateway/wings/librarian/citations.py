@@ -16,6 +16,7 @@ from gateway.context import Context
 from gateway.models.quotes import find_quote, lines_of
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.library import Library, Lines
+from schemas.hidden import without_hidden
 
 SLACK = 2  # lines beside those that are named
 WIDEST = 1000  # lines of a citation
@@ -35,11 +36,6 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _GAP = re.compile(r" ([.,;:!?])")
 _MARK = re.compile("\ue000(\\d{1,5})\ue001")
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')\]]*|www\.[^\s<>\"')\]]+|\bdata:[^\s]{1,2000}", re.I)  # fmt: skip  # noqa: E501
-# controls, zero-width and bidirectional ones, tags, private use
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff"
-    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
 _MARKUP = re.compile(r"[\[\]<>]")
 _ESCAPED = re.compile(r"[\\\[\]<>]")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -148,13 +144,13 @@ class Verifier:
 def mark(path: str, lines: Lines) -> str:
     """A citation as answers have it."""
     first, last = lines
-    name = _MARKUP.sub(lambda found: f"\\{found[0]}", plain(path).replace("\n", ""))
+    name = _MARKUP.sub(lambda found: f"\\{found[0]}", "".join(plain(path).splitlines()))
     return f"[{name}:{first}-{last}]" if last > first else f"[{name}:{first}]"
 
 
 def plain(text: str) -> str:
-    """Text without what is not seen: escape sequences, zero-width and tag characters."""
-    return _HIDDEN.sub("", _ANSI.sub("", text))
+    """Text without what is not seen: escape sequences of terminals, and hidden characters."""
+    return without_hidden(_ANSI.sub("", text))
 
 
 def escaped(text: str) -> str:

@@ -36,10 +36,12 @@ from gateway.wings.librarian.requests import (
     SymbolsFound,
     SymbolView,
 )
+from gateway.wings.librarian.selection import by_file
 from gateway.wings.librarian.shelves import DATA, READ, Shelves, context_of
 from gateway.wings.library import Passage, PassageQuery, SymbolQuery
 
 DIGITS = 9  # of the number of a chunk
+REACH = 100  # passages by which files are ranked
 LAST = 2**31 - 1  # a line beyond the end of any document
 
 
@@ -97,9 +99,10 @@ class LookupOperations:
             text=body.query,
             collections=body.collections or None,
             path=body.path,
-            limit=body.limit,
+            limit=max(body.limit, REACH) if body.by == "file" else body.limit,
         )
-        return _passages(await self._shelves.library.search(context_of(asked), query))
+        found = await self._shelves.library.search(context_of(asked), query)
+        return _passages(by_file(found, body.limit) if body.by == "file" else found)
 
     async def grep(self, asked: OperationInput) -> OperationOutput:
         body: GrepLibrary = asked.body

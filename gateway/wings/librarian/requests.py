@@ -1,6 +1,6 @@
 """Requests and responses of the librarian's operations on documents and code."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -41,6 +41,10 @@ class SearchLibrary(Struct, frozen=True, forbid_unknown_fields=True):
     collections: Collections = ()
     path: Glob = ""
     limit: Annotated[int, Meta(ge=1, le=100)] = 10
+    by: Annotated[
+        Literal["passage", "file"],
+        Meta(description="file: the best passage of each file, ranked by all passages of it"),
+    ] = "passage"
 
 
 class GrepLibrary(Struct, frozen=True, forbid_unknown_fields=True):

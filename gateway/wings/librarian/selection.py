@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
 from gateway.wings.library import Lines, Passage
@@ -47,6 +47,19 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
         for place, near in left.items():
             left[place] = max(near, _likeness(words[place], words[best]))
     return [hits[one] for one in sorted(chosen, key=lambda place: (-hits[place].score, place))]
+
+
+def by_file(hits: Sequence[Passage], limit: int) -> list[Passage]:
+    """The best passage of each file, the best files first: the score of a file is that of its best
+    passage, half of that of the next one, and so on."""
+    files: dict[tuple[str, str], list[Passage]] = {}
+    for one in sorted(hits, key=lambda hit: -hit.score):
+        files.setdefault((one.collection, one.path), []).append(one)
+    ranked = (
+        replace(first, score=sum(one.score / 2**place for place, one in enumerate([first, *more])))
+        for first, *more in files.values()
+    )
+    return sorted(ranked, key=lambda one: (-one.score, one.collection, one.path))[:limit]
 
 
 def _likeness(one: frozenset[str], other: frozenset[str]) -> float:

@@ -29,7 +29,7 @@ from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool
 
 HOOKS = "/librarian/hooks"
-SECRETS = "librarian"  # name of the source whose secrets are those of webhooks
+SECRETS = "librarian"  # name of the source whose secrets are those of webhooks, also in SQL
 SECRET_BYTES = 32
 SOURCE = {"source": HostId}
 
@@ -137,6 +137,10 @@ class ShelfView(Struct, frozen=True):
         return cls(one.name, one.documents, one.chunks, one.embedded)
 
 
+class ShelfList(Struct, frozen=True):
+    collections: tuple[ShelfView, ...]
+
+
 class LibraryStatus(Struct, frozen=True):
     collections: tuple[ShelfView, ...]
     sources: Annotated[
@@ -163,9 +167,6 @@ class HookSecrets:
         except SecretRefused as error:
             raise invalid(f"webhook: {error}.") from error
         return secret
-
-    async def delete(self, one: TrackedSource) -> None:
-        await self._secrets(one).delete(SECRETS, one.id)
 
     def check(self) -> None:
         """Raises ProblemDetails without a key to encrypt secrets."""
@@ -205,6 +206,10 @@ class TrackingOperations:
                 WRITE, self.list, TrackedSourceList,
             ),
             Operation(
+                "librarian_get_source", "GET", one, "Show a source, and what became of its files.",
+                WRITE, self.show, TrackedSourceView, types=SOURCE,
+            ),
+            Operation(
                 "librarian_refresh", "POST", f"{one}/refresh",
                 "Read what changed in a source.", WRITE, self.refresh, TrackedSourceView,
                 types=SOURCE, job=AsJob(once=True, lock="librarian:{source}"),
@@ -218,6 +223,11 @@ class TrackingOperations:
                 "librarian_status", "POST", "/status",
                 "Show how much of collections is found, and the state of their sources.", READ,
                 self.status, LibraryStatus, body=AskStatus,
+            ),
+            Operation(
+                "librarian_collections", "GET", "/collections",
+                "List the collections that may be asked, and how much of them is found.", READ,
+                self.collections, ShelfList,
             ),
             Operation(
                 "librarian_refresh_due", "POST", "/refresh",
@@ -257,6 +267,9 @@ class TrackingOperations:
             tuple(map(TrackedSourceView.of, await self._sources.of(context_of(asked))))
         )
 
+    async def show(self, asked: OperationInput) -> TrackedSourceView:
+        return TrackedSourceView.of(await self._one(asked))
+
     async def refresh(self, asked: OperationInput) -> TrackedSourceView:
         context = context_of(asked)
         one = await self._one(asked)
@@ -265,7 +278,10 @@ class TrackingOperations:
     async def delete(self, asked: OperationInput) -> None:
         one = await self._one(asked)
         await self._sources.delete(context_of(asked), one.id)
-        await self._hooks.delete(one)
+
+    async def collections(self, asked: OperationInput) -> ShelfList:
+        found = await self._shelves.library.status(context_of(asked), None)
+        return ShelfList(tuple(map(ShelfView.of, found)))
 
     async def status(self, asked: OperationInput) -> LibraryStatus:
         body: AskStatus = asked.body

@@ -4,7 +4,7 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.operations import operations_of
 from gateway.wings.librarian.resources import LibraryResources
@@ -26,8 +26,60 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         operations=operations_of(parts),
         resources=LibraryResources(parts.call).resources,
         apps={HOOKS: hooks},
+        pages=PAGES if parts.settings.research.enabled else PAGES[:-1],
     )
 
+
+PAGES = (
+    ConsolePage(
+        title="Library",
+        path="library",
+        icon="book",
+        lists="librarian_collections",
+        columns=(
+            ("collection", "Collection", "code"),
+            ("chunks", "Passages", "number"),
+            ("embedded", "Embedded", "number"),
+        ),
+        adds=("librarian_query", "librarian_search", "librarian_add_source"),
+        empty="Collections of documents and code that questions are answered from.",
+    ),
+    ConsolePage(
+        title="Library sources",
+        path="library-sources",
+        icon="source",
+        lists="librarian_sources",
+        columns=(
+            ("location", "Location", "text"),
+            ("collection", "Collection", "code"),
+            ("type", "Kind", "badge"),
+            ("status", "State", "badge"),
+            ("read", "Read", "time"),
+            ("error", "Error", "text"),
+        ),
+        shows="librarian_get_source",
+        key="id",
+        acts=("librarian_refresh", "librarian_delete_source"),
+        adds=("librarian_add_source",),
+        empty="Branches of git, URLs and buckets that collections follow.",
+    ),
+    ConsolePage(
+        title="Research",
+        path="research",
+        icon="search",
+        lists="librarian_list_runs",
+        columns=(
+            ("run", "Run", "code"),
+            ("question", "Question", "text"),
+            ("state", "State", "badge"),
+            ("created", "Created", "time"),
+        ),
+        shows="librarian_get_run",
+        key="run",
+        adds=("librarian_research",),
+        empty="Hard questions that a model answers by code that searches, reads and asks.",
+    ),
+)
 
 WING = Wing(
     name="librarian",

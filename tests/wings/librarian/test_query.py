@@ -17,7 +17,7 @@ from gateway.wings.librarian.citations import (
     escaped,
     mark,
 )
-from gateway.wings.librarian.selection import diverse
+from gateway.wings.librarian.selection import by_file, diverse
 from gateway.wings.library import Passage
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
@@ -291,3 +291,16 @@ def test_l13_a_selection_has_several_files() -> None:
     other = hit("b", 0.5, "retry limits of requests")
     assert [one.path for one in diverse("retry limits", [*same, other], 2)] == ["a", "b"]
     assert len(diverse("retry", [*same, other], 50)) == 6
+
+
+def test_files_are_ranked_by_all_their_passages() -> None:
+    def hit(path: str, score: float) -> Passage:
+        return Passage(collection="c", path=path, version=1, lines=(1, 2), text=path, score=score)
+
+    hits = [hit("one.py", 0.9), hit("many.py", 0.8), hit("many.py", 0.7), hit("few.py", 0.1)]
+    found = by_file(hits, 2)
+    assert [(one.path, round(one.score, 2)) for one in found] == [
+        ("many.py", 1.15),
+        ("one.py", 0.9),
+    ]
+    assert by_file([], 3) == []

@@ -291,6 +291,19 @@ async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
         await tracking.refresh(one)
 
 
+async def test_a_deleted_collection_takes_its_sources_and_their_secrets(
+    tracking: Tracking,
+) -> None:
+    one = await tracking.add("https://example.org/a.git", webhook=True)
+    hooks = HookSecrets(tracking.rig.database.pool, KEYS)
+    await hooks.make(one)
+    assert await hooks.of(one) is not None
+    await tracking.rig.run("DELETE FROM knowledge_collection_t")
+    assert await tracking.rig.rows("SELECT * FROM librarian_source_t") == []
+    assert await hooks.of(one) is None
+    assert await tracking.sources.refresh_due() == 0
+
+
 async def test_a_collection_has_so_many_sources(tracking: Tracking) -> None:
     for name in "abc":
         await tracking.add(f"https://host/{name}")
@@ -314,7 +327,7 @@ async def test_l24_sources_are_shown_to_those_who_may_write(tracking: Tracking) 
     await ann("delete_collection", collection="code")
     await tracking.rig.caller("bo")("put_collection", collection="code")
     assert await tracking.sources.of(context("bo")) == []
-    with pytest.raises(ProblemDetails, match="is gone"):
+    with pytest.raises(ProblemDetails, match="There is no source"):
         await tracking.refresh(one)
 
 

@@ -20,6 +20,7 @@ from gateway.operations.jobs import ENDED
 from gateway.operations.operation import cursor
 from gateway.wings import librarian as folder
 from gateway.wings.librarian.maps import drawn
+from gateway.wings.librarian.wing import PAGES
 from gateway.wings.library import FileLink
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running
@@ -157,6 +158,15 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
     assert (await got(client, f"{REST}/sources"))[1] == {"sources": []}
     status, answer, _ = await client.post(f"{REST}/sources", {**added, "every_s": 5})
     assert (status, "least_interval_s" in answer["detail"]) == (422, True)
+
+
+async def test_its_pages_of_the_console_name_operations(client: Client) -> None:
+    _, document, _ = await got(client, f"{REST}/openapi.json")
+    ids = {one["operationId"] for path in document["paths"].values() for one in path.values()}
+    for page in PAGES[:-1]:  # without research, which is off here
+        assert {page.lists, page.shows or page.lists, *page.acts, *page.adds} <= ids
+    _, listed, _ = await got(client, f"{REST}/collections")
+    assert "code" in {one["collection"] for one in listed["collections"]}
 
 
 async def test_its_commands_are_of_the_group_library(client: Client) -> None:

@@ -23,7 +23,8 @@ CREATE TABLE librarian_source_t (
     created_ts         timestamptz NOT NULL DEFAULT now(),
     read_ts            timestamptz,
     PRIMARY KEY (host_id, source_id),
-    UNIQUE (host_id, collection_id, type, location)
+    UNIQUE (host_id, collection_id, type, location),
+    FOREIGN KEY (host_id, collection_id) REFERENCES knowledge_collection_t ON DELETE CASCADE
 );
 COMMENT ON COLUMN librarian_source_t.caller IS
     'Who added it, without a token: it is read with what that credential still permits.';
@@ -34,3 +35,13 @@ COMMENT ON COLUMN librarian_source_t.lease_ts IS
     'Until when a process reads it; renewed by it. Another one may take it up after that.';
 COMMENT ON COLUMN librarian_source_t.seen IS
     'State of the source when it was read without a failure, such as a commit; empty: none.';
+
+-- The secret of its webhook goes with a source, and both with the collection.
+CREATE FUNCTION librarian_source_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM secret_t WHERE (host_id, source, scheme)
+        = (OLD.host_id, 'librarian', OLD.source_id::text);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER librarian_source_gone AFTER DELETE ON librarian_source_t
+    FOR EACH ROW EXECUTE FUNCTION librarian_source_gone();
