@@ -58,6 +58,8 @@ class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     read_bytes: Bytes
     map_tokens: Count
+    index_bytes: Bytes
+    index_occurrences: Count
     sources: Count
     refresh_schedule: CronSchedule
     least_interval_s: Count

@@ -1,6 +1,6 @@
 """The documents that one wing keeps, as another wing reads them for a caller."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -137,6 +137,41 @@ class IngestedSource:
     seen: str  # state of the source: a commit, or the validator of a URL; "": none
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedName:
+    """A name in code, as a compiler resolved it. Lines and places in them count from 0."""
+
+    symbol: str  # with its scopes: Flask.run
+    whole: str  # with its modules, too: flask.app.Flask.run
+    name: str  # its last part
+    role: Literal["define", "call", "import"]
+    kind: str
+    line: int
+    start: int
+    end: int
+    last: int  # line of a definition
+    bases: Sequence[str] = ()  # names of what it implements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedFile:
+    """A file of an index of code."""
+
+    path: str
+    unit: Literal["utf-8", "utf-16", "utf-32"]  # of places in lines
+    names: Sequence[IndexedName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedCode:
+    """What became of an index of code."""
+
+    files: int
+    definitions: int
+    references: int
+    left_out: Sequence[tuple[str, str]]  # path and reason; the first of them
+
+
 class Library(Protocol):
     """Every method is judged by what the caller of the context may read: what it may not is not
     there. All raise ProblemDetails."""
@@ -156,6 +191,13 @@ class Library(Protocol):
         self, context: Context, collection: str, place: SourcePlace, job: Job
     ) -> IngestedSource:
         """Store the files of a source, and delete those that it no longer has."""
+        ...
+
+    async def index(
+        self, context: Context, collection: str, files: Iterator[IndexedFile], *, folder: str = ""
+    ) -> IndexedCode:
+        """Store what an index says of files, below a folder of the collection. It replaces what
+        was parsed of their texts, until these change. `files` is read in a thread."""
         ...
 
     async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]: ...

@@ -3,7 +3,7 @@
 
 Each statement has the tenant and the grants of the caller as conditions. Symbols are definitions in
 code; references to them are found by the last part of a name, so that several definitions may be
-meant: `confidence` says how many.
+meant: `confidence` says how many. What an index of code has resolved needs no such guess.
 """
 
 import time
@@ -26,9 +26,12 @@ from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
+from gateway.wings.knowledge.resolved import ResolvedCode
 from gateway.wings.knowledge.search import ChunkQuery, ScoredChunk, Searcher
 from gateway.wings.library import (
     FileLink,
+    IndexedCode,
+    IndexedFile,
     IngestedSource,
     LibraryFile,
     Lines,
@@ -66,7 +69,9 @@ class CollectionLibrary:
         settings: KnowledgeSettings,
         *,
         ingestion: Ingestion,
+        resolved: ResolvedCode,
     ) -> None:
+        self._resolved = resolved
         self._pool = pool
         self._searcher = searcher
         self._entities = entities
@@ -118,6 +123,11 @@ class CollectionLibrary:
             left_out=[(one.path, one.reason) for one in found.left_out],
             seen="" if found.failed else found.seen,
         )
+
+    async def index(
+        self, context: Context, collection: str, files: Iterator[IndexedFile], *, folder: str = ""
+    ) -> IndexedCode:
+        return await self._resolved.store(self._reader(context), collection, files, folder)
 
     async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]:
         paths = (_glob(query.path),) if query.path else ()
@@ -524,15 +534,15 @@ _TEXTS = f"""
 # What inherits a class, also over others, by the names of these.
 _HEIRS = """, heir (collection_id, symbol, name) AS (
     SELECT symbol.collection_id, symbol.symbol, symbol.name FROM shelf
-    JOIN knowledge_base_t AS base ON (base.host_id, base.collection_id, base.base)
+    JOIN knowledge_inherited_v AS base ON (base.host_id, base.collection_id, base.base)
         = (%(host)s, shelf.collection_id, %(inherits)s)
-    JOIN knowledge_symbol_t AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
+    JOIN knowledge_definition_v AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
         = (%(host)s, base.document_id, base.ordinal)
     UNION
     SELECT symbol.collection_id, symbol.symbol, symbol.name FROM heir
-    JOIN knowledge_base_t AS base ON (base.host_id, base.collection_id, base.base)
+    JOIN knowledge_inherited_v AS base ON (base.host_id, base.collection_id, base.base)
         = (%(host)s, heir.collection_id, heir.name)
-    JOIN knowledge_symbol_t AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
+    JOIN knowledge_definition_v AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
         = (%(host)s, base.document_id, base.ordinal)
 )"""
 _NAMED = """ AND symbol.name = %(name)s
@@ -545,7 +555,7 @@ _SYMBOLS = f"""
     SELECT symbol.symbol, shelf.name, document.path, document.live, symbol.start_line,
         symbol.end_line, symbol.signature, symbol.kind, symbol.visibility, symbol.scope
     FROM shelf
-    JOIN knowledge_symbol_t AS symbol
+    JOIN knowledge_definition_v AS symbol
         ON (symbol.host_id, symbol.collection_id) = (%(host)s, shelf.collection_id)
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, symbol.document_id)
@@ -558,7 +568,7 @@ _REFERENCES_TO = f"""
     WITH {_SHELVES}, defined AS MATERIALIZED (
         SELECT symbol.collection_id, count(*) AS number,
             array_agg(DISTINCT symbol.document_id) AS documents
-        FROM shelf JOIN knowledge_symbol_t AS symbol
+        FROM shelf JOIN knowledge_definition_v AS symbol
             ON (symbol.host_id, symbol.collection_id, symbol.name)
                 = (%(host)s, shelf.collection_id, %(name)s)
         GROUP BY symbol.collection_id
@@ -587,7 +597,22 @@ _REFERENCES_TO = f"""
         JOIN knowledge_document_t AS document
             ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
         LEFT JOIN defined ON defined.collection_id = named.collection_id
-        ORDER BY confidence DESC, shelf, path, chunk.start_byte + named.start_byte, role
+        WHERE NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
+            WHERE (indexed.host_id, indexed.document_id) = (%(host)s, document.document_id))
+        UNION ALL
+        SELECT resolved.whole, resolved.role, shelf.name, document.path, document.live,
+            resolved.start_line, document.sha256, resolved.line_byte, resolved.line_end,
+            resolved.start_byte - resolved.line_byte, document.document_id, CASE
+                WHEN strpos(%(symbol)s, '.') > 0 THEN 1
+                ELSE 1.0 / greatest(defined.number, 1) END
+        FROM shelf JOIN knowledge_resolved_t AS resolved
+            ON (resolved.host_id, resolved.collection_id, resolved.name)
+                = (%(host)s, shelf.collection_id, %(name)s) AND resolved.role <> 'define'
+            AND right('.' || resolved.whole, length(%(symbol)s) + 1) = '.' || %(symbol)s
+        JOIN knowledge_document_t AS document
+            ON (document.host_id, document.document_id) = (%(host)s, resolved.document_id)
+        LEFT JOIN defined ON defined.collection_id = resolved.collection_id
+        ORDER BY confidence DESC, shelf, path, start_line, at, role
         LIMIT %(limit)s
     )
     SELECT name, role, shelf, path, live, start_line,
@@ -608,7 +633,7 @@ _LINKED = f"""
         SELECT symbol.collection_id, symbol.name, symbol.symbol, symbol.kind, symbol.start_line,
             symbol.end_line, symbol.signature, document.path,
             count(*) OVER (PARTITION BY symbol.collection_id, symbol.name) AS number
-        {_SERVED} JOIN knowledge_symbol_t AS symbol
+        {_SERVED} JOIN knowledge_definition_v AS symbol
             ON (symbol.host_id, symbol.document_id) = (%(host)s, document.document_id)
         WHERE true {{path}}
     ), source AS MATERIALIZED (
@@ -616,19 +641,28 @@ _LINKED = f"""
         WHERE true {{path}}
     ), naming AS MATERIALIZED (
         SELECT mention.collection_id, source.path, source.shelf,
-            knowledge_last(mention.name) AS name, count(*) AS places
+            knowledge_last(mention.name) AS name, NULL AS whole, count(*) AS places
         FROM source JOIN knowledge_chunk_t AS chunk
             ON (chunk.host_id, chunk.document_id) = (%(host)s, source.document_id)
         JOIN knowledge_mention_t AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, chunk.chunk_id)
-        WHERE {_NAMES_OF_CODE}
+        WHERE {_NAMES_OF_CODE} AND NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
+            WHERE (indexed.host_id, indexed.document_id) = (%(host)s, source.document_id))
         GROUP BY mention.collection_id, source.path, source.shelf, knowledge_last(mention.name)
+        UNION ALL
+        SELECT resolved.collection_id, source.path, source.shelf, resolved.name,
+            '.' || resolved.whole, count(*)
+        FROM source JOIN knowledge_resolved_t AS resolved
+            ON (resolved.host_id, resolved.document_id) = (%(host)s, source.document_id)
+        WHERE resolved.role <> 'define'
+        GROUP BY resolved.collection_id, source.path, source.shelf, resolved.name, resolved.whole
     )
     SELECT naming.shelf, naming.path, defined.path, defined.symbol, defined.kind,
         defined.start_line, defined.end_line, defined.signature,
-        (naming.places::float8 / defined.number)
+        naming.places::float8 / CASE WHEN whole IS NULL THEN defined.number ELSE 1 END
     FROM defined JOIN naming USING (collection_id, name)
-    WHERE defined.number <= {AMBIGUOUS}
+    WHERE defined.number <= {AMBIGUOUS} AND (whole IS NULL
+        OR right(whole, length(defined.symbol) + 1) = '.' || defined.symbol)
     ORDER BY 9 DESC, naming.shelf, naming.path, defined.path, defined.symbol,
         defined.start_line LIMIT {LINKS}
 """

@@ -19,6 +19,7 @@ from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.library import CollectionLibrary
 from gateway.wings.knowledge.operations import KnowledgeOperations
+from gateway.wings.knowledge.resolved import ResolvedCode
 from gateway.wings.knowledge.search import Searcher
 from gateway.wings.library import Library
 from registry.access.secrets import Keys
@@ -58,7 +59,12 @@ class KnowledgeParts:
         )
         entities = Entities(pool)
         self.library: Library = CollectionLibrary(
-            pool, self.searcher, entities, settings, ingestion=self.ingestion
+            pool,
+            self.searcher,
+            entities,
+            settings,
+            ingestion=self.ingestion,
+            resolved=ResolvedCode(pool, self.collections),
         )
         self._operations = KnowledgeOperations(
             self.collections,

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.librarian.hooks import SourceHooks
+from gateway.wings.librarian.indexes import INDEXES, CodeIndexes
 from gateway.wings.librarian.operations import operations_of
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.shelves import Shelves
@@ -22,10 +23,11 @@ MIGRATIONS = Component(
 async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     sources = TrackedSources(parts.pool, Shelves(parts.library), parts.settings)
     hooks = SourceHooks(parts.call, sources, HookSecrets(parts.pool, parts.keys))
+    indexes = CodeIndexes(parts, Shelves(parts.library))
     yield Offer(
-        operations=operations_of(parts),
+        operations=[*operations_of(parts), *indexes.operations],
         resources=LibraryResources(parts.call).resources,
-        apps={HOOKS: hooks},
+        apps={HOOKS: hooks, INDEXES: indexes},
         pages=PAGES if parts.settings.research.enabled else PAGES[:-1],
     )
 
@@ -86,7 +88,8 @@ WING = Wing(
     title="Librarian",
     open=opened,
     migrations=MIGRATIONS,
-    mounts=(HOOKS,),
+    mounts=(HOOKS, INDEXES),
+    body_limits={INDEXES: "index_bytes"},
     commands={
         "add": ("gateway.cli.library:add", "Fill a collection, or have it follow a source."),
         "ask": ("gateway.cli.library:ask", "Answer a question from a collection."),

@@ -1,6 +1,7 @@
 """The wing of a gateway: its operations as tools, methods, routes, resources and commands."""
 
 import base64
+import io
 import json
 import re
 import sys
@@ -27,6 +28,7 @@ from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.cli.processes import command
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.librarian.test_library import FILES
+from tests.wings.librarian.test_scip import document
 from tests.wings.memory.test_wing import called
 from tests.wings.test_toy import got, rpc
 
@@ -37,7 +39,9 @@ SCHEMA = etree.XMLSchema(etree.parse(Path(folder.__file__).with_name("export.xsd
 
 def lending(database: DatabaseSettings, **changes: Any) -> Settings:
     settings = knowing(database)
-    librarian = replace(settings.librarian, enabled=True, read_bytes=60, **changes)
+    librarian = replace(
+        settings.librarian, enabled=True, read_bytes=60, index_bytes=2_000_000, **changes
+    )
     secrets = replace(settings.secrets, key=base64.b64encode(b"k" * 32).decode())
     return replace(settings, librarian=librarian, secrets=secrets)
 
@@ -158,6 +162,22 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
     assert (await got(client, f"{REST}/sources"))[1] == {"sources": []}
     status, answer, _ = await client.post(f"{REST}/sources", {**added, "every_s": 5})
     assert (status, "least_interval_s" in answer["detail"]) == (422, True)
+
+
+async def test_an_index_of_code_is_sent_by_put(client: Client) -> None:
+    url = f"{client.url}/librarian/scip/code"
+    stray = document("none.py", [("s m p 1 A#", [0, 0, 1], 1)])
+    for body, status, told in (
+        (stray, 200, "no such document"),
+        (b"nonsense", 422, "index"),
+        (b"x" * 2_000_001, 413, "index_bytes"),
+    ):
+        async with client.http.put(f"{url}?below=src", data=io.BytesIO(body)) as response:
+            assert (response.status, told in await response.text()) == (status, True)
+    async with client.http.get(url) as response:
+        assert response.status == 405
+    status, answer, _ = await client.post(f"{REST}/indexes", {"collection": "code", "upload": "x"})
+    assert (status, "expected a token" in answer["detail"]) == (422, True)
 
 
 async def test_its_pages_of_the_console_name_operations(client: Client) -> None:

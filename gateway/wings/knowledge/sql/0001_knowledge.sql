@@ -201,6 +201,79 @@ CREATE TABLE knowledge_base_t (
 CREATE INDEX knowledge_base_ix ON knowledge_base_t (host_id, collection_id, base);
 COMMENT ON TABLE knowledge_base_t IS 'The names of what symbols inherit.';
 
+CREATE TABLE knowledge_index_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    created_ts         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (host_id, document_id),
+    FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t ON DELETE CASCADE
+);
+COMMENT ON TABLE knowledge_index_t IS
+    'Documents whose present text was resolved by a compiler: that is used, not what was parsed.';
+
+CREATE TABLE knowledge_resolved_t (
+    host_id            uuid NOT NULL,
+    document_id        uuid NOT NULL,
+    ordinal            integer NOT NULL,
+    collection_id      uuid NOT NULL,
+    role               text NOT NULL CHECK (role IN ('define', 'call', 'import')),
+    symbol             text COLLATE "C" NOT NULL,
+    whole              text COLLATE "C" NOT NULL,
+    name               text COLLATE "C" NOT NULL,
+    scope              text COLLATE "C" NOT NULL,
+    kind               text NOT NULL,
+    visibility         text NOT NULL,
+    signature          text NOT NULL,
+    bases              text[] COLLATE "C" NOT NULL,
+    start_byte         integer NOT NULL,
+    end_byte           integer NOT NULL,
+    start_line         integer NOT NULL,
+    end_line           integer NOT NULL,
+    line_byte          integer NOT NULL,
+    line_end           integer NOT NULL,
+    PRIMARY KEY (host_id, document_id, ordinal),
+    FOREIGN KEY (host_id, document_id) REFERENCES knowledge_index_t ON DELETE CASCADE
+);
+CREATE INDEX knowledge_resolved_name_ix
+    ON knowledge_resolved_t (host_id, collection_id, name, role);
+CREATE INDEX knowledge_resolved_base_ix ON knowledge_resolved_t (host_id, collection_id)
+    WHERE bases <> '{}';
+COMMENT ON TABLE knowledge_resolved_t IS
+    'Definitions and references in code, as an index of it has them: see knowledge_symbol_t.';
+COMMENT ON COLUMN knowledge_resolved_t.whole IS 'With its modules, too: flask.app.Flask.run.';
+COMMENT ON COLUMN knowledge_resolved_t.line_byte IS 'Of the line in the text, up to line_end.';
+
+-- Another text was not resolved.
+CREATE FUNCTION knowledge_index_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM knowledge_index_t
+    WHERE (host_id, document_id) = (NEW.host_id, NEW.document_id);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER knowledge_index_gone AFTER UPDATE OF sha256 ON knowledge_document_t
+    FOR EACH ROW WHEN (OLD.sha256 IS NOT NULL AND OLD.sha256 IS DISTINCT FROM NEW.sha256)
+    EXECUTE FUNCTION knowledge_index_gone();
+
+CREATE VIEW knowledge_definition_v AS
+SELECT host_id, collection_id, document_id, ordinal, symbol, name, scope, kind, visibility,
+    signature, start_byte, end_byte, start_line, end_line
+FROM knowledge_symbol_t AS symbol WHERE NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
+    WHERE (indexed.host_id, indexed.document_id) = (symbol.host_id, symbol.document_id))
+UNION ALL
+SELECT host_id, collection_id, document_id, ordinal, symbol, name, scope, kind, visibility,
+    signature, start_byte, end_byte, start_line, end_line
+FROM knowledge_resolved_t WHERE role = 'define';
+COMMENT ON VIEW knowledge_definition_v IS 'What code defines: resolved, or else parsed.';
+
+CREATE VIEW knowledge_inherited_v AS
+SELECT host_id, collection_id, document_id, ordinal, base
+FROM knowledge_base_t AS base WHERE NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
+    WHERE (indexed.host_id, indexed.document_id) = (base.host_id, base.document_id))
+UNION ALL
+SELECT host_id, collection_id, document_id, ordinal, unnest(bases)
+FROM knowledge_resolved_t WHERE bases <> '{}';
+COMMENT ON VIEW knowledge_inherited_v IS 'The names of what definitions inherit.';
+
 CREATE TABLE knowledge_alias_t (
     host_id            uuid NOT NULL,
     collection_id      uuid NOT NULL,

@@ -1,0 +1,205 @@
+# ruff: noqa: S608 - made of constants; the values of callers are parameters
+"""Definitions and references as compilers resolved them, from an index of code that was uploaded.
+
+They stand beside what was parsed, and are used in its place until the text of their document
+changes. An index tells no version: it is taken for a document if its definitions stand in the text.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from anyio import to_thread
+from psycopg.types.json import Jsonb
+
+from gateway.wings.knowledge.chunks import NORM_BYTES
+from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from gateway.wings.library import IndexedCode, IndexedFile, IndexedName
+from registry.database.postgres import Pool, borrowed
+
+FITTING = 0.8  # share of definitions whose names stand at their places
+WIDEST = 1000  # units of a name in a line
+QUOTED = 500  # characters of a line
+NEAR = 20  # parsed definitions of a name, before a line, that may be meant
+SHOWN = 100  # files that were left out
+
+Row = dict[str, Any]
+
+
+class ResolvedCode:
+    def __init__(self, pool: Pool, collections: CollectionStore) -> None:
+        self._pool = pool
+        self._collections = collections
+
+    async def store(
+        self, reader: KnowledgeReader, name: str, files: Iterator[IndexedFile], folder: str
+    ) -> IndexedCode:
+        """Raises ProblemDetails, and what `files` raises: then the files before it are stored."""
+        collection = await self._collections.get(reader, name, "write")
+        counts = {"files": 0, "define": 0, "refer": 0}
+        left_out: list[tuple[str, str]] = []
+        while (file := await to_thread.run_sync(next, files, None)) is not None:
+            path = f"{folder}/{file.path}" if folder else file.path
+            reason = await self._stored(reader, collection.id, path, file=file, counts=counts)
+            if reason and len(left_out) < SHOWN:
+                left_out.append((path, reason))
+        return IndexedCode(
+            files=counts["files"],
+            definitions=counts["define"],
+            references=counts["refer"],
+            left_out=left_out,
+        )
+
+    async def _stored(
+        self,
+        reader: KnowledgeReader,
+        collection: str,
+        path: str,
+        *,
+        file: IndexedFile,
+        counts: dict[str, int],
+    ) -> str:
+        """Why a file was left out; "": it was not."""
+        values: Row = {**reader.values("write"), "collection": collection, "path": path}
+        async with borrowed(self._pool) as connection:
+            found = await (await connection.execute(_DOCUMENT, values)).fetchone()
+            if found is None:
+                return "the collection has no such document"
+            values["document"], content = found
+            parsed = await (await connection.execute(_PARSED, values)).fetchall()
+            rows = await to_thread.run_sync(_rows, bytes(content), file, parsed)
+            if rows is None:
+                return "the index is of another version of its text"
+            await connection.execute(_FORGET, values)
+            await connection.execute(_KNOW, values)
+            await connection.execute(_KEEP, {**values, "rows": Jsonb(rows)})
+        defined = sum(one["role"] == "define" for one in rows)
+        counts["files"] += 1
+        counts["define"] += defined
+        counts["refer"] += len(rows) - defined
+        return ""
+
+
+class _Line:
+    """A line of a text, with the places in it as an index counts them."""
+
+    def __init__(self, start: int, line: bytes, unit: str) -> None:
+        text = line.decode()
+        self.start = start
+        self.text = text
+        self.end = start + len(text[:QUOTED].encode())
+        self.at = start + len(text) - len(text.lstrip())
+        self._width = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[unit]
+        self._codec = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}[unit]
+        self._units = text.encode(self._codec)
+
+    def named(self, one: IndexedName) -> str:
+        """What stands at the place of a name."""
+        if not 0 <= one.start <= one.end <= one.start + WIDEST:
+            return ""
+        units = self._units[one.start * self._width : one.end * self._width]
+        return units.decode(self._codec, errors="replace").strip("`")
+
+
+def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) -> list[Row] | None:
+    """The rows of a file; None: its names do not stand in the text."""
+    lines = content.split(b"\n")
+    starts, at = [], 0
+    for line in lines:
+        starts.append(at)
+        at += len(line) + 1
+    near = _Parsed(parsed)
+    rows: list[Row] = []
+    placed = defined = 0
+    number, shown = -1, _Line(0, b"", "utf-8")
+    for one in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
+        if one.line >= len(lines):
+            return None
+        if one.line != number:
+            number = one.line
+            shown = _Line(starts[number], lines[number].rstrip(b"\r"), file.unit)
+        if one.role == "define":
+            defined += 1
+            placed += shown.named(one) == one.name
+        if len(one.whole.encode()) <= NORM_BYTES:
+            rows.append({**_row(one, shown, near, len(lines)), "ordinal": len(rows)})
+    return rows if placed >= defined * FITTING else None
+
+
+def _row(one: IndexedName, line: _Line, parsed: "_Parsed", lines: int) -> Row:
+    row: Row = {
+        "role": one.role,
+        "symbol": one.symbol,
+        "whole": one.whole,
+        "name": one.name,
+        "scope": one.symbol.rpartition(".")[0],
+        "kind": one.kind or "variable",
+        "visibility": "private" if one.name.startswith("_") else "public",
+        "signature": line.text.strip()[:QUOTED],
+        "bases": list(one.bases),
+        "start_byte": line.at,
+        "end_byte": max(line.end, line.at + 1),
+        "start_line": one.line + 1,
+        "end_line": min(one.last + 1, lines) if one.role == "define" else one.line + 1,
+        "line_byte": line.start,
+        "line_end": line.end,
+    }
+    known = parsed.definition(one) if one.role == "define" else None
+    return row if known is None else row | known | {"bases": [*row["bases"], *known["bases"]]}
+
+
+class _Parsed:
+    """Definitions that were parsed, by their names."""
+
+    _MEMBERS = ("kind", "visibility", "signature", "start_byte", "end_byte", "start_line",
+                "end_line", "bases")  # fmt: skip
+
+    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
+        self._by_name: dict[str, list[Row]] = {}
+        for name, *members in rows:
+            found = dict(zip(self._MEMBERS, members, strict=True))
+            self._by_name.setdefault(name, []).append(found)
+
+    def definition(self, one: IndexedName) -> Row | None:
+        """The innermost one that has the line of a name."""
+        found = self._by_name.get(one.name, [])
+        end = bisect_right(found, one.line + 1, key=lambda row: row["start_line"])
+        near = reversed(found[max(end - NEAR, 0) : end])
+        return next((row for row in near if row["end_line"] > one.line), None)
+
+
+_DOCUMENT = f"""
+    SELECT document.document_id::text, blob.content
+    FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
+        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+    JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
+    WHERE {ALLOWED} AND collection.collection_id = %(collection)s AND document.path = %(path)s
+        AND document.live > 0
+    FOR UPDATE OF document
+""".encode()
+_PARSED = b"""
+    SELECT name, kind, visibility, signature, start_byte, end_byte, start_line, end_line, ARRAY(
+        SELECT base FROM knowledge_base_t AS base WHERE (base.host_id, base.document_id,
+            base.ordinal) = (%(host)s, symbol.document_id, symbol.ordinal) ORDER BY base)
+    FROM knowledge_symbol_t AS symbol WHERE (host_id, document_id) = (%(host)s, %(document)s)
+    ORDER BY start_line
+"""
+_FORGET = b"""
+    DELETE FROM knowledge_index_t WHERE (host_id, document_id) = (%(host)s, %(document)s)
+"""
+_KNOW = b"""
+    INSERT INTO knowledge_index_t (host_id, document_id) VALUES (%(host)s, %(document)s)
+"""
+_KEEP = b"""
+    INSERT INTO knowledge_resolved_t (host_id, document_id, ordinal, collection_id, role, symbol,
+        whole, name, scope, kind, visibility, signature, bases, start_byte, end_byte, start_line,
+        end_line, line_byte, line_end)
+    SELECT %(host)s, %(document)s, ordinal, %(collection)s, role, symbol, whole, name, scope, kind,
+        visibility, signature, bases, start_byte, end_byte, start_line, end_line, line_byte,
+        line_end
+    FROM jsonb_to_recordset(%(rows)s) AS given (ordinal integer, role text, symbol text,
+        whole text, name text, scope text, kind text, visibility text, signature text,
+        bases text[], start_byte integer, end_byte integer, start_line integer, end_line integer,
+        line_byte integer, line_end integer)
+"""

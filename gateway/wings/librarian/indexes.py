@@ -1,0 +1,143 @@
+"""Indexes of code by PUT, with a limit of their own for the body: `/librarian/scip/COLLECTION`.
+
+The operation that takes one is a call of a tool, so that policy, limits and audit hold.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct, json
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from config.librarian import LibrarianSettings
+from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.http import check_known, send_response
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    ProblemDocument,
+    bad_request,
+    invalid,
+)
+from gateway.operations.serving import OperationResponse, problem_response
+from gateway.wings.abc import WingParts
+from gateway.wings.librarian.requests import CollectionName
+from gateway.wings.librarian.scip import ScipRefused, read_index
+from gateway.wings.librarian.shelves import WRITE, Shelves, context_of
+from gateway.wings.library import IndexedCode
+from schemas.errors import Fault
+from schemas.mcp.revisions import V2025_11_25
+from schemas.tool import TextContent, ToolResult
+
+INDEXES = "/librarian/scip"
+OPERATION = "librarian_index"
+
+
+class IndexCode(Struct, frozen=True, forbid_unknown_fields=True):
+    """An index that was sent before."""
+
+    collection: CollectionName
+    upload: Annotated[str, Meta(max_length=64, description="token of the bytes that were sent")]
+    below: Annotated[
+        str, Meta(max_length=255, description="folder of its files in the collection")
+    ] = ""
+
+
+class CodeIndexed(Struct, frozen=True):
+    files: int
+    definitions: int
+    references: int
+    left_out: Annotated[
+        tuple[tuple[str, str], ...], Meta(description="paths, and why their files were left out")
+    ]
+
+    @classmethod
+    def of(cls, one: IndexedCode) -> "CodeIndexed":
+        return cls(one.files, one.definitions, one.references, tuple(one.left_out))
+
+
+class CodeIndexes:
+    """The operation, and the bytes of uploads for as long as their calls last."""
+
+    def __init__(self, parts: WingParts, shelves: Shelves) -> None:
+        self._parts = parts
+        self._shelves = shelves
+        self._settings: LibrarianSettings = parts.settings
+        self._held: dict[str, bytes] = {}
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                OPERATION, "POST", "/indexes",
+                "Take the definitions and references of code from an index in SCIP.", WRITE,
+                self.index, CodeIndexed, body=IndexCode, waits=True,
+                details=f"Its bytes are sent by PUT to {INDEXES}/COLLECTION.",
+            ),
+        )  # fmt: skip
+
+    async def index(self, asked: OperationInput) -> CodeIndexed:
+        body: IndexCode = asked.body
+        data = self._held.get(body.upload)
+        if data is None:
+            raise invalid(f"upload: expected a token; an index is sent to {INDEXES}/COLLECTION.")
+        files = read_index(data, self._settings.index_occurrences)
+        try:
+            found = await self._shelves.library.index(
+                context_of(asked), body.collection, files, folder=body.below.strip("/")
+            )
+        except ScipRefused as error:
+            raise invalid(f"index: {error}.") from error
+        return CodeIndexed.of(found)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = new_request_id()
+        try:
+            response = await self._put(Request(scope, receive), request_id)
+        except ProblemDetails as problem:
+            response = problem_response(problem, request_id)
+        except Fault as fault:
+            status = fault.status if fault.status >= 400 else 422
+            refused = ProblemDetails(status, "refused", fault.message)
+            response = problem_response(refused, request_id)
+        await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+
+    async def _put(self, request: Request, request_id: str) -> OperationResponse:
+        if request.method != "PUT":
+            raise ProblemDetails(405, "method-not-allowed", "Expected PUT.")
+        context = await self._context(request, request_id)
+        collection = request.url.path.removeprefix(f"{INDEXES}/")
+        if not collection or "/" in collection:
+            raise bad_request(f"Expected {INDEXES}/COLLECTION.")
+        token = secrets.token_urlsafe(24)
+        self._held[token] = await request.body()
+        given = {"collection": collection, "upload": token}
+        given |= {"below": request.query_params.get("below", "")}
+        try:
+            result = await self._parts.call(context, OPERATION, given)
+        finally:
+            del self._held[token]
+        return OperationResponse(200, bytes(_checked(result)))
+
+    async def _context(self, request: Request, request_id: str) -> Context:
+        """Raises ProblemDetails, and the Fault of an invalid X-Scope-Token."""
+        identity = await self._parts.identify(request.scope)
+        check_known(identity, request.headers)
+        _ = identity.scopes
+        client = request.client.host if request.client else ""
+        headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
+        return Context(identity, V2025_11_25, request_id, headers=headers)
+
+
+def _checked(result: ToolResult) -> Raw:
+    """The body of a result. Raises ProblemDetails for that of a failed call."""
+    structured = result.structured_content
+    if isinstance(structured, Raw) and not result.is_error:
+        return structured
+    if not isinstance(structured, Raw):  # what its schema or a guard refuses
+        raise invalid(" ".join(one.text for one in result.content if isinstance(one, TextContent)))
+    problem = json.decode(structured, type=ProblemDocument)
+    raise ProblemDetails(problem.status, "refused", problem.detail)

@@ -1,0 +1,191 @@
+"""Indexes of code in SCIP: what a compiler resolved, in place of what was parsed."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.operations.operation import ProblemDetails
+from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of
+from gateway.wings.library import IndexedCode, Library, SymbolQuery
+from registry.database.postgres import Database
+from tests.fixtures_database import Cluster, taken
+from tests.recycling import Recycling
+from tests.wings.knowledge.rig import KnowledgeRig, rigged
+from tests.wings.librarian.test_library import context
+
+pytestmark = pytest.mark.anyio
+
+FILES = {
+    "app/a.py": "class A:\n    def run(self):\n        return 1\n",
+    "app/b.py": "class B(Base):\n    def run(self):\n        return 2\n",
+    "main.py": "from app.a import A\n\n\ndef start():\n    A().run()\n",
+}
+A, B = "scip-python python app 1 `app.a`/A#", "scip-python python app 1 `app.b`/B#"
+DEFINES, REFERS, IMPORTS = 1, 0, 2
+Place = tuple[str, Sequence[int], int]
+
+
+def varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def message(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def document(path: str, places: Iterable[Place], *more: bytes) -> bytes:
+    """A document of an index."""
+    occurrences = [
+        message(2, message(1, b"".join(map(varint, place))) + message(2, symbol.encode())
+                + varint(3 << 3) + varint(roles))
+        for symbol, place, roles in places
+    ]  # fmt: skip
+    return message(2, b"".join([message(1, path.encode()), *occurrences, *more]))
+
+
+def relation(symbol: str, base: str) -> bytes:
+    """A fact about a symbol: it implements another one."""
+    related = message(1, base.encode()) + varint(3 << 3) + varint(1)
+    return message(3, message(1, symbol.encode()) + message(4, related))
+
+
+INDEX = b"".join([
+    message(1, b""),
+    document("app/a.py", [(A, [0, 6, 7], DEFINES), (f"{A}run().", [1, 8, 11], DEFINES)]),
+    document("app/b.py", [(B, [0, 6, 7], DEFINES), (f"{B}run().", [1, 8, 11], DEFINES)],
+             relation(B, "scip-python python lib 1 `lib`/Root#")),
+    document("main.py", [
+        (A, [0, 18, 19], IMPORTS), (A, [4, 4, 5], REFERS), (f"{A}run().", [4, 8, 11], REFERS),
+        ("local 3", [4, 0, 1], REFERS),
+        ("scip-python python app 1 `main`/start().", [3, 4, 9], DEFINES),
+    ]),
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # with one event loop for the module
+
+
+@pytest.fixture(scope="module")
+async def rig(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[KnowledgeRig]:
+    for settings in taken(cluster, with_documents):
+        async with Database.open(settings) as database, rigged(database) as rig:
+            yield rig
+
+
+@pytest.fixture
+async def library(rig: KnowledgeRig) -> Library:
+    ann = rig.caller()
+    await ann("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
+    for path, text in FILES.items():
+        await ann.add(text, collection="code", path=path)
+    return rig.parts.library
+
+
+async def indexed(library: Library, data: bytes, who: str = "ann", most: int = 100) -> IndexedCode:
+    return await library.index(context(who), "code", read_index(data, most))
+
+
+async def references(library: Library, symbol: str) -> list[tuple[str, int, float]]:
+    found = await library.references(context(), ["code"], symbol)
+    return [(one.path, one.lines[0], one.confidence) for one in found]
+
+
+async def test_l08_an_index_resolves_what_names_leave_open(library: Library) -> None:
+    assert ("main.py", 5, 0.5) in await references(library, "A.run")
+    assert ("main.py", 5, 0.5) in await references(library, "B.run")
+
+    found = await indexed(library, INDEX)
+    assert (found.files, found.definitions, found.references) == (3, 5, 3)
+    assert found.left_out == []
+    assert await references(library, "A.run") == [("main.py", 5, 1.0)]
+    assert await references(library, "app.a.A.run") == [("main.py", 5, 1.0)]
+    assert await references(library, "B.run") == []
+    (first, second) = await library.references(context(), ["code"], "A")
+    assert [(one.role, one.quote, one.scope) for one in (first, second)] == [
+        ("import", "from app.a import A", ""),
+        ("call", "A().run()", "start"),
+    ]
+
+    (run,) = await library.symbols(context(), SymbolQuery(name="A.run"))
+    assert (run.lines, run.quote, run.scope) == ((2, 3), "def run(self):", "A")
+    heirs = await library.symbols(context(), SymbolQuery(inherits="Root"))
+    assert [one.symbol for one in heirs] == ["B", "B.run"]
+    assert [one.symbol for one in await library.symbols(context(), SymbolQuery(inherits="Base"))]
+    links = await library.links(context(), ["code"])
+    assert {(one.source, one.target) for one in links} == {("main.py", "app/a.py")}
+
+
+async def test_l08_a_new_text_is_parsed_until_it_is_indexed_again(
+    rig: KnowledgeRig, library: Library
+) -> None:
+    await indexed(library, INDEX)
+    moved = "\n" + FILES["main.py"]
+    await rig.caller().add(moved, collection="code", path="main.py")
+    assert ("main.py", 6, 0.5) in await references(library, "B.run")
+    found = await indexed(library, INDEX)
+    assert found.left_out == [("main.py", "the index is of another version of its text")]
+    assert ("main.py", 6, 0.5) in await references(library, "B.run")
+    (run,) = await library.symbols(context(), SymbolQuery(name="A.run"))
+    assert run.lines == (2, 3)
+
+
+async def test_l24_an_index_is_taken_from_those_who_may_write(library: Library) -> None:
+    for who in ("bo", "cy"):
+        with pytest.raises(ProblemDetails) as refused:
+            await indexed(library, INDEX, who)
+        assert refused.value.status in (403, 404)
+    stray = document("none.py", [(A, [0, 0, 1], DEFINES)])
+    found = await indexed(library, stray)
+    assert found.left_out == [("none.py", "the collection has no such document")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not an index",
+        INDEX[:-3],
+        b"\xff" * 20,
+        message(1, b"") + b"\x13",
+        document("a.py", [(A, [0, 1, 2, 3, 4], DEFINES)]),
+        document("a.py", [(A, [0, 1, 2], DEFINES)] * 101),
+    ],
+)
+def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:
+    with pytest.raises(ScipRefused):
+        list(read_index(data, 100))
+
+
+@given(st.binary(max_size=200), st.integers(0, len(INDEX)))
+def test_no_bytes_break_the_reader(data: bytes, at: int) -> None:
+    for broken in (data, INDEX[:at] + data + INDEX[at:]):
+        try:
+            assert all(one.path for one in read_index(broken, 100))
+        except ScipRefused:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("text", "symbol"),
+    [
+        (f"{A}run().", "app.a.A.run"),
+        ("s m p 1 src/`a b.ts`/f(+1).", "src.a b.ts.f"),
+        ("s  x m p 1 a/B#", "a.B"),
+        ("local 1", None),
+        (f"{A}run().(x)", None),
+        ("s m p 1 `a`/__init__:", None),
+        ("s m p 1 " + "`" * 1000, None),
+        ("s m", None),
+    ],
+)
+def test_names_of_symbols(text: str, symbol: str | None) -> None:
+    found = symbol_of(text)
+    assert (None if found is None else found.whole) == symbol
