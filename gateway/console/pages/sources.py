@@ -1,8 +1,9 @@
 """Sources: what is imported, the import of a new one, versions."""
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
 FIRST = ("name", "url", "document", "base_url")
 STATUSES = ("imported", "degraded", "held", "skipped")
 SHOWN = 200  # outcomes on a page
+SCHEMES = 20  # that a page names
 SCHEMA = msgspec.json.schema(Import)
 
 
@@ -56,12 +58,43 @@ async def shown(visit: Visit) -> Response:
         source=answer.value,
         versions=versions.value["items"] if versions.ok else (),
         secrets=secrets_of,
+        wanted=_wanted(visit, name, {one["scheme"] for one in secrets_of}),
         tools=await visit.desk.items("listTools", source=name, limit=10),
         acts=buttons(visit, ACTS, {"source": name}),
         imported=visit.query.get("imported", ""),
         difference=compared.value if compared is not None and compared.ok else None,
         problem="" if compared is None else compared.problem,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCredential:
+    """A security scheme that tools of a source name, and where its credential is."""
+
+    scheme: str
+    kind: str
+    tools: int
+    place: str  # "settings", "stored"; "": nowhere
+
+
+def _wanted(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredential]:
+    """What the security schemes of a source's tools ask for, the most wanted first. What stands in
+    the settings is told to operators; by name, as `toolgate secrets` matches them first."""
+    settings = visit.parts.settings().sources.get(source)
+    own = settings.credentials if settings is not None and visit.desk.is_operator else {}
+    kinds: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for tool in visit.parts.catalogs.of(visit.desk.tenant).tools:
+        if tool.source == source:
+            asked = {one.scheme: one.kind for each in tool.binding.security for one in each}
+            kinds |= asked
+            counts.update(asked.keys())
+    return [
+        WantedCredential(
+            one, kinds[one], count, "settings" if one in own else "stored" if one in stored else ""
+        )
+        for one, count in counts.most_common(SCHEMES)
+    ]
 
 
 async def imported(visit: Visit) -> Response:

@@ -57,6 +57,7 @@ PAGES = (
         shows="agent_get_run",
         key="run",
         acts=("agent_cancel_run",),
+        also=(("Transcript", "agent_get_transcript"),),
         empty="What the agent did: its answer, its calls of tools, its tokens.",
     ),
 )

@@ -117,6 +117,10 @@ async def test_a_trial_shows_what_was_sent_and_answered_and_no_secret(
         text = await tried("inspectedCall", "call", **values)
         assert '"query": "q=a%20b"' not in text  # a guardrail hides it from all callers
         assert "200 OK" in text
+        _, text = await browser.get("sources/shop")  # which credentials its tools want
+        for scheme in ("head", "query"):
+            assert f'<bdi>{scheme}</bdi></code> <span class="muted">apiKey</span>' in text
+        assert ">wanted<" not in text
         await polling.until(partial(is_there, browser, "tools/whoami"))
         for act, answered in (("preview", False), ("call", True)):
             text = await tried("whoami", act)
