@@ -60,3 +60,4 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     wait_s: Seconds
     transcripts: bool
     usage_days: Count
+    conversation_days: Amount

@@ -286,6 +286,8 @@ class Runner:
         while True:
             with suppress(*AWAY):
                 await self.runs.prune_usage(self._settings.usage_days)
+                if self._settings.conversation_days:
+                    await self.runs.prune_conversations(self._settings.conversation_days)
             await anyio.sleep(PRUNE_S)
 
     async def _renew_regularly(self) -> None:

@@ -170,6 +170,19 @@ _PRUNE = (
     f"SELECT owner, day FROM agent_usage_t WHERE host_id = %(host)s AND {_OLD}"
     " ORDER BY day LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
 )
+_IDLE = (
+    "update_ts < clock_timestamp() - make_interval(days => %(days)s) AND NOT EXISTS ("
+    "SELECT 1 FROM agent_run_t AS run WHERE run.host_id = one.host_id"
+    " AND run.conversation_id = one.conversation_id"
+    " AND (run.state IN ('queued', 'running', 'waiting')"
+    " OR run.update_ts >= clock_timestamp() - make_interval(days => %(days)s)))"
+)
+_TENANTS_WITH_IDLE = f"SELECT DISTINCT host_id::text FROM agent_conversation_t AS one WHERE {_IDLE}"  # noqa: S608 - constants
+_PRUNE_IDLE = (
+    "DELETE FROM agent_conversation_t WHERE host_id = %(host)s AND conversation_id IN ("  # noqa: S608 - constants
+    f"SELECT conversation_id FROM agent_conversation_t AS one WHERE host_id = %(host)s AND {_IDLE}"
+    " ORDER BY update_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+)
 # Who counts the open runs of an owner sees those that are begun at the same time.
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 _DUE = (
@@ -506,13 +519,21 @@ class Runs(_Tables):
         return await self.get(host_id, owner, id_)
 
     async def prune_usage(self, days: int) -> None:
-        """Delete what was used on days that are over so long ago, tenant by tenant."""
+        """Delete what was used on days that are over so long ago."""
+        await self._prune(_TENANTS_TO_PRUNE, _PRUNE, days)
+
+    async def prune_conversations(self, days: int) -> None:
+        """Delete conversations in which nothing happened for so long, with their runs."""
+        await self._prune(_TENANTS_WITH_IDLE, _PRUNE_IDLE, days)
+
+    async def _prune(self, tenants: LiteralString, statement: LiteralString, days: int) -> None:
+        """Delete tenant by tenant, some rows at a time."""
         values = {"days": days, "limit": PRUNED}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS_TO_PRUNE, values)
-            tenants = [host async for (host,) in found]
-        for host in tenants:
-            while await self._changed(_PRUNE, {**values, "host": host}) == PRUNED:
+            found = await connection.execute(tenants, values)
+            hosts = [host async for (host,) in found]
+        for host in hosts:
+            while await self._changed(statement, {**values, "host": host}) == PRUNED:
                 pass
 
     async def _active(self, host_id: str, conversation: str) -> str:

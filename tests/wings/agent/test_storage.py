@@ -221,6 +221,29 @@ async def test_old_usage_is_deleted(store: Store, storage: Pool) -> None:
         assert await found.fetchall() == [(2,)]
 
 
+async def test_conversations_without_an_open_run_are_deleted_when_idle(
+    store: Store, storage: Pool
+) -> None:
+    idle, open_, fresh = [await store.conversation() for _ in range(3)]
+    run = await store.run(open_.id)
+    async with borrowed(storage) as connection:
+        await connection.execute(
+            "UPDATE agent_conversation_t SET update_ts = update_ts - interval '11 days'"
+            " WHERE host_id = %s AND conversation_id = ANY(%s::uuid[])",
+            [HOST, [idle.id, open_.id]],
+        )
+        await connection.execute(
+            "UPDATE agent_run_t SET update_ts = update_ts - interval '11 days'"
+            " WHERE host_id = %s AND run_id = %s",
+            [HOST, run.id],
+        )
+    await store.runs.prune_conversations(12)
+    assert await store.conversations.get(HOST, store.owner, idle.id)
+    await store.runs.prune_conversations(10)
+    kept = await store.conversations.all(HOST, store.owner, None, 10)
+    assert {one.id for one in kept} == {open_.id, fresh.id}
+
+
 async def test_a_run_in_memory_leaves_nothing_in_the_database(rig: Rig) -> None:
     rig.script(chat_whole("Yes."))
     parts = await rig.parts()

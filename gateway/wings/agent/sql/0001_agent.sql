@@ -13,6 +13,7 @@ CREATE TABLE agent_conversation_t (
 );
 CREATE INDEX agent_conversation_owner_idx
     ON agent_conversation_t (host_id, owner, update_ts DESC, conversation_id);
+CREATE INDEX agent_conversation_idle_idx ON agent_conversation_t (update_ts);
 
 CREATE TABLE agent_run_t (
     host_id            uuid NOT NULL,
