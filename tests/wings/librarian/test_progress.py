@@ -79,7 +79,7 @@ def tool_call(which: str, **meta: Any) -> Call:
     return rpc("tools/call", {**params, "_meta": {**TOKEN, **meta}})
 
 
-@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-11-25"])
 async def test_l19_progress_comes_before_the_answer_in_sessions(
     client: Client, revision: str
 ) -> None:

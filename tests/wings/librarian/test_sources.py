@@ -222,6 +222,34 @@ async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Trac
     assert conditions == ["", '"1"', '"1"']
 
 
+async def test_l22_of_a_bucket_only_what_changed_is_fetched(tracking: Tracking) -> None:
+    tags, fetched = {"a.md": "1", "b.md": "1"}, []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        key = environ["PATH_INFO"].removeprefix("/books").strip("/")
+        start_response("200 OK", [])
+        if key:
+            fetched.append(key)
+            return [f"# Heron {tags[key]} of {key}".encode()]
+        listed = "".join(
+            f"<Contents><Key>{one}</Key><ETag>{tag}</ETag></Contents>" for one, tag in tags.items()
+        )
+        return [f"<X>{listed}</X>".encode()]
+
+    with served(app) as url:
+        one = await tracking.add(f"s3://books?endpoint={url}", type="s3")
+        one = await tracking.refresh(one)
+        assert (one.status, one.report["added"], sorted(fetched)) == ("ready", 2, ["a.md", "b.md"])
+        fetched.clear()
+        one = await tracking.refresh(one)
+        assert (one.report["unchanged"], fetched) == (2, [])
+        tags["a.md"] = "2"
+        del tags["b.md"]
+        one = await tracking.refresh(one)
+        told = [one.report[name] for name in ("changed", "unchanged", "deleted")]
+        assert (told, fetched) == ([1, 0, 1], ["a.md"])
+
+
 @asynccontextmanager
 async def meanwhile(act: Callable[[str], Awaitable[Any]]) -> AsyncIterator[str]:
     """A URL; what is to happen while it is read, as often as it is asked for, 4 times at most."""
