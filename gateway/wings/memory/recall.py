@@ -166,11 +166,13 @@ class Recaller:
         reach = max(self._settings.candidates, recall.limit or 0)
         near = max(reach // 2, recall.limit or 0)
         of_org = docs > 0 and "org" in values["scopes"]
+        kinds = {scope == "org" for scope in values["scopes"]}
         values |= {
             "text": text,
             "reach": reach,
             "share": self._settings.semantic_share,
             "model": model,
+            "vector_kinds": [KIND_ORG.name if org else KIND.name for org in sorted(kinds)],
             "docs": docs,
             "exact": self._settings.exact_limit,
             "ef": str(effort(EF, docs, near)),
@@ -261,9 +263,10 @@ class RecallShape:
 def statement(shape: RecallShape) -> bytes:
     """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
     best of words and of meaning."""
-    cosine, join, found, order = "NULL::float8", "", "bm25 > 0", _FUSED
+    near, cosine, join, found, order = "", "NULL::float8", "", "bm25 > 0", _FUSED
     if shape.vectors:
-        cosine, join, found = "near.cosine", f"LEFT JOIN LATERAL {_NEAR} AS near ON true", "true"
+        near = f", {_NEAR}"
+        cosine, join, found = "near.cosine", "LEFT JOIN near USING (memory_id)", "true"
     if shape.listed:
         found, order = "true", "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC"
     visible, worded = (_proposed(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
@@ -271,7 +274,7 @@ def statement(shape: RecallShape) -> bytes:
         WITH {_PLACES}, query AS MATERIALIZED (
             SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
                 search_words(%(text)s)))) COLLATE "C" AS term
-        ), {visible}, {worded}, {_SCORES}, scored AS MATERIALIZED (
+        ), {visible}, {worded}, {_SCORES}{near}, scored AS MATERIALIZED (
             SELECT visible.*, coalesce(worded.bm25, 0) AS bm25, {cosine} AS cosine
             FROM visible LEFT JOIN worded USING (memory_id) {join}
         ), best AS MATERIALIZED (
@@ -364,11 +367,13 @@ def _near_org(shape: RecallShape) -> str:
     ) AS near)"""
 
 
-_NEAR = """(
-    SELECT -(vector.embedding <#> %(vector)s::vector) AS cosine FROM entity_embedding_t AS vector
-    WHERE vector.host_id = %(host)s AND vector.entity_type = memory_kind(visible.scope)
-        AND vector.entity_id = visible.memory_id AND vector.model = %(model)s
-        AND vector.status = 'ready' OFFSET 0
+# One scan of the index for all ids takes less than a lookup for each.
+_NEAR = """near AS MATERIALIZED (
+    SELECT vector.entity_id AS memory_id, -(vector.embedding <#> %(vector)s::vector) AS cosine
+    FROM entity_embedding_t AS vector
+    WHERE vector.host_id = %(host)s AND vector.entity_type = ANY (%(vector_kinds)s)
+        AND vector.entity_id = ANY (ARRAY(SELECT memory_id FROM visible))
+        AND vector.model = %(model)s AND vector.status = 'ready'
 )"""
 _FUSED = """%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
     (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id"""
