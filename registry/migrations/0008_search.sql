@@ -203,7 +203,8 @@ $$;
 -- the entities have and had, for kinds with owners; null: none has one.
 --
 -- The planner may have no statistics of these tables (a first import is one transaction): it looks
--- up each entity by index, and EXECUTE plans anew for as many as there are.
+-- up each entity by index, and EXECUTE plans anew for as many as there are. OFFSET 0 keeps it from
+-- joining what a view joins in another order, all of a tenant first.
 CREATE FUNCTION search_refresh(
     kind text, host_ids uuid[], entity_ids uuid[], owners text[] DEFAULT NULL
 ) RETURNS void
@@ -239,7 +240,9 @@ BEGIN
                 source.valid_from, source.valid_to, source.facets,
                 md5(row(source.name, source.title, source.description, source.source, source.tags,
                     source.parameters, source.parameter_texts)::text) AS digest
-            FROM given JOIN %1$I AS source USING (host_id, entity_id)
+            FROM given CROSS JOIN LATERAL (SELECT * FROM %1$I AS one
+                WHERE one.host_id = given.host_id AND one.entity_id = given.entity_id OFFSET 0
+            ) AS source
             WHERE source.live AND source.owner = given.owner
         ), inserted AS (
             INSERT INTO search_doc_t (part_id, entity_id, name, source, domain, namespace, tier,
@@ -303,8 +306,9 @@ BEGIN
             FROM unnest($1, $2) AS new (part_id, doc_id)
             JOIN search_doc_t AS doc USING (part_id, doc_id)
             JOIN search_part_t AS part USING (part_id)
-            JOIN %1$I AS source
-                ON (source.host_id, source.entity_id) = (part.host_id, doc.entity_id)
+            CROSS JOIN LATERAL (SELECT * FROM %1$I AS one
+                WHERE one.host_id = part.host_id AND one.entity_id = doc.entity_id OFFSET 0
+            ) AS source
             CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
                 source.source, source.tags, source.parameters, source.parameter_texts, $3) AS found
         ), added AS (
@@ -409,14 +413,17 @@ BEGIN
     PERFORM search_refresh(kind, hosts || old_hosts, ids || old_ids, owners || old_owners);
     EXECUTE format('SELECT array_agg(host_id), array_agg(entity_id),'
         ' array_agg(source_hash(source_text)) FROM unnest($1, $2) AS new (host_id, entity_id)'
-        ' JOIN %I USING (host_id, entity_id) WHERE active', kind || '_source_v')
+        ' CROSS JOIN LATERAL (SELECT source_text FROM %I AS one WHERE one.host_id = new.host_id'
+        ' AND one.entity_id = new.entity_id AND active OFFSET 0) AS source', kind || '_source_v')
     INTO old_hosts, old_ids, hashes USING hosts, ids;
     IF old_ids IS NOT NULL THEN
         PERFORM embedding_queue(kind, old_hosts, old_ids, hashes);
     END IF;
     EXECUTE format('SELECT array_agg(host_id), array_agg(entity_id)'
         ' FROM unnest($1, $2) AS new (host_id, entity_id)'
-        ' JOIN %I USING (host_id, entity_id) WHERE NOT active', kind || '_source_v')
+        ' CROSS JOIN LATERAL (SELECT FROM %I AS one WHERE one.host_id = new.host_id'
+        ' AND one.entity_id = new.entity_id AND NOT active OFFSET 0) AS source',
+        kind || '_source_v')
     INTO hosts, ids USING hosts, ids;
     IF ids IS NOT NULL THEN
         PERFORM embedding_leave(kind, hosts, ids);

@@ -216,3 +216,34 @@ async def test_k27_characters_in_a_row_weigh_more_than_the_same_apart(rig: Knowl
     assert await ann.found("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务和任务。"]
     assert (await ann.found("再起動"))[0] == "再起動"
     assert await ann.found("存") == ["存放缓慢的服务和任务。", "缓存服务在这里运行。"]
+
+
+async def test_a_chunk_is_indexed_at_a_cost_that_does_not_grow_with_the_tenant(
+    rig: KnowledgeRig,
+) -> None:
+    """Without statistics the planner once joined all documents and all chunks for each."""
+    await rig.caller().add("A heron eats fish.", path="0")
+    copied = """
+        INSERT INTO knowledge_document_t (host_id, document_id, collection_id, path, sha256)
+        SELECT host_id, gen_random_uuid(), collection_id, number::text, sha256
+        FROM knowledge_document_t, generate_series(1, 300) AS one (number)
+    """
+    cut = """
+        INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
+            start_byte, end_byte, start_line, end_line, sha256)
+        SELECT host_id, gen_random_uuid(), collection_id, document_id, 9, 'text', 0, 7, 1, 1, sha256
+        FROM knowledge_document_t ORDER BY path LIMIT
+    """
+    read = """
+        SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables
+        WHERE relname IN ('knowledge_chunk_t', 'knowledge_document_t', 'knowledge_blob_t')
+    """
+    await rig.run(copied)
+    await rig.run(f"{cut} 300")
+    async with rig.database.pool.connection() as connection:
+        before = await (await connection.execute(read.encode())).fetchone()
+        await connection.execute(f"{cut} 1".encode())
+        after = await (await connection.execute(read.encode())).fetchone()
+    assert before is not None
+    assert after is not None
+    assert after[0] - (before[0] or 0) < 1000, "302 are read to choose one"
