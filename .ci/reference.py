@@ -37,7 +37,9 @@ PACKAGES = ("config", "gateway", "registry", "schemas")
 FAMILIES = {
     "CounterMetricFamily": "counter", "Counter": "counter", "GaugeMetricFamily": "gauge",
     "gauge": "gauge", "Gauge": "gauge", "HistogramMetricFamily": "histogram",
+    "Histogram": "histogram",
 }  # fmt: skip
+LABELS = ("labels", "labelnames")  # of families, and of metrics
 LEVELS = ("debug", "info", "warning", "error", "exception")
 MADE = "<!-- Made by `make reference`; do not edit. -->\n"
 NOT_ANSWERED = {"Fault", "RelayedFault", "Denied"}  # bases, and what each front answers its own way
@@ -355,7 +357,7 @@ def _text(node: ast.expr) -> str:
 
 
 def _labels(node: ast.Call, named: Assigned) -> str:
-    given = next((one.value for one in node.keywords if one.arg == "labels"), None)
+    given = next((one.value for one in node.keywords if one.arg in LABELS), None)
     found = None if given is None else _value(given, named)
     labels = found.elts if isinstance(found, ast.Tuple) else []
     return ", ".join(f"`{_text(one)}`" for one in labels)

@@ -31,6 +31,7 @@ from gateway.wings.knowledge.credentials import (
     place_of_bucket,
 )
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
+from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.readers import KnowledgeReader
 
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers
@@ -112,7 +113,10 @@ class Ingestion:
         workers: ReadingWorkers,
         credentials: PlaceCredentials,
         settings: KnowledgeSettings,
+        *,
+        metrics: KnowledgeMetrics,
     ) -> None:
+        self._metrics = metrics
         self._documents = documents
         self._credentials = credentials
         self._workers = workers
@@ -146,6 +150,17 @@ class Ingestion:
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
     ) -> KeptDocument:
         """Store a text, which is cut here if that takes milliseconds. Raises ProblemDetails."""
+        try:
+            kept = await self._text(reader, collection, new)
+        except ProblemDetails:
+            self._metrics.failed()
+            raise
+        self._metrics.given(kept.chunks, changed=kept.changed, skipped=not kept.id)
+        return kept
+
+    async def _text(
+        self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
+    ) -> KeptDocument:
         type_ = media_type(new.path, b"")
         size = len(new.text.encode())
         if size > self._settings.document_bytes:
@@ -306,9 +321,12 @@ class Ingestion:
             if found is None:
                 found = await self._workers.read(file.path, file.data or b"", self._chunking)
             new = _with_text(new, found)
-            run.report.count(await self._documents.add(run.reader, run.target, new))
+            kept = await self._documents.add(run.reader, run.target, new)
+            run.report.count(kept)
+            self._metrics.given(kept.chunks, changed=kept.changed)
         except (ReadingRefused, ProblemDetails) as error:
             reason = error.detail if isinstance(error, ProblemDetails) else str(error)
+            self._metrics.failed()
             await self._documents.fail(begun, reason)
             _note(run.report.failed, file.path, reason)
 

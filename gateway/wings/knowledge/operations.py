@@ -25,6 +25,7 @@ from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewD
 from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
 from gateway.wings.knowledge.intake import exchange, is_trivial
+from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.packing import Packed, packed
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import (
@@ -86,6 +87,7 @@ class KnowledgeOperations:
         *,
         entities: Entities,
         ingestion: Ingestion,
+        metrics: KnowledgeMetrics,
         chunkers: ChunkerOperations,
         answer: AnswerQuery | None = None,
     ) -> None:
@@ -95,6 +97,7 @@ class KnowledgeOperations:
         self._searcher = searcher
         self._entities = entities
         self._ingestion = ingestion
+        self._metrics = metrics
         self._settings = settings
         self._answer = answer
         self._chunkers = chunkers
@@ -212,6 +215,7 @@ class KnowledgeOperations:
             " ".join(filter(None, (UNANSWERED if body.answer else "", found.note))) or None,
             *await self._names(self.reader(asked), whole, body.names),
         )
+        self._metrics.context.labels(body.mode).observe(len(whole.text))
         return OperationOutput(value, text=whole.text)
 
     async def _names(

@@ -18,6 +18,7 @@ from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.library import CollectionLibrary
+from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.resolved import ResolvedCode
 from gateway.wings.knowledge.search import Searcher
@@ -45,6 +46,7 @@ class KnowledgeParts:
         model: "KnowledgeModel | None" = None,
     ) -> None:
         self.model = model
+        self.metrics = KnowledgeMetrics()
         encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
         self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
@@ -55,7 +57,11 @@ class KnowledgeParts:
             settings.readers, reading_limits(settings), wasm_limits(settings)
         )
         self.ingestion = Ingestion(
-            self.documents, self.workers, PlaceCredentials(pool, keys), settings
+            self.documents,
+            self.workers,
+            PlaceCredentials(pool, keys),
+            settings,
+            metrics=self.metrics,
         )
         entities = Entities(pool)
         self.library: Library = CollectionLibrary(
@@ -73,6 +79,7 @@ class KnowledgeParts:
             settings,
             entities=entities,
             ingestion=self.ingestion,
+            metrics=self.metrics,
             answer=None if model is None else model.query,
             chunkers=ChunkerOperations(self.chunkers, self.workers, settings),
         )

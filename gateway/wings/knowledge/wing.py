@@ -12,6 +12,7 @@ from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
 from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
+from gateway.wings.knowledge.offered import DocumentResources
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.uploads import FILES, FileUploads
@@ -37,6 +38,8 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         yield Offer(
             operations=knowledge.operations,
             library=knowledge.library,
+            resources=DocumentResources(parts.call).resources,
+            collectors=knowledge.metrics.collectors,
             apps={PATH: lightrag.app, FILES: uploads.app},
             pages=PAGES,
         )

@@ -90,6 +90,44 @@ async def test_every_front_serves_the_same_documents(client: Client) -> None:
     assert status == 404
 
 
+async def test_documents_are_resources_with_lines(client: Client) -> None:
+    session = await client.session()
+    body = {"collection": "lines", "text": "one\ntwo\nthree\n", "path": "lines.md"}
+    _, added, _ = await client.post("/knowledge/v1/documents", body)
+
+    async def read(place: str) -> Any:
+        answer = await session.call("resources/read", {"uri": f"knowledge://documents/{place}"})
+        return answer["result"]["contents"][0]["text"] if "result" in answer else None
+
+    assert await read(added["document"]) == "one\ntwo\nthree\n"
+    assert await read(f"{added['document']}#L2-L3") == "two\nthree\n"
+    assert await read(f"{added['document']}#L2") == "two\n"
+    for place in (str(uuid4()), "lines.md", "-" * 36, f"{added['document']}#L0"):
+        assert await read(place) is None, place
+
+
+async def test_k26_metrics_count_documents_and_what_queries_return(bot: Bot) -> None:
+    async def counted() -> dict[str, float]:
+        async with bot.client.http.get(f"{bot.client.url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        rows = [one.rsplit(" ", 1) for one in lines if one.startswith("toolgate_knowledge_")]
+        return {name: float(value) for name, value in rows}
+
+    before = await counted()
+    for text in ("Herons eat fish.", "Herons eat fish.", "Herons sleep."):
+        await bot.post("/documents/text", {"text": text, "file_source": "heron"})
+    await bot.client.post(bot.base + "/documents/text", {"text": "a\0b"})
+    answer = await bot.post("/query", {"query": "what do herons eat", "mode": "naive"})
+    after = await counted()
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    outcomes = "toolgate_knowledge_documents_total{outcome=%s}"
+    assert grown[outcomes % '"stored"'] == 2
+    assert grown[outcomes % '"unchanged"'] == 1
+    characters = "toolgate_knowledge_context_characters_%s{mode=%s}"
+    assert grown[characters % ("count", '"naive"')] == 1
+    assert grown[characters % ("sum", '"naive"')] == len(answer["response"])
+
+
 async def test_files_are_uploaded_with_a_limit_of_their_own(client: Client) -> None:
     url = f"{client.url}/knowledge/files/files/birds/heron.html"
     page = b"<html><h1>Heron</h1><p>It nests in reeds.</p></html>"
