@@ -215,7 +215,7 @@ async def test_k27_characters_in_a_row_weigh_more_than_the_same_apart(rig: Knowl
         await ann.add(text)
     assert await ann.found("缓存服务") == ["缓存服务在这里运行。", "存放缓慢的服务和任务。"]
     assert (await ann.found("再起動"))[0] == "再起動"
-    assert await ann.found("存") == ["存放缓慢的服务和任务。", "缓存服务在这里运行。"]
+    assert set(await ann.found("存")) == {"存放缓慢的服务和任务。", "缓存服务在这里运行。"}
 
 
 async def test_a_chunk_is_indexed_at_a_cost_that_does_not_grow_with_the_tenant(
