@@ -1,15 +1,15 @@
 """One set of requests, searched in several modes and scored."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
-from registry.evaluation.results import BASELINE, SEED, SetResult, measured
+from registry.evaluation.results import BASELINE, SEED, SetResult, measured, recall_curve
 from registry.evaluation.runs import Ran, search_all
-from registry.evaluation.sets import EvaluationRequest
+from registry.evaluation.sets import EvaluationRequest, RelevantTools
 from registry.search import Mode
 from registry.search.run import NO_VECTORS
 
@@ -65,7 +65,16 @@ async def evaluate(
             **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
         },
         model=corpus.embedder.model if corpus.embedder else None,
+        recalls={mode: recall_curve(found, wanted) for mode, found in answers.items()},
+        fits=[pair for one in ran.values() for pair in _fits(one, wanted)],
     )
+
+
+def _fits(ran: Ran, wanted: Sequence[RelevantTools]) -> Iterator[tuple[float, bool]]:
+    """The fit of each search that has one, and whether its best tool is relevant."""
+    for fit, found, want in zip(ran.fits, ran.found, wanted, strict=True):
+        if fit is not None and found:
+            yield fit, found[0] in want.gold
 
 
 async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:

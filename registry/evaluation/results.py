@@ -13,7 +13,7 @@ Pure. All qualities are per cent, all times milliseconds.
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,6 +172,28 @@ class SetResult:
     paths: Mapping[str, Mapping[str, int]]
     notes: Mapping[str, Mapping[str, int]]
     model: str | None
+    recalls: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by mode: of 1 to DEPTH
+    fits: Sequence[tuple[float, bool]] = ()  # of each search: its fit, whether its best is relevant
+
+
+def recall_curve(found: Found, wanted: Sequence[RelevantTools]) -> list[float]:
+    """Mean recall of the first 1 to DEPTH tools, per cent."""
+    pairs = list(zip(found, wanted, strict=True))
+    return [
+        100 * sum(recall(tools, want.slots, depth) for tools, want in pairs) / len(pairs)
+        for depth in range(1, DEPTH + 1)
+    ]
+
+
+def calibration(fits: Sequence[tuple[float, bool]], bins: int = 10) -> list[tuple[float, float]]:
+    """Mean fit and share of relevant best tools, of equal ranges of the fit that have searches."""
+    by_bin: dict[int, list[tuple[float, bool]]] = {}
+    for one in fits:
+        by_bin.setdefault(min(int(one[0] * bins), bins - 1), []).append(one)
+    return [
+        (sum(fit for fit, _ in some) / len(some), sum(good for _, good in some) / len(some))
+        for _, some in sorted(by_bin.items())
+    ]
 
 
 def measured(

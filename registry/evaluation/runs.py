@@ -25,6 +25,7 @@ class Ran:
     found: list[list[str]] = field(default_factory=list)  # ids of tools, by request
     encode_ms: list[float] = field(default_factory=list)  # of requests with uncached vectors
     search_ms: list[float] = field(default_factory=list)  # of each request, without encoding
+    fits: list[float | None] = field(default_factory=list)  # of each request
     paths: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
@@ -85,6 +86,7 @@ async def search_all(
             ran.encode_ms.append(encode_ms)
         ran.search_ms.append(took_ms - encode_ms)
         ran.found.append([names[hit.id] for hit in answer.hits])
+        ran.fits.append(answer.fit)
         ran.paths[answer.path] += 1
         if answer.note:
             ran.notes[answer.note] += 1

@@ -1,15 +1,17 @@
 """`toolgate search eval`: scores searches for requests with known tools."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import click
+from msgspec.structs import replace
 from rich.progress import Progress
 
-from config.settings import Settings
+from config.settings import EmbeddingProvider, Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
@@ -18,6 +20,7 @@ from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
 from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.plots import NoPlots, write_plots
 from registry.evaluation.results import SetResult, Threshold, mean_of, missed
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import (
@@ -34,6 +37,7 @@ from schemas.jsonrpc import encode
 
 FILE = click.Path(path_type=Path)
 Format = Literal["table", "json", "md"]
+PROVIDERS = get_args(EmbeddingProvider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,11 @@ def _thresholds(
               metavar="MEASURE=PERCENT",
               help=f"Exit with {UNWANTED} if a measure is lower, as in ndcg@10=60 or "
                    "dense:recall@5=50.")  # fmt: skip
+@click.option("--provider", "providers", multiple=True, type=click.Choice(PROVIDERS),
+              help="Compare these models, each with its own vectors of the catalog; repeatable "
+                   "[default: embedding.provider].")  # fmt: skip
+@click.option("--plots", type=FILE, metavar="DIR",
+              help="Write plots of recall and calibration there, as PNG and SVG.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="Print JSON, for machines.")
 @click.option("--md", "form", flag_value="md", help="Print Markdown tables.")
 @settings_option
@@ -90,6 +99,8 @@ def eval_(
     limit: int | None,
     baseline: bool,
     thresholds: list[Threshold],
+    providers: tuple[EmbeddingProvider, ...],
+    plots: Path | None,
     form: Format | None,
 ) -> None:
     """Measure the quality of the search with the requests of QUERIES.
@@ -115,20 +126,34 @@ def eval_(
     Without vectors the mode dense is left out, and hybrid is lexical as in the gateway, unless
     disclosure.when_down is fail_closed.
 
+    --provider compares models in one run; their other settings, such as the address of a service,
+    are those of embedding.
+
     \b
     Examples:
       toolgate search eval requests.jsonl
+      toolgate search eval sets/one --provider bundled --provider multilingual --plots plots
       toolgate search eval requests.jsonl --catalog tools.jsonl --baseline
       toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
       toolgate search eval --from-usage --baseline
     """
     if not queries and not from_usage:
         fail("expected QUERIES, or --from-usage", USAGE)
+    if providers and (from_usage or (catalog is None and not all(one.is_dir() for one in queries))):
+        fail("--provider needs --catalog: the registry has the vectors of one model", USAGE)
     for one in thresholds:
         if one.mode not in {None, *modes}:
             fail(f"--fail-under: {one.mode} is not among --modes {','.join(modes)}", USAGE)
-    results = run(_evaluate(settings, queries, from_usage, catalog, modes, limit, baseline))
+    results = [
+        result
+        for one in _with_providers(settings, providers)
+        for result in run(_evaluate(one, queries, from_usage, catalog, modes, limit, baseline))
+    ]
+    if len(providers) > 1:
+        results = [_named_by_model(one) for one in results]
     _print_results(results, form or "table")
+    if plots is not None:
+        _write_plots(results, plots)
     qualities = [one.quality for one in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
     for one in thresholds:
@@ -136,6 +161,34 @@ def eval_(
             fail(f"--fail-under: {mode} was left out, without vectors")
     if wrong := missed(thresholds, overall):
         fail("; ".join(wrong), UNWANTED)
+
+
+def _with_providers(
+    settings: Settings, providers: Sequence[EmbeddingProvider]
+) -> Iterator[Settings]:
+    """The settings with each of these providers; as they are where there is none."""
+    if not providers:
+        yield settings
+    for one in providers:
+        embedding = settings.embedding
+        if one != embedding.provider:
+            embedding = replace(embedding, provider=one, model="", query_prefix="")
+        yield replace(settings, embedding=embedding)
+
+
+def _named_by_model(result: SetResult) -> SetResult:
+    quality = dataclasses.replace(
+        result.quality, name=f"{result.quality.name}, {result.model or 'no model'}"
+    )
+    return dataclasses.replace(result, quality=quality)
+
+
+def _write_plots(results: Sequence[SetResult], folder: Path) -> None:
+    try:
+        written = write_plots(results, folder)
+    except NoPlots as error:
+        fail(str(error))
+    err.print(f"{len(written)} plots are in {folder}", style="dim")
 
 
 async def _evaluate(

@@ -191,6 +191,20 @@ def test_few_requests_are_told_to_be_few(with_pets: Toolgate, here: Path) -> Non
     assert "certain" not in ran.out
 
 
+def test_models_are_compared_in_one_run(toolgate: Toolgate, here: Path) -> None:
+    args = ("requests.jsonl", "--catalog", "catalog.jsonl", "--modes", "lexical", "--json")
+    ran = toolgate("search", "eval", *args, "--provider", "disabled", "--provider", "bundled")
+    assert ran.code == 0, ran.err
+    names = [one["name"] for one in ran.json["sets"]]
+    assert names == ["requests, no model", "requests, bundled/toolgate-minilm-2"]
+
+
+def test_models_are_compared_on_a_catalog_alone(toolgate: Toolgate, here: Path) -> None:
+    ran = toolgate("search", "eval", "requests.jsonl", "--provider", "bundled")
+    assert ran.code == 2
+    assert "--provider needs --catalog" in ran.err
+
+
 def test_queries_of_any_kind_have_an_outcome(toolgate: Toolgate, here: Path) -> None:
     odd = [
         "é" * 100_000,
