@@ -17,6 +17,8 @@ from schemas.errors import ToolgateError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LONGEST = 2000  # bytes of a symbol or a path
+FILES = 50_000  # of an index
+NAMES = 50_000  # occurrences of a file, and symbols that it tells of: each takes 2 kB of memory
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
 _KINDS = {  # SymbolInformation.Kind
@@ -117,15 +119,17 @@ def _fixed(wire: int) -> int:
 def read_index(data: bytes, most: int) -> Iterator[IndexedFile]:
     """The files of an index, one at a time. Raises ScipRefused, also for more than `most`
     occurrences."""
-    seen = False
+    files = 0
     for number, value in fields(data):
         if number == 2 and isinstance(value, bytes):  # Index.documents
-            seen = True
+            files += 1
+            if files > FILES:
+                raise ScipRefused(f"the index has more than {FILES} documents")
             found, count = _document(value, most)
             most -= count
             if found is not None:
                 yield found
-    if not seen:
+    if not files:
         raise ScipRefused("the index has no documents: expected one in SCIP")
 
 
@@ -138,12 +142,14 @@ def _document(data: bytes, most: int) -> tuple[IndexedFile | None, int]:
         if number == 1 and isinstance(value, bytes):
             path = _text(value)
         elif number == 2 and isinstance(value, bytes):
-            if len(occurrences) >= most:
-                raise ScipRefused("the index has too many occurrences")
+            if len(occurrences) >= min(most, NAMES):
+                raise ScipRefused(f"{path[:100]} has too many occurrences, or the index has")
             occurrences.append(_occurrence(value))
         elif number == 3 and isinstance(value, bytes):
             name, found = _information(value)
             facts[name] = found
+            if len(facts) > NAMES:
+                raise ScipRefused(f"{path[:100]} tells of more than {NAMES} symbols")
         elif number == 6 and isinstance(value, int):
             unit = value
     names = [one for each in occurrences if (one := _named(each, facts)) is not None]
