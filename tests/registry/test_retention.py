@@ -1,0 +1,84 @@
+"""Whatever grows is swept: each table with times is named here, with what deletes its rows."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
+TIME = re.compile(r"\b(?:timestamptz|date)\b")
+
+# The module that deletes rows by their time or number.
+SWEPT = {
+    "console_session_t": "gateway/console/sessions.py",
+    "agent_conversation_t": "gateway/wings/agent/store.py",
+    "agent_usage_t": "gateway/wings/agent/store.py",
+    "invocation_t": "gateway/wings/events/upkeep.py",
+    "invocation_attempt_t": "gateway/wings/events/upkeep.py",
+    "outbox_t": "gateway/wings/events/upkeep.py",
+    "knowledge_extracted_t": "gateway/wings/knowledge/extractor.py",
+    "knowledge_spent_t": "gateway/wings/knowledge/extractor.py",
+    "knowledge_version_t": "gateway/wings/knowledge/documents.py",
+    "librarian_answer_t": "gateway/wings/librarian/answers.py",
+    "librarian_run_t": "gateway/wings/librarian/runs.py",
+    "librarian_question_t": "gateway/wings/librarian/exposure.py",
+    "memory_t": "gateway/wings/memory/life.py",
+    "memory_owner_t": "gateway/wings/memory/life.py",
+    "job_t": "registry/jobs/store.py",
+    "skill_version_t": "registry/skills/store.py",
+    "entity_embedding_t": "registry/migrations/0006_embeddings.sql",
+    "embedding_task_t": "registry/embedding/queue.py",
+    "usage_request_t": "registry/search/usage_log.py",
+    "revocation_t": "registry/access/revocations.py",
+    "approval_t": "registry/access/approvals.py",
+    "command_idempotency_t": "gateway/state/idempotency.py",
+    "state_session_t": "gateway/state/postgres.py",
+}
+DROPPED = {"audit_t": "partitions of weeks (audit.retention_days)"}
+BELOW = {  # rows of these end with those of another table, by a foreign key
+    "agent_run_t": "agent_conversation_t",
+    "agent_step_t": "agent_run_t",
+    "librarian_step_t": "librarian_run_t",
+    "knowledge_extraction_t": "knowledge_document_t",
+    "knowledge_index_t": "knowledge_document_t",
+}
+# As many rows as somebody has made or described, and deletes.
+CATALOG = {
+    *("host_t", "api_t", "api_version_t", "api_endpoint_t", "tool_t", "tool_param_t", "mcp_item_t"),
+    *("tool_alias_t", "skill_t", "skill_tool_t", "skill_dependency_t", "agent_definition_t"),
+    *("agent_skill_t", "embedding_model_t", "search_doc_t", "policy_rule_t", "secret_t"),
+    *("api_key_t", "state_secret_t", "webhook_gone_t", "librarian_source_t", "memory_relation_t"),
+    *("knowledge_collection_t", "knowledge_chunker_t", "knowledge_document_t", "knowledge_alias_t"),
+}
+BOUNDED = {
+    "audit_chain_t": "one row of a chain",
+    "usage_query_t": "three of each caller and tool; they end with the tool",
+    "usage_embedding_t": "one of a tool, with which it ends",
+    "memory_tombstone_t": "kept: they say that nothing comes back",
+}
+
+
+def tables() -> dict[str, str]:
+    """The tables with times, and their definitions."""
+    found: dict[str, str] = {}
+    for file in (*ROOT.glob("registry/**/*.sql"), *ROOT.glob("gateway/**/*.sql")):
+        if "procrastinate" not in file.name:  # rows of jobs: they end with job_t
+            found |= dict(TABLE.findall(file.read_text()))
+    return {name: text for name, text in found.items() if TIME.search(text)}
+
+
+def test_each_table_with_times_is_swept_or_exempt() -> None:
+    known = [*SWEPT, *DROPPED, *BELOW, *CATALOG, *BOUNDED]
+    assert sorted(known) == sorted(tables())
+
+
+def test_what_is_swept_is_deleted_there() -> None:
+    for table, module in SWEPT.items():
+        text = (ROOT / module).read_text()
+        assert "DELETE FROM" in text, (table, module)
+        assert table in text, (table, module)
+
+
+def test_what_ends_with_another_row_has_its_foreign_key() -> None:
+    found = tables()
+    for table, owner in BELOW.items():
+        assert re.search(rf"REFERENCES {owner}\b[^,]*ON DELETE CASCADE", found[table]), table
