@@ -14,6 +14,7 @@ import numpy
 
 SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing
+MERGES = 1000  # pairs of merged names that count for a query
 QUESTION = ""  # the source of edges from names in the question itself
 NAMED = 0.3  # weight of an edge from the question
 LINKED = 0.6  # weight of another edge
@@ -58,8 +59,10 @@ def scaled(scores: Mapping[str, float]) -> dict[str, float]:
 
 def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, mixed with the PageRank of chunks and names that a walk from the scored chunks
-    and their names visits."""
+    and their names, and from names of the question, visits."""
     scores = scaled(scores)
+    if any(one.source == QUESTION for one in edges):
+        scores[QUESTION] = 1.0
     chunks = sorted({*scores, *(one.source for one in edges), *(one.target for one in edges)})
     names = sorted({one.norm for one in edges})
     if not names:
@@ -71,10 +74,11 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
         for chunk in (one.source, one.target)
     }
     rank = _walked(places, numpy.array(sorted(pairs)), scores, len(chunks))
-    highest = float(rank[: len(chunks)].max()) or 1.0
+    ranks = {id_: float(rank[places[id_]]) for id_ in chunks if id_ != QUESTION}
+    highest = max(ranks.values()) or 1.0
     return {
-        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) + OF_GRAPH * float(rank[places[id_]]) / highest
-        for id_ in chunks
+        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) + OF_GRAPH * one / highest
+        for id_, one in ranks.items()
     }
 
 
@@ -102,34 +106,80 @@ def _walked(
     return rank
 
 
+# Names that are one with {name} in {shelf}.
+_BESIDE = """(
+    SELECT edge.norm AS other FROM knowledge_alias_t AS edge
+    WHERE (edge.host_id, edge.collection_id, edge.alias) = (%(host)s, {shelf}, {name})
+    UNION ALL
+    SELECT edge.alias FROM knowledge_alias_t AS edge
+    WHERE (edge.host_id, edge.collection_id, edge.norm) = (%(host)s, {shelf}, {name})
+) AS beside"""
+
+
 @lru_cache(maxsize=256)
 def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
     """Rows of (source, norm, target): what the chunks %(seeds)s mention, and the chunks that are
-    about that, or, without `about`, that mention it. `allowed`: a condition on `target`."""
+    about that, or, without `about`, that mention it. Names that were merged count as one in the
+    collection of their merge, and lead from the question to all that mentions them. `allowed`: a
+    condition on `target`."""
     asked = "UNION SELECT NULL, one FROM unnest(%(asked)s::text[]) AS one" if about else ""
     role = "AND target.role = 'subject'" if about else ""
+    asked_role = "AND (target.role = 'subject' OR named.id IS NULL)" if about else ""
     return f"""
-        WITH {permitted}, named AS MATERIALIZED (
-            SELECT DISTINCT seed.id, mention.norm
+        WITH RECURSIVE {permitted}, shelf AS MATERIALIZED (
+            SELECT collection_id FROM permitted WHERE EXISTS (
+                SELECT FROM knowledge_alias_t AS edge WHERE edge.host_id = %(host)s
+                    AND edge.collection_id = permitted.collection_id)
+        ), mentioned AS MATERIALIZED (
+            SELECT DISTINCT seed.id, collection_id, mention.norm
             FROM unnest(%(seeds)s::uuid[]) AS seed (id)
             JOIN knowledge_mention_t AS mention
                 ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id)
             JOIN permitted USING (collection_id)
-            WHERE strpos(%(question)s, ' ' || mention.norm || ' ') = 0
+        ), same (collection_id, norm, other) AS (
+            SELECT shelf.collection_id, one.norm, beside.other
+            FROM shelf CROSS JOIN (
+                SELECT norm FROM mentioned
+                UNION SELECT unnest(%(spoken)s::text[]) COLLATE "C"
+            ) AS one
+            CROSS JOIN LATERAL {_BESIDE.format(shelf="shelf.collection_id", name="one.norm")}
+            UNION
+            SELECT same.collection_id, same.norm, beside.other FROM same
+            CROSS JOIN LATERAL {_BESIDE.format(shelf="same.collection_id", name="same.other")}
+        ), merged AS MATERIALIZED (
+            SELECT * FROM same LIMIT {MERGES}
+        ), named AS MATERIALIZED (
+            SELECT id, norm FROM mentioned
+            WHERE strpos(%(question)s, ' ' || norm || ' ') = 0 AND NOT EXISTS (
+                SELECT FROM merged WHERE merged.collection_id = mentioned.collection_id
+                    AND merged.other = mentioned.norm AND merged.norm = ANY (%(spoken)s::text[]))
             {asked}
+            UNION SELECT NULL, norm FROM merged WHERE norm = ANY (%(spoken)s::text[])
         ), name AS MATERIALIZED (
             SELECT norm FROM (SELECT DISTINCT norm FROM named) AS one WHERE (
                 SELECT count(*) FROM (
-                    SELECT DISTINCT mention.chunk_id
+                    SELECT mention.chunk_id
                     FROM permitted JOIN knowledge_mention_t AS mention USING (collection_id)
                     WHERE mention.host_id = %(host)s AND mention.norm = one.norm
+                    UNION
+                    SELECT mention.chunk_id
+                    FROM merged JOIN knowledge_mention_t AS mention USING (collection_id)
+                    WHERE mention.host_id = %(host)s AND mention.norm = merged.other
+                        AND merged.norm = one.norm
                     LIMIT {HUB + 1}
                 ) AS chunk) <= {HUB}
         )
-        SELECT DISTINCT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
+        SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
         FROM name JOIN named USING (norm) CROSS JOIN permitted
         JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
             AND target.collection_id = permitted.collection_id AND target.norm = name.norm {role}
+        WHERE {allowed or "true"}
+        UNION
+        SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
+        FROM name JOIN named USING (norm) JOIN merged USING (norm)
+        JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
+            AND target.collection_id = merged.collection_id
+            AND target.norm = merged.other {asked_role}
         WHERE {allowed or "true"}
         ORDER BY 1, 2, 3 LIMIT %(edges)s
     """.encode()

@@ -35,7 +35,7 @@ EF = 100  # hnsw.ef_search of an index of 100,000 vectors
 SPREAD = 50  # chunks from which PageRank starts
 ASKED = 64  # words of a query in which names are sought
 NAME = 6  # words of such a name at most
-SHORTEST = 4  # characters of one
+SHORTEST = 4  # characters of one that was not merged with another
 EDGES = 5000  # rows of the graph that are read for a query
 _NO_NAME = re.compile(r"[^\w'&-]+")
 Mode = Literal["naive", "local", "global", "hybrid", "mix"]
@@ -160,7 +160,8 @@ class Searcher:
         seeds = list(scores)[: SEEDS if about else SPREAD]
         words = _NO_NAME.sub(" ", normal(query.text)).split()
         values |= {"seeds": seeds, "question": f" {' '.join(words)} ", "edges": EDGES}
-        values["asked"] = list(_grams(words[:ASKED]))
+        values["spoken"] = list(_grams(words[:ASKED]))
+        values["asked"] = [one for one in values["spoken"] if len(one) >= SHORTEST]
         allowed = _filtered(narrowed, "target.chunk_id")
         statement = edges(PERMITTED, allowed, about=about)
         found = [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
@@ -189,9 +190,7 @@ def _grams(words: Sequence[str]) -> Iterator[str]:
     """What might be a name in a question: up to NAME words in a row."""
     for begin in range(len(words)):
         for end in range(begin + 1, min(begin + NAME, len(words)) + 1):
-            gram = " ".join(words[begin:end])
-            if len(gram) >= SHORTEST:
-                yield gram
+            yield " ".join(words[begin:end])
 
 
 def _scored(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:

@@ -148,6 +148,47 @@ async def test_k16_merges_of_names_are_edges_that_can_be_undone(rig: KnowledgeRi
     assert await ann("entity", name="IBM") == before
 
 
+async def test_k16_merged_names_rank_as_one_until_they_are_split(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("# International Business Machines\n\nIt sits in Armonk.", path="about.md")
+    await ann.add("# Note\n\nThey say IBM is near Watson Laboratory.", path="note.md")
+    await ann.add("# Bread\n\nFlour; who leads the bakery?", path="bread.md")
+    into, modes = "International Business Machines", ("mix", "local", "global", "hybrid")
+
+    async def ranked() -> list[list[str]]:
+        """For a name that no passage has, for a short one, and for the long one."""
+        questions = ("Who leads Big Blue?", "Who leads IBM?", f"Who leads {into}?")
+        found = [await ann("query", query=one, mode=m) for one in questions for m in modes]
+        return [[one.path for one in each.evidence] for each in found]
+
+    before = await ranked()
+    assert not any({"about.md", "note.md"} <= set(one) for one in before)
+    await ann("merge", collection="notes", names=["IBM", "Big Blue"], into=into)
+    for paths in await ranked():
+        assert {"about.md", "note.md"} <= set(paths)
+    narrow = {"paths": ["note.md"]}
+    for mode in modes:
+        found = await ann("query", query="Who leads Big Blue?", mode=mode, filter=narrow)
+        assert [one.path for one in found.evidence] == ["note.md"]
+    assert [one.path for one in (await ann("query", query="Big Blue", mode="naive")).evidence] == []
+    await ann("split", collection="notes", names=["IBM", "Big Blue"], into=into)
+    assert await ranked() == before
+
+
+async def test_k16_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> None:
+    ann, eve = rig.caller(), rig.caller("eve")
+    await ann.add("# Acme Corp\n\nIt pays Bob Smith.", "private", path="secret.md")
+    await eve.add("# Evil Corp\n\nIt sells anvils.", "public", path="open.md")
+    await eve.add("# Note\n\nThey like Zenith Group.", "public", path="note.md")
+    await eve("put_collection", collection="public", grants={"*": "read"})
+    await eve("merge", collection="public", names=["Acme Corp", "Zenith Group"], into="Evil Corp")
+    for mode in ("mix", "global"):
+        found = await ann("query", query="Zenith Group", mode=mode)
+        assert {one.path for one in found.evidence} == {"open.md", "note.md"}
+        found = await eve("query", query="Acme Corp", mode=mode)
+        assert {one.path for one in found.evidence} == {"open.md", "note.md"}
+
+
 async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig) -> None:
     ann = rig.caller()
     await ann.add("# Jaguar (car)\n\nIt has four wheels.", path="a.md")
