@@ -1,4 +1,5 @@
-"""Input that takes long to read is read in a thread: all tenants share the event loop."""
+"""What takes long to read or to show is read and shaped in a thread: all tenants share the event
+loop."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.admin.resources import manual_tools, skills
+from gateway.admin.resources import tools as tool_operations
+from gateway.app.admin import AdminParts
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
 from registry.tools import store as tools
+from tests.fixtures_database import HOST
 from tests.gateway.admin.client import Admin
 
 pytestmark = pytest.mark.anyio
@@ -63,3 +69,15 @@ async def test_skills_are_parsed_off_the_event_loop(
     assert (await api("POST", "/skills", {"skills": [SKILL]})).status == 200
     assert parsed
     assert threading.current_thread() not in parsed
+
+
+async def test_a_definition_is_shaped_for_each_profile_off_the_event_loop(
+    api: Admin, parts: AdminParts, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await api("POST", "/tools", WEATHER)).status == 201
+    await parts.catalogs.reload(ToolStore(database.pool), HOST)
+    shaped = watched(monkeypatch, tool_operations, "_definition")
+    items = (await api("GET", "/tools/weather/definitions")).json["items"]
+    assert [one["profile"] for one in items][:1] == ["plain"]
+    assert len(shaped) == len(items)
+    assert threading.current_thread() not in shaped
