@@ -63,7 +63,7 @@ class CallChains:
         return " ".join(one.text for one in result.content if isinstance(one, TextContent))
 
     def _upstreams(self, recording: Recording) -> Mapping[type, Upstream]:
-        relay = RecordingRelay(self.federation.relay, recording)
+        relay = RecordingRelay(self.federation.relay, self.client.connections, recording)
         mcp = McpUpstream(relay, self.federation.task_ids)
         return self.upstreams(mcp, RecordingClient(self.client, recording))
 

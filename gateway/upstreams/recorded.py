@@ -3,14 +3,18 @@
 Each trial has a client of its own on the connections of all calls, so that other calls do not pass
 here. A preview records the request and sends nothing. Secrets are masked: all headers but a few
 that never hold one and those that the caller's arguments give, parameters that security schemes
-name, and every value of the source's credentials wherever it stands.
+name, and every value of the source's credentials wherever it stands, as JSON, HTML and URLs write
+it.
 """
 
+import base64
+import html
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from config.decode import without_credentials
 from gateway.abc import Relay, RelayRequest
@@ -24,7 +28,7 @@ from gateway.upstreams.http.client import (
     address_of,
     replaced,
 )
-from gateway.upstreams.http.connections import SourcePool, UpstreamFailed, read
+from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed, read
 from schemas.errors import Fault, SourceDown
 from schemas.jsonrpc import encode
 from schemas.masking import MASK
@@ -33,7 +37,10 @@ from schemas.tool import Tool
 
 SHOWN_BYTES = 100_000  # of a body
 EXCHANGES = 10  # of a call: a retry and a fetch of a schema are some
-SHORTEST = 4  # characters of a secret that is masked inside of other texts
+SHORTEST = 4  # characters of a secret that is masked inside of other texts; others are as words
+PIECE = 8  # characters of a part of a header or query that may be a secret
+USERINFO = re.compile(r"^([^:/?#]+://)([^/?#]*)@")  # up to the last @, as clients read it
+PROVING = frozenset({"authorization", "cookie", "proxy-authorization", "x-scope-token"})
 OPEN_HEADERS = frozenset(
     {
         *("accept", "accept-encoding", "accept-language", "content-type", "content-length"),
@@ -74,23 +81,31 @@ class Recording:
         self._inspected = inspected
         self._own = frozenset(_texts(arguments))
         self._secrets: set[str] = set()
-        named = (one for alternative in tool.binding.security for one in alternative)
-        hidden = "|".join(re.escape(quote(one.name, safe="")) for one in named if one.name)
+        self._words: set[str] = set()  # secrets too short to be masked inside of other texts
+        security = tool.binding.security
+        named = [one.name for alternative in security for one in alternative if one.name]
+        self._proving = {*PROVING, *(name.lower() for name in named)}  # headers
+        hidden = "|".join(re.escape(quote(name, safe="")) for name in named)
         self._parameters = re.compile(rf"(?<=[?&])({hidden})=[^&#]*") if hidden else None
 
-    def masked(self, text: str) -> str:
-        """The text without the secrets that were sent."""
+    def masked(self, text: str, *, is_cut: bool = False) -> str:
+        """The text without the secrets that were sent. `is_cut`: it may end inside of one."""
+        longest = 0
         for secret in sorted(self._secrets, key=len, reverse=True):
+            longest = max(longest, len(secret))
             text = text.replace(secret, MASK)
-        return text
+        for word in self._words:
+            text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
+        return text[: max(0, len(text) - longest)] if is_cut else text
 
     def begin(
         self, pool: SourcePool, request: HttpRequest, headers: Mapping[str, str]
     ) -> ServiceExchange | None:
         """Record a request over HTTP; None where there are enough."""
-        self._learn(pool)
+        base = address_of(pool, request.server)
+        self._learn(pool, base)
         shown = self._headers(headers, learns=True)
-        address = without_userinfo(address_of(pool, request.server) + request.target)
+        address = without_userinfo(base + request.target)
         if self._parameters is not None:
             address = self._parameters.sub(rf"\1={MASK}", address)
         body = "" if request.body is None else self._body(request.body)
@@ -98,9 +113,13 @@ class Recording:
             body = "…"
         return self._added(ServiceExchange(request.method, self.masked(address), shown, body))
 
-    def begin_relayed(self, request: RelayRequest) -> ServiceExchange | None:
+    def begin_relayed(
+        self, pool: SourcePool, request: RelayRequest, context: Context
+    ) -> ServiceExchange | None:
         """Record a request to another MCP server."""
         source = request.source
+        self._learn(pool, pool.address or "")
+        self._learn_header("Authorization", context.headers.authorization or "")
         message = {"jsonrpc": "2.0", "method": request.method, "params": request.params}
         address = without_credentials(source.base_url or source.location)
         body = self._body(encode(message))
@@ -109,7 +128,7 @@ class Recording:
     def end(self, exchange: ServiceExchange | None, response: HttpResponse) -> None:
         if exchange is None:
             return
-        exchange.status, exchange.reason = response.status, response.reason
+        exchange.status, exchange.reason = response.status, self.masked(response.reason)
         exchange.answer_headers = self._headers(response.headers)
         exchange.answer_body = self._answered(response.body)
 
@@ -117,39 +136,70 @@ class Recording:
         if exchange is not None:
             exchange.answer_body = self._answered(encode({"result": members}))
 
+    def fail(self, exchange: ServiceExchange | None, why: str) -> None:
+        if exchange is not None:
+            exchange.failure = self.masked(why)
+
     def _added(self, exchange: ServiceExchange) -> ServiceExchange | None:
         if len(self.exchanges) >= EXCHANGES:
             return None
         self.exchanges.append(exchange)
         return exchange
 
-    def _learn(self, pool: SourcePool) -> None:
-        """Remember the secrets of a source, also as URLs write them."""
-        entries = pool.credentials.values()
-        values = [
-            *(one for entry in entries for one in (entry.value, entry.token, entry.password)),
-            *(entry.client_secret for entry in entries),
-            *pool.headers.values(),
-        ]
-        self._keep(*(one for one in values if one))
+    def _learn(self, pool: SourcePool, address: str) -> None:
+        """Remember the secrets of a source."""
+        for entry in pool.credentials.values():
+            for one in (entry.value, entry.token, entry.password, entry.client_secret):
+                self._keep(one or "")
+        found = USERINFO.match(address)
+        if found is not None:
+            user, _, password = found[2].partition(":")
+            plain = f"{unquote(user)}:{unquote(password)}"
+            written = base64.b64encode(plain.encode()).decode()
+            for one in (user, password, unquote(user), unquote(password), written):
+                self._keep(one)
+        for _, value in parse_qsl(address.partition("?")[2]):
+            if len(value) >= PIECE:
+                self._keep(value)
+        for name, value in pool.headers.items():
+            self._proving.add(name.lower())
+            self._learn_header(name, value)
 
-    def _keep(self, *values: str) -> None:
-        for one in values:
-            for written in (one, one.rpartition(" ")[2], quote(one, safe=""), quote_plus(one)):
-                if len(written) >= SHORTEST and written not in self._own:
-                    self._secrets.add(written)
+    def _learn_header(self, name: str, value: str) -> None:
+        """Remember a header that is masked, and what services make of it."""
+        if len(value) >= SHORTEST or name.lower() in PROVING:
+            self._keep(value)
+        bare = value.rpartition(" ")[2]
+        if len(bare) >= SHORTEST:
+            self._keep(bare)
+        if value[:6].lower() == "basic ":
+            self._keep(_password(bare))
+        if name.lower() == "cookie":
+            for one in value.split(";"):
+                if len(text := one.partition("=")[2].strip()) >= PIECE:
+                    self._keep(text)
+
+    def _keep(self, secret: str) -> None:
+        if not secret or secret in self._own:
+            return
+        if len(secret) < SHORTEST:
+            self._words.add(secret)
+        else:
+            self._secrets.update(_spellings(secret))
 
     def _headers(self, headers: Mapping[str, str], *, learns: bool = False) -> dict[str, str]:
         found = {}
         for name, value in headers.items():
-            is_open = name.lower() in OPEN_HEADERS or value in self._own
+            low = name.lower()
+            is_open = low in OPEN_HEADERS or (value in self._own and low not in self._proving)
             if learns and not is_open:
-                self._keep(value)
+                self._learn_header(name, value)
             found[name] = self.masked(value) if is_open else MASK
         return found
 
     def _body(self, body: bytes) -> str:
-        return self.masked(body[:SHOWN_BYTES].decode(errors="replace"))
+        text = body[:SHOWN_BYTES].decode(errors="replace")
+        return self.masked(text, is_cut=len(body) > SHOWN_BYTES)
 
     def _answered(self, body: bytes) -> str:
         return "" if self._inspected else self._body(body)
@@ -181,8 +231,7 @@ class RecordingClient(Client):
                 pool, request, reader, headers=headers, inline_bytes=inline_bytes
             )
         except UpstreamFailed as error:
-            if exchange is not None:
-                exchange.failure = str(error)
+            self._recording.fail(exchange, str(error))
             raise
         self._recording.end(exchange, response)
         return response
@@ -191,19 +240,21 @@ class RecordingClient(Client):
 class RecordingRelay:
     """Implements `Relay`, for one call."""
 
-    def __init__(self, relay: Relay, recording: Recording) -> None:
+    def __init__(self, relay: Relay, connections: Connections, recording: Recording) -> None:
+        """`connections`: to the servers of the relay."""
         self._relay = relay
+        self._connections = connections
         self._recording = recording
 
     async def request(self, request: RelayRequest, context: Context) -> dict[str, Any]:
-        exchange = self._recording.begin_relayed(request)
+        pool = self._connections.of(request.source)
+        exchange = self._recording.begin_relayed(pool, request, context)
         if not self._recording.sends:
             raise SourceDown("This is a preview.")
         try:
             members = await self._relay.request(request, context)
         except Fault as fault:
-            if exchange is not None:
-                exchange.failure = fault.message
+            self._recording.fail(exchange, fault.message)
             raise
         self._recording.end_relayed(exchange, members)
         return members
@@ -217,7 +268,25 @@ class RecordingRelay:
 
 def without_userinfo(address: str) -> str:
     """The URL without user and password."""
-    return re.sub(r"^([a-z]+://)[^/@?#]*@", rf"\1{MASK}@", address)
+    return USERINFO.sub(rf"\1{MASK}@", address)
+
+
+def _spellings(secret: str) -> set[str]:
+    """A secret as URLs, HTML and JSON write it, and JSON in a text of JSON."""
+    inner = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    inner |= {one.replace("/", "\\/") for one in inner}
+    inner |= {re.sub("[<>&]", lambda one: f"\\u{ord(one[0]):04x}", each) for each in inner}
+    in_url = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    in_url |= {re.sub("%..", lambda one: one[0].lower(), each) for each in in_url}
+    return {secret, html.escape(secret), *inner, *(json.dumps(one)[1:-1] for one in inner), *in_url}
+
+
+def _password(encoded: str) -> str:
+    """The password of basic credentials; "" where they cannot be read."""
+    try:
+        return base64.b64decode(encoded).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _texts(value: Any) -> Iterator[str]:

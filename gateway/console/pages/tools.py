@@ -147,7 +147,6 @@ def _told(trial: Trial) -> dict[str, Any]:
         return {**told, "state": "refused", "text": trial.fault.message}
     if result is None:
         return told
-    masked = str if recording is None else recording.masked
     texts = [one.text for one in result.content if isinstance(one, TextContent)]
     others = [type(one).__name__ for one in result.content if not isinstance(one, TextContent)]
     waits = bool(result.meta) and META_APPROVAL in (result.meta or {})
@@ -157,7 +156,10 @@ def _told(trial: Trial) -> dict[str, Any]:
     else:
         text = "\n".join([*texts, *(f"[{name}]" for name in others)])
     state = "waiting" if waits else "failed" if result.is_error else "done"
-    return {**told, "state": state, "text": masked(text[:SHOWN_TEXT])}
+    shown, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
+    if recording is not None:
+        shown = recording.masked(shown, is_cut=is_cut)
+    return {**told, "state": state, "text": shown}
 
 
 def _examples(visit: Visit, trial: Trial) -> Sequence[Example]:
