@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PROVIDER = "multilingual"
 MODEL = "e5-small-q4"
-DIMENSION = 384
 BATCH = 8  # texts
 NOT_INSTALLED = (
     "The model for many languages is not installed, or cannot be loaded here: "
@@ -65,12 +64,8 @@ class Multilingual:
     """`Embedder` on that wheel. The model is loaded with the first text, in a thread."""
 
     def __init__(self, dimension: int) -> None:
-        """A model that is not loaded yet. Raises EmbeddingFailed if `dimension` is not its own."""
-        if dimension != DIMENSION:
-            raise EmbeddingFailed(
-                f"embedding.dimension is {dimension}: the provider {PROVIDER} has {DIMENSION}.",
-                retryable=False,
-            )
+        """A model that is not loaded yet. Vectors of another length are refused with its first
+        texts."""
         self.model = label(PROVIDER, MODEL)
         self.dimension = dimension
         self._lanes = Lanes(threads=1)  # the library has threads of its own
