@@ -108,15 +108,11 @@ class Bench:
         self._database = database
 
     async def serve(self, *names: str) -> str:
-        """Import these tools and load the catalog; the primary's position then."""
+        """Import these tools and load the catalog; the position that searches wait for."""
         drafts = [draft(name, "Lists all branches.") for name in names]
         await self._store.save(HOST, SourceDraft("forge", "openapi", "forge.json"), drafts)
         self.loaded.publish(HOST)
-        async with self._database.connect() as connection:
-            row = await (
-                await connection.execute("SELECT pg_current_wal_insert_lsn()::text")
-            ).fetchone()
-        return str(row and row[0])
+        return str(await self.replica._known_position(self._database.pool))
 
     async def found(self) -> list[str]:
         with anyio.fail_after(60):
