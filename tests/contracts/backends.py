@@ -106,7 +106,8 @@ def in_postgres(settings: DatabaseSettings, cluster: Cluster) -> Backend:
     def away() -> Iterator[None]:
         cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         cluster.execute(
-            f"SELECT pg_terminate_backend(pid, 9999) FROM pg_stat_activity WHERE datname = '{name}'"
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
+            f" WHERE datname = '{name}'"
         )
         yield
         cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")

@@ -174,7 +174,8 @@ async def test_m32_without_the_database_other_tools_go_on(
         await client.post("/memory/v1/memories", TEA)
         cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         cluster.execute(
-            f"SELECT pg_terminate_backend(pid, 9999) FROM pg_stat_activity WHERE datname = '{name}'"
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
+            f" WHERE datname = '{name}'"
         )
         status, problem, headers = await client.post("/memory/v1/search", {"query": "tea"})
         assert (status, problem["type"]) == (503, "problems/unavailable")
