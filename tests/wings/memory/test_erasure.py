@@ -182,6 +182,18 @@ async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) 
     assert await rig.caller("ann", agent="tutor").found("lives") == ["Lives in Basel"]
 
 
+async def test_m29_turns_that_follow_an_import_are_numbered_after_its_own(rig: Rig) -> None:
+    ann = rig.caller("ann")
+    await ann("observe", turns=[{"content": "one"}, {"content": "two"}], **ONE)
+    lines = to_builtins((await ann("export")).items)
+    await rig.run("DELETE FROM memory_t")
+    await rig.run("DELETE FROM memory_owner_t")
+    await ann("import", items=lines, **ONE)
+    await ann("observe", turns=[{"content": "three"}], **ONE)
+    turns = (await ann("export")).items
+    assert [(one.content, one.position) for one in turns] == [("one", 0), ("two", 1), ("three", 2)]
+
+
 async def test_m29_an_import_is_for_its_caller_alone(rig: Rig) -> None:
     ann, bob = rig.caller("ann"), rig.caller("bob")
     await ann.add("Ann prefers tea", trust="user")

@@ -204,3 +204,41 @@ async def test_history_is_deleted_after_its_time(rig: Rig) -> None:
 async def test_a_session_of_the_transport_has_an_owner_of_its_own() -> None:
     assert session_owner(HOST, "mcp", "a") != session_owner(HOST, "mcp", "b")
     assert session_owner(HOST, "mcp", "a") != session_owner(HOST, "named", "a")
+
+
+OWNED = """
+    SELECT had.scope, had.rows, had.bytes, had.history,
+        count(m.*) FILTER (WHERE m.retired_ts IS NULL),
+        coalesce(sum(octet_length(m.content)) FILTER (WHERE m.retired_ts IS NULL), 0)::bigint,
+        coalesce(sum(memory_past(m.content)) FILTER (WHERE m.retired_ts IS NOT NULL), 0)::bigint
+    FROM memory_owner_t AS had
+    LEFT JOIN memory_t AS m USING (host_id, scope, owner)
+    GROUP BY host_id, scope, owner
+"""
+
+
+async def test_m31_what_an_owner_has_is_counted_whatever_changes_it(database: Database) -> None:
+    async with rigged(database, memory_settings(session={"max": 3})) as rig:
+        ann = rig.caller("ann")
+
+        async def counted() -> None:
+            for scope, *numbers in await rig.rows(OWNED):
+                assert numbers[:3] == numbers[3:], scope
+
+        cat = await ann.add("Ann has a cat")
+        for city in ("Bern", "Basel"):
+            await ann.add(f"Ann lives in {city}", slot="home.city")
+        dog = await ann.add("Ann has a dog", replaces=cat)
+        await counted()
+        await ann("update", memory=dog, version=1, content="Ann has two dogs")
+        await counted()
+        turns = [{"content": f"turn {number}"} for number in range(5)]
+        await ann("observe", turns=turns, **ONE)  # more than a session has
+        await counted()
+        await rig.run("UPDATE memory_t SET expires_ts = now() - interval '1 s' WHERE slot <> ''")
+        await ann.add("Ann lives in Ulm", slot="home.city")
+        await counted()
+        await ann("forget", ids=[dog])
+        await past(rig, 5000)
+        assert (await rig.parts.life.purge()).deleted == 7
+        await counted()
