@@ -1,22 +1,26 @@
-"""Chunkers in WebAssembly, which tenants supply for formats of their own: the core ABI, version 1.
+"""Chunkers in WebAssembly, which tenants supply for formats of their own, in two forms.
 
-A module exports `memory`, `tg_abi() -> i32` (1), `tg_alloc(i32) -> i32`, `tg_analyze(ptr, len) ->
-i64` and `tg_chunk(ptr, len, config_ptr, config_len) -> i64`, whose results are `ptr << 32 | len` of
-JSON. It imports nothing: it has no files, network, clock or random numbers. Each file gets a new
-instance, with limits of fuel, time and memory. Runs in reading processes alone. Compiled code is
-never loaded from bytes, as nothing could check it.
+A component exports the interface `toolgate:librarian/chunker@1.0.0`. A core module has the core
+ABI, version 1: it exports `memory`, `tg_abi() -> i32` (1), `tg_alloc(i32) -> i32`,
+`tg_analyze(ptr, len) -> i64` and `tg_chunk(ptr, len, config_ptr, config_len) -> i64`, whose results
+are `ptr << 32 | len` of JSON. Neither imports anything: it has no files, network, clock or random
+numbers. Each file gets a new instance, with limits of fuel, time and memory. Runs in reading
+processes alone. Compiled code is never loaded from bytes, as nothing could check it.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import PurePosixPath
 from threading import Timer
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import wasmtime
 from msgspec import Meta, Raw, Struct
+from wasmtime import component
 
 from config.types import END
 from gateway.documents.chunking.chunks import Chunk, Chunking, Offsets
@@ -31,8 +35,8 @@ from gateway.documents.reading.chunkers import (
 ABI = 1
 GAP = "gap"  # kind of a span that is no chunk
 SAMPLE_BYTES = 65_536  # of a file, that `tg_analyze` gets
-CONFIG_BYTES = 65_536  # that it returns
-OUTPUT_BYTES = 16 * 2**20  # that `tg_chunk` returns
+CONFIG_BYTES = 65_536  # that it returns, as JSON
+OUTPUT_BYTES = 16 * 2**20  # that `tg_chunk` returns; of a component, as JSON
 COMPILE_S = 2.0  # of one core
 _TABLE = 10_000  # elements
 _BLANK = b" \t\r\n"
@@ -41,6 +45,21 @@ _FUNCTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tg_alloc": (("i32",), ("i32",)),
     "tg_analyze": (("i32", "i32"), ("i64",)),
     "tg_chunk": (("i32",) * 4, ("i64",)),
+}
+_COMPONENT = b"\0asm\r\0\1\0"  # version and layer
+_INTERFACE = "toolgate:librarian/chunker@1.0.0"
+_PAIRS = "list<tuple<string, string>>"
+_CHUNK = (
+    "record { id: string, start: u32, end: u32, kind: string, content: option<string>,"
+    f" metadata: {_PAIRS}, parent-id: option<string>, children: list<string> }}"
+)
+_CONFIG = (
+    "record { file-type: string, max-chunk-size: u32, preserve-context: bool,"
+    f" custom-params: {_PAIRS} }}"
+)
+_SIGNATURES = {
+    "analyze": f"func(sample: string, file-type: string) -> result<{_CONFIG}, string>",
+    "chunk-file": f"func(content: string, config: {_CONFIG}) -> result<list<{_CHUNK}>, string>",
 }
 _Name = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*" + END)]
 
@@ -82,8 +101,10 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of JS
 _decoder = msgspec.json.Decoder(list[ChunkSpan] | ChunkingFailure)
 
 
-class WasmRun:
+class WasmRun(ABC):
     """One instance of a module, and what it has used."""
+
+    PARTS: ClassVar[int] = 1  # most instances and tables that it consists of
 
     def __init__(self, module: bytes, data: bytes, limits: WasmLimits) -> None:
         """`data`: the bytes of the largest file that it gets. Raises ChunkerRefused."""
@@ -94,27 +115,56 @@ class WasmRun:
         self._store.set_limits(
             memory_size=limits.memory_bytes + limits.memory_per_byte * len(data),
             table_elements=_TABLE,
-            instances=1,
-            tables=1,
+            instances=self.PARTS,
+            tables=self.PARTS,
             memories=1,
         )
         self._store.set_fuel(self._fuel)
         with self._limited(len(data)):
-            exports = wasmtime.Instance(self._store, compiled, []).exports(self._store)
-            self._memory: Any = exports["memory"]
-            self._functions: dict[str, Any] = {name: exports[name] for name in _FUNCTIONS}
-            abi = self._functions["tg_abi"](self._store)
-        if abi != ABI:
-            raise ChunkerRefused(f"has version {abi} of the ABI, expected {ABI}")
+            self._start(compiled)
+
+    @abstractmethod
+    def _start(self, compiled: Any) -> None:
+        """Make the instance. Raises ChunkerRefused."""
+
+    @abstractmethod
+    def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
+        """The JSON of the spans that the module returns for a file. Raises ChunkerRefused."""
 
     @property
     def fuel(self) -> int:
         """Fuel used so far: about an instruction each."""
         return self._fuel - int(self._store.get_fuel())
 
+    @contextmanager
+    def _limited(self, length: int) -> Iterator[None]:
+        """End the module after its time; fuel counts no bytes of memory that one instruction
+        moves."""
+        seconds = self._limits.time_s + self._limits.time_per_mb_s * length / 2**20
+        self._store.set_epoch_deadline(1)
+        timer = Timer(seconds, _engine().increment_epoch)
+        timer.start()
+        try:
+            yield
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            raise ChunkerRefused(_reason(error)) from error
+        finally:
+            timer.cancel()
+
+
+class ModuleRun(WasmRun):
+    """An instance of a core module."""
+
+    def _start(self, compiled: wasmtime.Module) -> None:
+        exports = wasmtime.Instance(self._store, compiled, []).exports(self._store)
+        self._memory: Any = exports["memory"]
+        self._functions: dict[str, Any] = {name: exports[name] for name in _FUNCTIONS}
+        abi = self._functions["tg_abi"](self._store)
+        if abi != ABI:
+            raise ChunkerRefused(f"has version {abi} of the ABI, expected {ABI}")
+
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
-        """The JSON that the module returns for a file. Raises ChunkerRefused."""
-        sample = data[:SAMPLE_BYTES].decode(errors="ignore").encode()
+        sample = _sample(data).encode()
         with self._limited(len(data)):
             found = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
             try:
@@ -145,36 +195,89 @@ class WasmRun:
             raise ChunkerRefused("gave a pointer beyond its memory")
         return start, start + length
 
-    @contextmanager
-    def _limited(self, length: int) -> Iterator[None]:
-        """End the module after its time; fuel counts no bytes of memory that one instruction
-        moves."""
-        seconds = self._limits.time_s + self._limits.time_per_mb_s * length / 2**20
-        self._store.set_epoch_deadline(1)
-        timer = Timer(seconds, _engine().increment_epoch)
-        timer.start()
-        try:
-            yield
-        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
-            raise ChunkerRefused(_reason(error)) from error
-        finally:
-            timer.cancel()
+
+class ComponentRun(WasmRun):
+    """An instance of a component. What it returns is copied within a limit of the runtime (128 MiB)
+    before it is seen here."""
+
+    PARTS = 8  # with adapters
+
+    def _start(self, compiled: component.Component) -> None:
+        self._instance = component.Linker(_engine()).instantiate(self._store, compiled)
+
+    def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
+        with self._limited(len(data)):
+            config = self._call("analyze", _sample(data), PurePosixPath(path).suffix[1:])
+            if len(msgspec.json.encode(vars(config))) > CONFIG_BYTES:
+                raise ChunkerRefused(f"returned a configuration above {CONFIG_BYTES} bytes")
+            vars(config)["max-chunk-size"] = max_chunk_size
+            chunks = self._call("chunk-file", data.decode(), config)
+        if len(chunks) > self._limits.chunks:
+            raise ChunkerRefused(
+                f"returned {len(chunks)} spans, expected at most {self._limits.chunks}"
+            )
+        found = msgspec.json.encode(component_spans([vars(one) for one in chunks], data))
+        if len(found) > OUTPUT_BYTES:
+            raise ChunkerRefused(f"returned {len(found)} bytes, expected at most {OUTPUT_BYTES}")
+        return found
+
+    def _call(self, name: str, *given: object) -> Any:
+        interface = self._instance.get_export_index(self._store, _INTERFACE)
+        place: Any = self._instance.get_export_index(self._store, name, interface)
+        function: Any = self._instance.get_func(self._store, place)
+        found = function(self._store, *given)
+        if isinstance(found, str):
+            raise ChunkerRefused(f"cannot read it: {found[:200]}")
+        return found
+
+
+def component_spans(chunks: Sequence[Mapping[str, Any]], data: bytes) -> list[ChunkSpan]:
+    """The spans of the chunks that a component returned for a file. Raises ChunkerRefused."""
+    places: dict[str, int] = {}
+    spans: list[ChunkSpan] = []
+    for index, one in enumerate(chunks):
+        identity, parent, content = one["id"], one["parent-id"], one["content"]
+        if identity in places or (parent is not None and parent not in places):
+            raise ChunkerRefused(f"gave span {index} an id of another, or a parent not before it")
+        if content is not None and content.encode() != data[one["start"] : one["end"]]:
+            raise ChunkerRefused(f"gave span {index} a content that is not its part of the file")
+        if identity:
+            places[identity] = index
+        named = dict(one["metadata"])
+        metadata = SpanMetadata(named.get("symbol", ""), named.get("header", ""))
+        place = None if parent is None else places[parent]
+        spans.append(ChunkSpan(one["start"], one["end"], one["kind"], place, metadata))
+    for index, one in enumerate(chunks):
+        if any(child not in places or spans[places[child]].p != index for child in one["children"]):
+            raise ChunkerRefused(f"gave span {index} a child that does not name it as parent")
+    return spans
+
+
+def wasm_run(module: bytes, data: bytes, limits: WasmLimits) -> WasmRun:
+    """A run of a component or of a core module. Raises ChunkerRefused."""
+    kind = ComponentRun if module.startswith(_COMPONENT) else ModuleRun
+    return kind(module, data, limits)
+
+
+def _sample(data: bytes) -> str:
+    return data[:SAMPLE_BYTES].decode(errors="ignore")
 
 
 _REASONS = {
-    wasmtime.TrapCode.OUT_OF_FUEL: "used all its fuel: it does not end, or is too slow",
-    wasmtime.TrapCode.INTERRUPT: "did not end in time",
-    wasmtime.TrapCode.STACK_OVERFLOW: "calls itself too deeply",
-    wasmtime.TrapCode.UNREACHABLE: "trapped: unreachable (it panicked, perhaps for want of memory)",
-    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "trapped: it left its memory",
+    "all fuel consumed": "used all its fuel: it does not end, or is too slow",
+    "interrupt": "did not end in time",
+    "call stack exhausted": "calls itself too deeply",
+    "wasm `unreachable`": "trapped: unreachable (it panicked, perhaps for want of memory)",
+    "out of bounds memory access": "trapped: it left its memory",
+    "too much data is being copied": "returned too much",
 }
 
 
 def _reason(error: Exception) -> str:
-    code = getattr(error, "trap_code", None)
-    if code in _REASONS:
-        return _REASONS[code]
-    return f"failed: {str(error).strip().splitlines()[-1].strip()[:200]}"
+    """Of a trap of a component, only the text says which it was."""
+    text = str(error).strip().splitlines()[-1].strip()[:200]
+    known = (reason for sign, reason in _REASONS.items() if sign in text)
+    return next(known, f"failed: {text}")
 
 
 @lru_cache(maxsize=1)
@@ -198,13 +301,55 @@ def _engine() -> wasmtime.Engine:
 
 
 @lru_cache(maxsize=8)
-def compiled_module(module: bytes) -> wasmtime.Module:
-    """Raises ChunkerRefused for a module that is not of this ABI."""
+def compiled_module(module: bytes) -> wasmtime.Module | component.Component:
+    """Raises ChunkerRefused for what is neither a core module of this ABI nor a component with the
+    interface."""
+    is_component = module.startswith(_COMPONENT)
     try:
-        found = wasmtime.Module(_engine(), module)
+        if is_component:
+            return _checked_component(component.Component(_engine(), module))
+        return _checked_module(wasmtime.Module(_engine(), module))
     except wasmtime.WasmtimeError as error:
         text = str(error).strip().splitlines()[-1].strip()[:200]
-        raise ChunkerRefused(f"is no core module of WebAssembly: {text}") from error
+        expected = "component" if is_component else "core module"
+        raise ChunkerRefused(f"is no {expected} of WebAssembly: {text}") from error
+
+
+def _checked_component(found: component.Component) -> component.Component:
+    for name in found.type.imports(_engine()):
+        raise ChunkerRefused(f"imports {name[:200]}, expected no imports")
+    interface = found.type.exports(_engine()).get(_INTERFACE)
+    type_ = interface.ty if interface else None
+    if not isinstance(type_, component.ComponentInstanceType):
+        raise ChunkerRefused(f"exports no interface {_INTERFACE}")
+    exports = type_.exports(_engine())
+    for name, signature in _SIGNATURES.items():
+        if name not in exports or _wit(exports[name].ty) != signature:
+            raise ChunkerRefused(f"exports no function {name}: {signature}")
+    return found
+
+
+def _wit(type_: object) -> str:
+    """A type as in WIT; of those that no chunker has, the name of the class."""
+    match type_:
+        case component.FuncType():
+            parameters = ", ".join(f"{name}: {_wit(one)}" for name, one in type_.params)
+            return f"func({parameters}) -> {_wit(type_.result)}"
+        case component.RecordType():
+            fields = ", ".join(f"{name}: {_wit(one)}" for name, one in type_.fields)
+            return f"record {{ {fields} }}"
+        case component.ListType():
+            return f"list<{_wit(type_.element)}>"
+        case component.OptionType():
+            return f"option<{_wit(type_.payload)}>"
+        case component.TupleType():
+            return f"tuple<{', '.join(map(_wit, type_.elements))}>"
+        case component.ResultType():
+            return f"result<{_wit(type_.ok)}, {_wit(type_.err)}>"
+    return type(type_).__name__.lower()
+
+
+def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
     if found.imports:
         first = found.imports[0]
         raise ChunkerRefused(f"imports {first.module}.{first.name}, expected no imports")
@@ -230,7 +375,7 @@ def wasm_chunker(
         data = text.encode()
         if not data.strip(_BLANK):
             return
-        found = WasmRun(module, data, limits).chunk(data, path, chunking.size)
+        found = wasm_run(module, data, limits).chunk(data, path, chunking.size)
         yield from chunks_of(text, spans_of(found, limits), chunking.size)
 
     return chunker
@@ -325,7 +470,7 @@ def _tried(
     data = text.encode()
     began = time.perf_counter()
     try:
-        run = WasmRun(module, data, limits)
+        run = wasm_run(module, data, limits)
         found = run.chunk(data, path, chunking.size)
         fuel = run.fuel
         cut = list(chunks_of(text, spans_of(found, limits), chunking.size))

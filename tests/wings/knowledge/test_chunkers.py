@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.documents.chunking.chunks import Chunking, gaps
 from gateway.documents.reading.chunkers import ChunkerRefused, WasmLimits
 from gateway.documents.reading.limits import DEFAULT_LIMITS
-from gateway.documents.reading.wasm import spans_of, tried
+from gateway.documents.reading.wasm import component_spans, spans_of, tried
 from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import ProblemDetails
 from registry.database.postgres import Database
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.anyio
 
 # Their time is not what is tested, but that they end: by fuel, or far below the time of a test.
 LIMITS = WasmLimits(time_s=20)
-EXAMPLE = Path(__file__).parents[3] / "examples" / "chunkers" / "recutils.wasm"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "chunkers"
+EXAMPLE = EXAMPLES / "recutils.wasm"
+LINES = (EXAMPLES / "lines.wat").read_text()  # a component
 BOOKS = """\
 # Books of the station
 %rec: Book
@@ -119,12 +121,109 @@ REMEMBERS = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
                 '(module (memory (export "memory") 1)'
                 ' (func (export "tg_abi") (result i64) (i64.const 1)))')),
             r"exports no function tg_abi() -> i32", id="other types"),
-        pytest.param(b"\0asm\r\0\1\0", "is no core module", id="component"),
         pytest.param(b"\x7fELF compiled", "is no core module", id="compiled code"),
     ],
 )  # fmt: skip
 def test_broken_chunkers_are_refused(given: bytes, error: str) -> None:
     assert error in error_of(given)
+
+
+def component(chunk_file: str = "", **changes: str) -> bytes:
+    """The example, with another `chunk-file`, whose code is WAT, and texts replaced."""
+    start, end = LINES.index('(func (export "chunk-file")'), LINES.index("(core instance $core")
+    function = f"""(func (export "chunk-file") (param i32 i32 i32 i32 i32 i32 i32 i32)
+        (result i32) (local $at i32) {chunk_file}))"""
+    text = LINES[:start] + function + LINES[end:] if chunk_file else LINES
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    return bytes(wasmtime.wat2wasm(text))
+
+
+def listed(place: int, count: int) -> str:
+    """Code that returns a list of chunks."""
+    return f"""(i32.store (i32.const 4) (i32.const {place}))
+        (i32.store (i32.const 8) (i32.const {count})) (i32.const 0)"""
+
+
+GROW = "(drop (memory.grow (i32.const 900)))"
+# 100,000 chunks whose ids are the same 16 MiB.
+ALIASES = f"""{GROW} (local.set $at (i32.const 1024))
+    (loop (i32.store (local.get $at) (i32.const 0x800000))
+      (i32.store offset=4 (local.get $at) (i32.const 0x1000000))
+      (local.set $at (i32.add (local.get $at) (i32.const 64)))
+      (br_if 0 (i32.lt_u (local.get $at) (i32.const 6401024))))
+    {listed(1024, 100_000)}"""
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        pytest.param(component(ENDLESS.replace("i64", "i32")), "used all its fuel", id="loop"),
+        pytest.param(component("unreachable"), "trapped: unreachable", id="trap"),
+        pytest.param(
+            component("(loop (br_if 0 (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))"
+                      "unreachable"), "trapped: unreachable", id="memory bomb"),
+        pytest.param(component(**{'"memory") 1)': '"memory") 9000)'}),
+                     "memory minimum size of 9000 pages exceeds memory limits", id="memory"),
+        pytest.param(component(**{"(core instance $core":
+                                  "(core instance (instantiate $code)) (core instance $core"}),
+                     "memory count too high", id="two memories"),
+        pytest.param(component(f"{GROW} {listed(1024, 900_000)}"),
+                     "returned too much", id="output"),
+        pytest.param(component(ALIASES), "returned too much", id="one text many times"),
+        pytest.param(component(listed(-64, 9)), "out of bounds", id="pointer"),
+        pytest.param(component(f"(i32.store8 (i32.const 0) (i32.const 7)) {listed(0, 0)}"),
+                     "discriminant", id="no result"),
+        pytest.param(component(f"(i32.store8 (i32.const 9999) (i32.const 255)) (i32.store"
+                               f" (i32.const 1024) (i32.const 9999)) (i32.store (i32.const 1028)"
+                               f" (i32.const 1)) {listed(1024, 1)}"), "utf-8", id="UTF-8"),
+        pytest.param(component(listed(1024, 1)), "no array of spans", id="kind"),
+        pytest.param(component(listed(0, 0)), "left out the bytes from 0", id="nothing"),
+        pytest.param(component(**{"(component\n": '(component (import "now" (func))\n'}),
+                     "imports now, expected no imports", id="import"),
+        pytest.param(
+            component(**{"(component\n": '(component (import "wasi:cli/run@0.2.0" (instance))\n'}),
+            "imports wasi:cli/run@0.2.0", id="empty import"),
+        pytest.param(component(**{'"preserve-context" bool': '"preserve-context" u8'}),
+                     "exports no function analyze: func(sample: string", id="other type"),
+        pytest.param(component(**{"@1.0.0": "@2.0.0"}), "exports no interface toolgate:librarian",
+                     id="other version"),
+        pytest.param(bytes(wasmtime.wat2wasm("(component)")), "exports no interface", id="empty"),
+        pytest.param(component()[:-20], "is no component", id="cut off"),
+        pytest.param(b"\0asm\r\0\1\0" + b"\xff" * 99, "is no component", id="noise"),
+    ],
+)  # fmt: skip
+def test_broken_components_are_refused(given: bytes, error: str) -> None:
+    assert error in error_of(given)
+
+
+def chunk_of(start: int, end: int, **changes: Any) -> dict[str, Any]:
+    empty = {"id": "", "content": None, "metadata": [], "parent-id": None, "children": []}
+    return {**empty, "start": start, "end": end, "kind": "record", **changes}
+
+
+def test_chunks_of_a_component_name_each_other() -> None:
+    parts = [
+        chunk_of(0, 2, id="a", content="ab", children=["b"], metadata=[("symbol", "A"), ("x", "")]),
+        chunk_of(2, 4, id="b", **{"parent-id": "a"}),
+    ]
+    first, second = component_spans(parts, b"abcd")
+    assert (first.m.symbol, second.p) == ("A", 0)
+    for number, changes in (
+        (0, {"content": "xy"}), (0, {"parent-id": "b"}), (0, {"children": ["c"]}),
+        (0, {"children": ["a"]}), (1, {"id": "a"}),
+    ):  # fmt: skip
+        broken = list(parts)
+        broken[number] = {**parts[number], **changes}
+        with pytest.raises(ChunkerRefused, match=f"gave span {number} "):
+            component_spans(broken, b"abcd")
+
+
+def test_a_component_that_fuel_does_not_end_is_ended_by_time() -> None:
+    limits = replace(LIMITS, fuel=2**62, time_s=0.1)
+    endless = component(ENDLESS.replace("i64", "i32"))
+    assert "did not end in time" in error_of(endless, limits=limits)
 
 
 def test_a_chunker_of_another_abi_is_refused() -> None:
@@ -148,6 +247,8 @@ def test_a_chunker_that_fuel_does_not_end_is_ended_by_time() -> None:
 def test_the_number_and_the_size_of_chunks_are_limited() -> None:
     with pytest.raises(ChunkerRefused, match="returned 500000 spans"):
         spans_of(b"[" + b",".join([b'{"s":0,"e":1}'] * 500_000) + b"]", LIMITS)
+    many = component(listed(1024, 11))
+    assert "returned 11 spans" in error_of(many, limits=replace(LIMITS, chunks=10))
     ten_million = "(i64.const 0x0000000008000000)"  # as JSON 130 MB
     assert "expected at most 16777216" in error_of(module(ten_million))
     text = "x" * 3000
@@ -239,6 +340,21 @@ async def test_a_file_that_its_chunker_fails_at_is_degraded_to_text(books: Knowl
     [document] = (await ann("documents", collection="books")).items
     assert document.status == "processed"
     assert document.note.startswith("it was cut as plain text: its chunker returned span 0 from 0")
+
+
+async def test_a_component_cuts_documents_or_leaves_them_to_text(books: KnowledgeRig) -> None:
+    view = await put(books, component())
+    assert [one.chunks for one in view.report.samples] == [7, 7, 7]
+    ann = books.caller()
+    await ann.add("Héron\n\nTern\n", "books", path="a.rec")
+    assert await kinds(books, "a.rec") == ["line", "line"]
+    assert await ann.found("tern") == ["Tern"]
+    await ann.add("heron " * 400, "books", path="b.rec")
+    notes = {one.path: one.note for one in (await ann("documents", collection="books")).items}
+    assert notes["b.rec"] == (
+        "it was cut as plain text: its chunker cannot read it: a line is longer than a chunk may be"
+    )
+    assert not notes["a.rec"]
 
 
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
