@@ -24,6 +24,7 @@ from benchmarks.toolgate import installation, serving
 from registry.display.budgets import tokens
 
 TOOLS, QUICK_TOOLS = 12_000, 2_415
+ONE_SOURCE = 10_000  # most operations of a description
 ASKED, QUICK_ASKED = 200, 40
 STREAMS, QUICK_STREAMS = 500, 50
 WAITING, QUICK_WAITING = 10_000, 500
@@ -81,9 +82,10 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
     }
     rows: list[Row] = []
     count = QUICK_TOOLS if quick else TOOLS
-    description = rig.write_description(count)
-    source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
-    with installation(rig, "agents", source, more) as one, serving(rig, one) as child:
+    sources = {"items": _source(rig, min(count, ONE_SOURCE))}
+    if count > ONE_SOURCE:
+        sources["more"] = {**_source(rig, count - ONE_SOURCE), "prefix": "always"}
+    with installation(rig, "agents", sources, more) as one, serving(rig, one) as child:
         rig.say(f"agent: {count:,} tools and their vectors")
         await_tools(one, count)
         await_vectors(one)
@@ -99,6 +101,10 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
             rows.append(await _waiting(child, http, QUICK_WAITING if quick else WAITING))
             server.close()
     return rows
+
+
+def _source(rig: Rig, operations: int) -> dict[str, str]:
+    return {"openapi": str(rig.write_description(operations)), "base_url": rig.upstream_url}
 
 
 async def _settled(child: Child) -> None:

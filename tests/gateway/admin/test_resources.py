@@ -63,6 +63,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await tools_by_hand(api, database)
     await explaining(api, parts, database)
     await trying(api)
+    await evaluating(api)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
     assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
@@ -432,6 +433,14 @@ async def trying(api: Admin) -> None:
     broken = {"rule": {"effect": "deny", "when": "nothing == 1"}}
     refused = await api("POST", "/policy/trials", broken)
     assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/rule/when")
+
+
+async def evaluating(api: Admin) -> None:
+    body = {"requests": [{"query": "one pet", "gold": ["getPet", "nowhere"]}]}
+    told = (await api("POST", "/search/evaluations", body)).json
+    assert (told["requests"], told["unknown"]) == (1, ["nowhere"])
+    used = await api("POST", "/search/evaluations", {"from_usage": True}, "admin:registry:read")
+    assert used.status == 403
 
 
 async def approving(api: Admin, database: Database) -> None:
