@@ -84,7 +84,7 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
     count = QUICK_TOOLS if quick else TOOLS
     sources = {"items": _source(rig, min(count, ONE_SOURCE))}
     if count > ONE_SOURCE:
-        sources["more"] = {**_source(rig, count - ONE_SOURCE), "prefix": "always"}
+        sources["more"] = _source(rig, count - ONE_SOURCE)
     with installation(rig, "agents", sources, more) as one, serving(rig, one) as child:
         rig.say(f"agent: {count:,} tools and their vectors")
         await_tools(one, count)
