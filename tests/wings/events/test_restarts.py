@@ -51,7 +51,8 @@ async def test_a_restart_of_the_database_loses_nothing(
     embedded, database = server
     asked: list[str] = []
     refused: list[int] = []
-    async with running(with_events(replace(settings, database=database))) as client:
+    long = with_events(replace(settings, database=database), lease_s=3600.0)
+    async with running(long) as client:
         slow = await invoked(client, "slow", retry="never")
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()

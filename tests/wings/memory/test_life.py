@@ -31,9 +31,9 @@ async def past(rig: Rig, seconds: float) -> None:
 async def test_m02_what_has_expired_is_in_no_answer_purged_or_not(rig: Rig) -> None:
     ann = rig.caller("ann")
     id_ = await ann.add("The build is red", "session", **ONE)
-    short = await ann.add("The token is blue", "session", expires_s=5, **ONE)
+    short = await ann.add("The token is blue", "session", expires_s=600, **ONE)
     assert len(await ann.found("red or blue", **ONE)) == 2
-    await past(rig, 10)
+    await past(rig, 700)
     assert await ann.found("red or blue", **ONE) == ["The build is red"]
     with pytest.raises(ProblemDetails, match=short):
         await ann("get", memory=short, **ONE)
