@@ -83,7 +83,7 @@ def _thresholds(
               help=f"Exit with {UNWANTED} if a measure is lower, as in ndcg@10=60 or "
                    "dense:recall@5=50.")  # fmt: skip
 @click.option("--provider", "providers", multiple=True, type=click.Choice(PROVIDERS),
-              help="Compare these models, each with its own vectors of the catalog; repeatable "
+              metavar="NAME", help="Compare these models, each with its own vectors of the catalog; repeatable "
                    "[default: embedding.provider].")  # fmt: skip
 @click.option("--plots", type=FILE, metavar="DIR",
               help="Write plots of recall and calibration there, as PNG and SVG.")  # fmt: skip
@@ -132,7 +132,7 @@ def eval_(
     \b
     Examples:
       toolgate search eval requests.jsonl
-      toolgate search eval sets/one --provider bundled --provider multilingual --plots plots
+      toolgate search eval set --provider bundled --provider multilingual
       toolgate search eval requests.jsonl --catalog tools.jsonl --baseline
       toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
       toolgate search eval --from-usage --baseline

@@ -163,6 +163,9 @@ async def metadata_and_embeddings(api: Admin) -> None:
     typed = {"query": "delPe", "words": True}
     assert [one["name"] for one in (await api("POST", "/search", typed)).json["hits"]] == []
     assert (await api("POST", "/search", {"query": " "})).status == 422
+    known = {"requests": [{"query": "words of a service", "gold": ["none"]}]}
+    evaluated = (await api("POST", "/search/evaluations", known)).json
+    assert (evaluated["requests"], evaluated["unknown"]) == (1, ["none"])
 
     found = (await api("GET", "/embeddings")).json
     assert found["models"]["tools"]["target"] is None
