@@ -5,6 +5,7 @@ and in a thread, so that no message waits for that. The spans and the exporter o
 SDK take five times as much processor time.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -36,6 +37,7 @@ KINDS = {
 FAILED = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
 SAMPLED = 1  # of the flags of a span
 HAS_REMOTE, REMOTE = 0x100, 0x200  # whether it is known if the parent is remote, and that it is
+INT64 = 1 << 63
 AGAIN = frozenset({429, 502, 503, 504})  # statuses after which a batch may be sent again
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
@@ -81,8 +83,12 @@ class TraceExport:
         async with aiohttp.ClientSession(timeout=timeout, headers=self._settings.headers) as http:
             while kept:
                 batch = [kept.popleft() for _ in range(min(BATCH, len(kept)))]
-                body = await to_thread.run_sync(encoded, batch, self._resource)
-                status = await self._sent(http, body)
+                try:
+                    body = await to_thread.run_sync(encoded, batch, self._resource)
+                    status = await self._sent(http, body)
+                except asyncio.CancelledError:
+                    kept.extendleft(reversed(batch))  # for `close`
+                    raise
                 if status == HTTPStatus.OK:
                     self.sampler.exported += len(batch)
                     continue
@@ -98,7 +104,7 @@ class TraceExport:
         try:
             async with http.post(to, data=body, headers=PROTOBUF, allow_redirects=False) as answer:
                 return answer.status
-        except (aiohttp.ClientError, TimeoutError):
+        except (aiohttp.ClientError, OSError):
             return None
 
 
@@ -158,6 +164,8 @@ def _fill(attributes: Any, found: Mapping[str, Any]) -> None:
         one.key = key
         if type(value) is str:
             one.value.string_value = value
+        elif type(value) is int and not -INT64 <= value < INT64:  # as a model's answer told
+            one.value.string_value = str(value)
         else:
             one.value.CopyFrom(_value(value))
 

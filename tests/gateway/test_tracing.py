@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
 
 from config.load import load, masked
 from config.settings import Settings, Tracing
@@ -23,12 +24,13 @@ from config.sources import SourceSettings
 from gateway.abc import Route
 from gateway.app import Gateway
 from gateway.app.metrics_export import converted
+from gateway.app.tracing import encoded
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.tracing import Sampler
 from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
 from gateway.models.observation import ModelUse
 from gateway.models.usage import ModelCost, TokenUsage
-from gateway.traces import SpanContext, parsed
+from gateway.traces import Span, SpanContext, parsed
 from gateway.upstreams.http.client import Client as HttpClient
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
@@ -399,3 +401,13 @@ def test_a_failed_request_to_a_model_always_has_a_span() -> None:
         pass
     [span] = subject.finished
     assert (span.error, span.attributes["error.type"]) == ("late", "late")
+
+
+def test_a_number_beyond_64_bits_is_exported_as_a_text() -> None:
+    """As the tokens that a model's answer told may be: the other spans go with it."""
+    span = Span("chat", "client", SpanContext(1, 2), 1, 2, {"n": 2**70, "m": 2**63 - 1}, None)
+    request = ExportTraceServiceRequest.FromString(encoded([span], Resource({})))
+    [found] = request.resource_spans[0].scope_spans[0].spans
+    numbers = {one.key: one.value for one in found.attributes}
+    assert numbers["n"].string_value == str(2**70)
+    assert numbers["m"].int_value == 2**63 - 1
