@@ -156,7 +156,8 @@ class SearchOperations:
             from_usage=body.from_usage,
             curves=tuple(curves),
             calibration=calibration(first.fits, first.found, wanted) if first.found else (),
-            missed=_missed(requests, wanted, first.found, names),
+            # jobs are shown to whoever may evaluate, texts of callers to operators alone
+            missed=() if body.from_usage else _missed(requests, wanted, first.found, names),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
             notes=tuple(searching.notes),
         )
