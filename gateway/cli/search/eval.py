@@ -83,7 +83,8 @@ def _thresholds(
               help=f"Exit with {UNWANTED} if a measure is lower, as in ndcg@10=60 or "
                    "dense:recall@5=50.")  # fmt: skip
 @click.option("--provider", "providers", multiple=True, type=click.Choice(PROVIDERS),
-              metavar="NAME", help="Compare these models, each with its own vectors of the catalog; repeatable "
+              metavar="NAME",
+              help="Compare these models, each with its own vectors of the catalog; repeatable "
                    "[default: embedding.provider].")  # fmt: skip
 @click.option("--plots", type=FILE, metavar="DIR",
               help="Write plots of recall and calibration there, as PNG and SVG.")  # fmt: skip
