@@ -66,7 +66,7 @@ from gateway.wings.serving import (
     drafts,
     not_open,
 )
-from gateway.wings.table import load_wing, load_wings, section, with_jobs
+from gateway.wings.table import components_of, load_wing, load_wings, section, with_jobs
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
@@ -535,7 +535,7 @@ async def _migrated(wing: Wing, database: Database) -> None:
     """Apply the migrations of the wing. Raises ToolgateError and psycopg.Error."""
     if wing.migrations is not None:
         async with database.connect() as connection:
-            await migrate(connection, [wing.migrations])
+            await migrate(connection, components_of(wing))
 
 
 @asynccontextmanager

@@ -212,6 +212,7 @@ class Wing:
 
     title: str = ""  # "": its name
     migrations: Component | None = None
+    refers_to: tuple[str, ...] = ()  # wings whose tables its own refer to: they are made first
     kinds: tuple[SearchKind, ...] = ()  # whose views and triggers its migrations make
     path: str = ""  # of its REST API; "": /NAME/v1
     # Further paths, whose applications it offers. The one at the path of the REST API gets the

@@ -98,8 +98,15 @@ def load_wings(settings: "Settings") -> "list[Wing]":
 
 
 def wing_components(settings: "Settings") -> "list[Component]":
-    """The migrations of the wings that are switched on. Raises ToolgateError."""
-    found = (wing.migrations for wing in load_wings(settings))
+    """The migrations of the wings that are switched on, in their order. Raises ToolgateError."""
+    found = (one for wing in load_wings(settings) for one in components_of(wing))
+    return list({one.name: one for one in found}.values())
+
+
+def components_of(wing: "Wing") -> "list[Component]":
+    """The migrations of a wing, after those of the wings that it refers to. Raises
+    ToolgateError."""
+    found = (*(load_wing(name).migrations for name in wing.refers_to), wing.migrations)
     return [component for component in found if component is not None]
 
 

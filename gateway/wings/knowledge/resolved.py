@@ -6,11 +6,12 @@ changes. An index tells no version: it is taken for a document if its definition
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from anyio import to_thread
-from psycopg.types.json import Jsonb
 
 from gateway.wings.knowledge.chunks import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
@@ -23,6 +24,7 @@ WIDEST = 1000  # units of a name in a line
 QUOTED = 500  # characters of a line
 NEAR = 20  # parsed definitions of a name, before a line, that may be meant
 SHOWN = 100  # files that were left out
+BATCH = 1000  # rows that one statement stores
 
 Row = dict[str, Any]
 
@@ -39,9 +41,14 @@ class ResolvedCode:
         collection = await self._collections.get(reader, name, "write")
         counts = {"files": 0, "define": 0, "refer": 0}
         left_out: list[tuple[str, str]] = []
+        seen: set[str] = set()
         while (file := await to_thread.run_sync(next, files, None)) is not None:
             path = f"{folder}/{file.path}" if folder else file.path
-            reason = await self._stored(reader, collection.id, path, file=file, counts=counts)
+            if path in seen:
+                reason = "the index has it twice"
+            else:
+                seen.add(path)
+                reason = await self._stored(reader, collection.id, path, file=file, counts=counts)
             if reason and len(left_out) < SHOWN:
                 left_out.append((path, reason))
         return IndexedCode(
@@ -68,17 +75,26 @@ class ResolvedCode:
                 return "the collection has no such document"
             values["document"], content = found
             parsed = await (await connection.execute(_PARSED, values)).fetchall()
-            rows = await to_thread.run_sync(_rows, bytes(content), file, parsed)
+            rows = await to_thread.run_sync(_encoded, bytes(content), file, parsed)
             if rows is None:
                 return "the index is of another version of its text"
             await connection.execute(_FORGET, values)
             await connection.execute(_KNOW, values)
-            await connection.execute(_KEEP, {**values, "rows": Jsonb(rows)})
-        defined = sum(one["role"] == "define" for one in rows)
+            for batch in rows.batches:
+                await connection.execute(_KEEP, {**values, "rows": batch})
         counts["files"] += 1
-        counts["define"] += defined
-        counts["refer"] += len(rows) - defined
+        counts["define"] += rows.definitions
+        counts["refer"] += rows.references
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """The rows of a file as JSON, some at a time."""
+
+    batches: list[str]
+    definitions: int
+    references: int
 
 
 class _Line:
@@ -87,7 +103,7 @@ class _Line:
     def __init__(self, start: int, line: bytes, unit: str) -> None:
         text = line.decode()
         self.start = start
-        self.text = text
+        self.quote = text.strip()[:QUOTED]
         self.end = start + len(text[:QUOTED].encode())
         self.at = start + len(text) - len(text.lstrip())
         self._width = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[unit]
@@ -102,6 +118,16 @@ class _Line:
         return units.decode(self._codec, errors="replace").strip("`")
 
 
+def _encoded(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) -> _Encoded | None:
+    rows = _rows(content, file, parsed)
+    if rows is None:
+        return None
+    places = range(0, len(rows), BATCH)
+    batches = [msgspec.json.encode(rows[at : at + BATCH]).decode() for at in places]
+    defined = sum(one["role"] == "define" for one in rows)
+    return _Encoded(batches, defined, len(rows) - defined)
+
+
 def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) -> list[Row] | None:
     """The rows of a file; None: its names do not stand in the text."""
     lines = content.split(b"\n")
@@ -112,6 +138,8 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
     near = _Parsed(parsed)
     rows: list[Row] = []
     placed = defined = 0
+    places: set[tuple[int, int, str, str]] = set()
+    told: set[Hashable] = set()
     number, shown = -1, _Line(0, b"", "utf-8")
     for one in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
         if one.line >= len(lines):
@@ -122,13 +150,28 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
         if one.role == "define":
             defined += 1
             placed += shown.named(one) == one.name
-        if len(one.whole.encode()) <= NORM_BYTES:
-            rows.append({**_row(one, shown, near, len(lines)), "ordinal": len(rows)})
+        place = (one.line, one.start, one.role, one.whole)
+        if place not in places and len(one.whole.encode()) <= NORM_BYTES:
+            places.add(place)
+            known = near.definition(one) if one.role == "define" else {}
+            row = _row(one, shown, len(lines)) | known
+            rows.append({**row, "bases": _bases(one, known, told), "ordinal": len(rows)})
     return rows if placed >= defined * FITTING else None
 
 
-def _row(one: IndexedName, line: _Line, parsed: "_Parsed", lines: int) -> Row:
-    row: Row = {
+def _bases(one: IndexedName, known: Row, told: set[Hashable]) -> list[str]:
+    """What a definition inherits by an index, and as it was parsed: both once, as lists may be long
+    and definitions be repeated."""
+    lists: list[tuple[Hashable, Sequence[str]]] = [(one.whole, one.bases)]
+    if known:
+        lists.append(((one.name, known["start_byte"]), known["bases"]))
+    new = [bases for key, bases in lists if bases and key not in told]
+    told.update(key for key, bases in lists if bases)
+    return [base for bases in new for base in bases if len(base.encode()) <= NORM_BYTES]
+
+
+def _row(one: IndexedName, line: _Line, lines: int) -> Row:
+    return {
         "role": one.role,
         "symbol": one.symbol,
         "whole": one.whole,
@@ -136,8 +179,7 @@ def _row(one: IndexedName, line: _Line, parsed: "_Parsed", lines: int) -> Row:
         "scope": one.symbol.rpartition(".")[0],
         "kind": one.kind or "variable",
         "visibility": "private" if one.name.startswith("_") else "public",
-        "signature": line.text.strip()[:QUOTED],
-        "bases": list(one.bases),
+        "signature": line.quote,
         "start_byte": line.at,
         "end_byte": max(line.end, line.at + 1),
         "start_line": one.line + 1,
@@ -145,8 +187,6 @@ def _row(one: IndexedName, line: _Line, parsed: "_Parsed", lines: int) -> Row:
         "line_byte": line.start,
         "line_end": line.end,
     }
-    known = parsed.definition(one) if one.role == "define" else None
-    return row if known is None else row | known | {"bases": [*row["bases"], *known["bases"]]}
 
 
 class _Parsed:
@@ -161,12 +201,12 @@ class _Parsed:
             found = dict(zip(self._MEMBERS, members, strict=True))
             self._by_name.setdefault(name, []).append(found)
 
-    def definition(self, one: IndexedName) -> Row | None:
-        """The innermost one that has the line of a name."""
+    def definition(self, one: IndexedName) -> Row:
+        """The innermost one that has the line of a name; empty: there is none."""
         found = self._by_name.get(one.name, [])
         end = bisect_right(found, one.line + 1, key=lambda row: row["start_line"])
         near = reversed(found[max(end - NEAR, 0) : end])
-        return next((row for row in near if row["end_line"] > one.line), None)
+        return next((row for row in near if row["end_line"] > one.line), {})
 
 
 _DOCUMENT = f"""
@@ -198,7 +238,7 @@ _KEEP = b"""
     SELECT %(host)s, %(document)s, ordinal, %(collection)s, role, symbol, whole, name, scope, kind,
         visibility, signature, bases, start_byte, end_byte, start_line, end_line, line_byte,
         line_end
-    FROM jsonb_to_recordset(%(rows)s) AS given (ordinal integer, role text, symbol text,
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS given (ordinal integer, role text, symbol text,
         whole text, name text, scope text, kind text, visibility text, signature text,
         bases text[], start_byte integer, end_byte integer, start_line integer, end_line integer,
         line_byte integer, line_end integer)

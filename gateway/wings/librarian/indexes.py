@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from config.librarian import LibrarianSettings
@@ -109,11 +109,14 @@ class CodeIndexes:
         if request.method != "PUT":
             raise ProblemDetails(405, "method-not-allowed", "Expected PUT.")
         context = await self._context(request, request_id)
-        collection = request.url.path.removeprefix(f"{INDEXES}/")
+        collection = request.scope["path"].removeprefix(f"{INDEXES}/")
         if not collection or "/" in collection:
             raise bad_request(f"Expected {INDEXES}/COLLECTION.")
         token = secrets.token_urlsafe(24)
-        self._held[token] = await request.body()
+        try:
+            self._held[token] = await request.body()
+        except ClientDisconnect as error:
+            raise bad_request("The client went away.") from error
         given = {"collection": collection, "upload": token}
         given |= {"below": request.query_params.get("below", "")}
         try:

@@ -10,6 +10,7 @@ Source: github.com/sourcegraph/scip, scip.proto.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from gateway.wings.library import IndexedFile, IndexedName
@@ -19,6 +20,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LONGEST = 2000  # bytes of a symbol or a path
 FILES = 50_000  # of an index
 NAMES = 50_000  # occurrences of a file, and symbols that it tells of: each takes 2 kB of memory
+RELATED = 10  # fields of a relationship: the format has 5
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
 _KINDS = {  # SymbolInformation.Kind
@@ -189,7 +191,7 @@ def _information(data: bytes) -> tuple[str, _Facts]:
         elif number == 5 and isinstance(value, int):
             facts.kind = _KINDS.get(value, "")
         elif number == 4 and isinstance(value, bytes) and len(facts.bases) < 100:
-            related = dict(fields(value))
+            related = dict(islice(fields(value), RELATED))
             base = symbol_of(_text(related.get(1, b"")))
             if base is not None and related.get(3):  # is_implementation
                 facts.bases.append(base.names[-1])
@@ -243,5 +245,5 @@ def _named(one: _Occurrence, facts: dict[str, _Facts]) -> IndexedName | None:
         start=start,
         end=end,
         last=min(max(last, line), 2**31 - 2),
-        bases=tuple(known.bases) if defines else (),
+        bases=known.bases if defines else (),
     )

@@ -88,6 +88,7 @@ WING = Wing(
     title="Librarian",
     open=opened,
     migrations=MIGRATIONS,
+    refers_to=("knowledge",),
     mounts=(HOOKS, INDEXES),
     body_limits={INDEXES: "index_bytes"},
     commands={

@@ -147,6 +147,23 @@ async def test_l24_an_index_is_taken_from_those_who_may_write(library: Library) 
     assert found.left_out == [("none.py", "the collection has no such document")]
 
 
+async def test_what_an_index_repeats_is_stored_once(
+    rig: KnowledgeRig, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = document("app/b.py", [(B, [0, 6, 7], DEFINES)] * 3, relation(B, A))
+    found = await indexed(library, again * 2)
+    assert (found.files, found.definitions) == (1, 1)
+    assert found.left_out == [("app/b.py", "the index has it twice")]
+    moved = document("app/b.py", [(B, [0, at, at + 1], DEFINES) for at in (6, 6, 7)])
+    monkeypatch.setattr("gateway.wings.knowledge.resolved.FITTING", 0.5)
+    monkeypatch.setattr("gateway.wings.knowledge.resolved.BATCH", 1)
+    assert (await indexed(library, moved)).definitions == 2
+    bases = await rig.rows(
+        "SELECT bases FROM knowledge_resolved_t WHERE name = 'B' ORDER BY ordinal"
+    )
+    assert bases == [(["Base"],), ([],)]
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -157,6 +174,7 @@ async def test_l24_an_index_is_taken_from_those_who_may_write(library: Library) 
         message(1, b"") + b"\x13",
         document("a.py", [(A, [0, 1, 2, 3, 4], DEFINES)]),
         document("a.py", [(A, [0, 1, 2], DEFINES)] * 101),
+        message(2, b"") * 50_001,
     ],
 )
 def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:

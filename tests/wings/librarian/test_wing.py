@@ -14,6 +14,7 @@ import pytest
 from lxml import etree
 from msgspec.structs import replace
 
+from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.cli.library import NAMESPACE, kind_of
 from gateway.librarian_client import Librarian, LibrarianError, UploadSource, UrlSource
@@ -21,8 +22,9 @@ from gateway.operations.jobs import ENDED
 from gateway.operations.operation import cursor
 from gateway.wings import librarian as folder
 from gateway.wings.librarian.maps import drawn
-from gateway.wings.librarian.wing import PAGES
+from gateway.wings.librarian.wing import PAGES, WING
 from gateway.wings.library import FileLink
+from gateway.wings.table import components_of, wing_components
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.cli.processes import command
@@ -320,3 +322,11 @@ async def test_the_example_answers_with_paths_and_lines(client: Client) -> None:
     assert re.search(r"^source\.tar\.gz/fusion\.py:\d+-\d+", printed, re.MULTILINE), printed
     assert "The map:\nsource.tar.gz/" in printed
     assert "is referred to" in printed
+
+
+def test_its_tables_are_made_after_those_that_they_refer_to() -> None:
+    """Also where the wings are opened at the same time, or the other one is off."""
+    assert [one.name for one in components_of(WING)] == ["knowledge", "librarian"]
+    settings = load(None, {})
+    librarian = replace(settings, librarian=replace(settings.librarian, enabled=True))
+    assert [one.name for one in wing_components(librarian)] == ["knowledge", "librarian"]
