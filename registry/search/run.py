@@ -1,4 +1,4 @@
-"""One search, in two transactions.
+"""One search, in two steps.
 
 `prepare` needs no vectors, so it runs concurrently with the encoding of the query: word
 frequencies, the path of the vector search, and proposals by words. `finish` adds proposals by

@@ -1,4 +1,4 @@
-"""The statements of a search on a connection, in a transaction."""
+"""The statements of a search on a connection: in a transaction, or each by itself."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, autocommitted, borrowed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,6 +85,23 @@ class Transaction:
         await self._cursor.execute(PLANNER, planner)
 
 
+class SeparateReads(Transaction):
+    """Each statement in a transaction of its own, sent with its settings in one round trip.
+
+    The connection is in autocommit mode, where the statements of a pipeline are one transaction
+    without BEGIN and COMMIT. As the isolation level is READ COMMITTED, each statement sees what it
+    would see in one transaction of all.
+    """
+
+    async def rows(
+        self, planner: Planner, statement: bytes, values: Mapping[str, Any]
+    ) -> list[TupleRow]:
+        async with self._cursor.connection.pipeline():
+            await self.plan(planner)
+            await self._cursor.execute(statement, values, prepare=True)
+        return await self._cursor.fetchall()
+
+
 Opened = TypeVar("Opened", bound=Transaction)
 Work: TypeAlias = Callable[[Transaction], Awaitable[A]]
 
@@ -98,7 +115,14 @@ async def transaction(
         yield make(cursor)
 
 
+@asynccontextmanager
+async def separate_reads(pool: Pool) -> AsyncIterator[SeparateReads]:
+    async with autocommitted(pool) as connection, connection.cursor() as cursor:
+        cursor.adapters.register_dumper(HalfVector, VectorDumper)
+        yield SeparateReads(cursor)
+
+
 async def read(pool: Pool, work: Work[A]) -> A:
-    """The result of `work` in a transaction of its own."""
-    async with transaction(pool, Transaction) as opened:
+    """The result of `work`, which only reads."""
+    async with separate_reads(pool) as opened:
         return await work(opened)
