@@ -13,6 +13,7 @@ from gateway.operations.operation import Operation, invalid
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
 from gateway.wings.knowledge.chunkers import ChunkerStore
 from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.communities import Communities
 from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
@@ -78,6 +79,7 @@ class KnowledgeParts:
             self.searcher,
             settings,
             entities=entities,
+            communities=Communities(pool, entities),
             ingestion=self.ingestion,
             metrics=self.metrics,
             answer=None if model is None else model.query,

@@ -244,6 +244,30 @@ class NameList(Struct, frozen=True):
     items: tuple[str, ...]
 
 
+class ListCommunities(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=100)] = 10
+    names: Annotated[int, Meta(ge=1, le=100, description="names of each that are shown")] = 10
+
+
+class CommunityView(Struct, frozen=True):
+    """Names that stand in the same passages; `evidence`: passages with most of them."""
+
+    name: str
+    size: int
+    passages: int
+    names: tuple[str, ...]
+    evidence: tuple[MentionView, ...]
+
+
+class CommunityList(Struct, frozen=True):
+    """Communities, those that most passages mention first. `sampled`: only `passages` passages of
+    a larger collection were read."""
+
+    items: tuple[CommunityView, ...]
+    passages: int
+    sampled: bool
+
+
 class FindPath(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):
     """Two names."""
 

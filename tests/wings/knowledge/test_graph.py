@@ -4,6 +4,7 @@ import pytest
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge import graph
+from gateway.wings.knowledge.communities import communities
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import Edge, linked, page_ranked
 from tests.wings.knowledge.rig import KnowledgeRig
@@ -187,6 +188,54 @@ async def test_k16_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> N
         assert {one.path for one in found.evidence} == {"open.md", "note.md"}
         found = await eve("query", query="Acme Corp", mode=mode)
         assert {one.path for one in found.evidence} == {"open.md", "note.md"}
+
+
+async def test_communities_are_of_what_the_caller_may_read_now(rig: KnowledgeRig) -> None:
+    ann, bob = rig.caller(), rig.caller("bob")
+    for number, (one, other) in enumerate((("Ada Lovelace", "Charles Babbage"),) * 3):
+        await ann.add(f"With {one} came {other}, and no. {number}.", path=f"{number}.md")
+    await ann.add("They say Niels Bohr met Lise Meitner.", path="bohr.md")
+    found = await ann("communities", collection="notes")
+    assert [one.passages for one in found.items] == [3, 1]
+    assert set(found.items[0].names[:2]) == {"Ada Lovelace", "Charles Babbage"}
+    assert {"Niels Bohr", "Lise Meitner"} <= set(found.items[1].names)
+    assert found.items[0].name == ", ".join(found.items[0].names[:3])
+    assert (len(found.items[0].evidence), found.passages, found.sampled) == (3, 4, False)
+    assert [(one.path, one.quote[:9]) for one in found.items[1].evidence] == [
+        ("bohr.md", "They say ")
+    ]
+    assert await ann("communities", collection="notes") == found
+    assert len((await ann("communities", collection="notes", limit=1, names=1)).items[0].names) == 1
+    for name in ("notes", "nothing"):
+        with pytest.raises(ProblemDetails, match="404"):
+            await bob("communities", collection=name)
+    await ann("put_collection", collection="notes", grants={"user:bob": "read"})
+    assert await bob("communities", collection="notes") == found
+    await ann("merge", collection="notes", names=["Niels Bohr"], into="Ada Lovelace")
+    merged = await ann("communities", collection="notes")
+    assert "Niels Bohr" not in [name for one in merged.items for name in one.names]
+    await ann("split", collection="notes", names=["Niels Bohr"], into="Ada Lovelace")
+    listed = await ann("documents", collection="notes")
+    gone = [one.document for one in listed.items if one.path == "bohr.md"]
+    await ann("delete", collection="notes", documents=gone)
+    left = await ann("communities", collection="notes")
+    assert [one.passages for one in left.items] == [3]
+    assert "Niels Bohr" not in left.items[0].names
+
+
+def test_communities_are_the_same_in_any_order_of_their_rows() -> None:
+    groups = {"abc": 3, "xyz": 2}
+    rows = [
+        (n, n.upper(), f"{g}{i}") for g, count in groups.items() for i in range(count) for n in g
+    ]
+    rows.append(("a", "A", "xyz0"))
+    found = communities(tuple(rows), ())
+    assert [(set(one.names), one.chunks) for one in found] == [(set("ABC"), 4), (set("XYZ"), 2)]
+    assert communities(tuple(sorted(rows, reverse=True)), ()) == found
+    assert communities((), ()) == ()
+    merges = (("q", "r"), ("a", "q"), ("r", "x"))
+    names = [set(one.names) for one in communities(tuple(rows), merges)]
+    assert names == [set("ABC"), set("YZ")]
 
 
 async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig) -> None:
