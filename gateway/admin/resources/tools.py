@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
+from anyio import CapacityLimiter, to_thread
 from msgspec import Meta, Struct
 
 from config.types import END
@@ -148,6 +149,7 @@ class ToolOperations:
         self._ground = ground
         self._tiers = tiers
         self._catalogs = catalogs
+        self._shaping = CapacityLimiter(1)  # a schema of megabytes takes seconds, once for each
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -223,7 +225,8 @@ class ToolOperations:
             await self.get(asked)
             return ListPage(())
         shaper = self._catalogs.shaper
-        return ListPage(tuple(_definition(tool, shaper, one) for one in shaper.profiles))
+        found = await to_thread.run_sync(_definitions, tool, shaper, limiter=self._shaping)
+        return ListPage(found)
 
     async def describe(self, asked: OperationInput) -> ToolView:
         change = ManualEdit(description=truncated(asked.body.text))
@@ -284,6 +287,10 @@ class ToolOperations:
 def version_of(asked: OperationInput) -> int | None:
     """The version in If-Match; None without it."""
     return None if asked.present is None else asked.present.version
+
+
+def _definitions(tool: Tool, shaper: ToolShaper) -> tuple[DefinitionView, ...]:
+    return tuple(_definition(tool, shaper, one) for one in shaper.profiles)
 
 
 def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> DefinitionView:
