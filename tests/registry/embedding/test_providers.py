@@ -135,7 +135,6 @@ def test_disabled_means_no_embedder() -> None:
         ({"provider": "openai-compatible", "model": "m"}, r"embedding\.url is empty"),
         ({"provider": "openai-compatible", "url": "http://h"}, r"embedding\.model is empty"),
         ({"provider": "local-http"}, r"embedding\.url is empty"),
-        ({"provider": "multilingual", "dimension": 128}, "the provider multilingual has 384"),
         ({"provider": "sentence-transformers"}, r"embedding\.model is empty"),
         (
             {"provider": "sentence-transformers", "model": "/no/such/model"},
@@ -146,7 +145,7 @@ def test_disabled_means_no_embedder() -> None:
             "api_key holds characters that no HTTP header may",
         ),
     ],
-    ids=["url", "model", "local url", "dimension", "library model", "directory", "key"],
+    ids=["url", "model", "local url", "library model", "directory", "key"],
 )
 def test_a_setting_that_a_provider_needs_is_named(changes: dict[str, str], message: str) -> None:
     with pytest.raises(EmbeddingFailed, match=message) as caught:
