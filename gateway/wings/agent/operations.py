@@ -226,7 +226,7 @@ class ConversationOperations:
             ),
             Operation(
                 "agent_cancel_run", "POST", f"{run}/cancel", "Cancel a run.", write, self.cancel,
-                RunView, types=IDS, destroys=True,
+                RunView, types=IDS,
             ),
             Operation(
                 "agent_get_transcript", "GET", f"{run}/transcript",
