@@ -12,8 +12,9 @@ from msgspec import Struct
 from registry.evaluation.results import (
     DEPTH,
     Found,
+    by_range,
     percentiles,
-    recall,
+    recalls,
     reciprocal_rank,
     sampled,
 )
@@ -59,14 +60,13 @@ def curve(
     mode: str, found: Found, wanted: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
     """The curve of a mode. `found`: ids of tools by request, best first."""
-    pairs = list(zip(found, wanted, strict=True))
-    values = [[recall(one, want.slots, k) for k in range(1, DEPTH + 1)] for one, want in pairs]
-    sample = sampled(100 * np.array(values))
+    sample = sampled(100 * np.array(recalls(found, wanted)))
     points = []
     for k in range(1, DEPTH + 1):
         one = sample.interval(k - 1)
         points.append(CurvePoint(k, round(one.mean, 1), round(one.low, 1), round(one.high, 1)))
-    mrr = sum(reciprocal_rank(one, want.gold) for one, want in pairs) / len(pairs)
+    ranks = [reciprocal_rank(one, want.gold) for one, want in zip(found, wanted, strict=True)]
+    mrr = sum(ranks) / len(ranks)
     times = percentiles(took_ms)
     return ModeCurve(
         mode, tuple(points), round(100 * mrr, 1), round(times["p50"], 1), round(times["p95"], 1)
@@ -77,12 +77,12 @@ def calibration(
     fits: Sequence[float | None], found: Found, wanted: Sequence[RelevantTools]
 ) -> tuple[FitBin, ...]:
     """What the fit told, and what was so; empty where the model has no fit."""
-    told: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for fit, one, want in zip(fits, found, wanted, strict=True):
-        if fit is not None:
-            right = not want.gold.isdisjoint(one[:DEPTH])
-            told[min(int(fit * BINS), BINS - 1)].append((fit, right))
-    return tuple(_bin(at, entries) for at, entries in enumerate(told) if entries)
+    told = [
+        (fit, not want.gold.isdisjoint(one[:DEPTH]))
+        for fit, one, want in zip(fits, found, wanted, strict=True)
+        if fit is not None
+    ]
+    return tuple(_bin(at, entries) for at, entries in by_range(told, BINS))
 
 
 def _bin(at: int, entries: Sequence[tuple[float, bool]]) -> FitBin:
