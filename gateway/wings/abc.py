@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from msgspec import Raw, json
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
@@ -126,6 +127,28 @@ class WingResource:
     """Gives the text at a URI; None: there is none. Raises Fault."""
 
     media_type: str = "text/plain"
+
+
+LINES = r"(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?"
+"""Lines of a document at the end of its URI, as a regular expression: #L10, #L10-L20, nothing."""
+
+
+async def text_of_document(
+    call: CallTool,
+    context: Context,
+    operation: str,
+    document: Mapping[str, Any],
+    *,
+    lines: tuple[str | None, str | None],
+) -> str | None:
+    """The text of a document, or of the lines that LINES found, as `operation` gives it; None:
+    there is none for the caller. Raises Fault."""
+    first, last = lines
+    wanted = {"first": int(first), "last": int(last or first)} if first else {}
+    result = await call(context, operation, {**document, **wanted})
+    if result.is_error or not isinstance(result.structured_content, Raw):
+        return None
+    return str(json.decode(result.structured_content).get("text", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,15 @@
 
 import re
 
-import msgspec
 from prometheus_client import Counter, Histogram
 
 from gateway.context import Context
-from gateway.wings.abc import CallTool, WingResource
-from gateway.wings.knowledge.calls import structured
+from gateway.wings.abc import LINES, CallTool, WingResource, text_of_document
 from registry.database.postgres import is_uuid
 
 TEMPLATE = "knowledge://documents/{+document}"
 CHARACTERS = (0, 500, 2000, 8000, 32_000, 128_000)  # bounds of the histogram of answers
-_URI = re.compile(
-    r"knowledge://documents/([0-9a-f-]{36})(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?", re.ASCII
-)
+_URI = re.compile(rf"knowledge://documents/([0-9a-f-]{{36}}){LINES}", re.ASCII)
 
 
 class KnowledgeMetrics:
@@ -77,8 +73,7 @@ class DocumentResources:
         if match is None or not is_uuid(match[1]):
             return None
         document, first, last = match.groups()
-        lines = {"first": int(first), "last": int(last or first)} if first else {}
-        result = await self._call(context, "knowledge_read", {"document": document, **lines})
-        if result.is_error:
-            return None
-        return str(msgspec.json.decode(structured(result)).get("text", ""))
+        wanted = {"document": document}
+        return await text_of_document(
+            self._call, context, "knowledge_read", wanted, lines=(first, last)
+        )

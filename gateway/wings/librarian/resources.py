@@ -3,14 +3,11 @@
 import re
 from urllib.parse import unquote
 
-from msgspec import Raw, json
-
 from gateway.context import Context
-from gateway.wings.abc import CallTool, WingResource
-from schemas.tool import ToolResult
+from gateway.wings.abc import LINES, CallTool, WingResource, text_of_document
 
 TEMPLATE = "library://{collection}/{+path}"
-_URI = re.compile(r"library://([^/?#]+)/([^?#]+)(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?")
+_URI = re.compile(rf"library://([^/?#]+)/([^?#]+){LINES}")
 
 
 class LibraryResources:
@@ -36,12 +33,6 @@ class LibraryResources:
             return None
         collection, path, first, last = match.groups()
         wanted = {"collection": unquote(collection), "path": unquote(path)}
-        lines = {"first": int(first), "last": int(last or first)} if first else {}
-        return _text(await self._call(context, "librarian_read", {**wanted, **lines}))
-
-
-def _text(result: ToolResult) -> str | None:
-    """The text that was read; None: there is none for the caller."""
-    if result.is_error or not isinstance(result.structured_content, Raw):
-        return None
-    return str(json.decode(result.structured_content).get("text", ""))
+        return await text_of_document(
+            self._call, context, "librarian_read", wanted, lines=(first, last)
+        )
