@@ -167,9 +167,8 @@ class PostHandler:
             reply = await dispatcher.dispatch(context, request)
             await _finish(peer, reply, context)
         else:
-            with DisconnectWatch(
-                receive, self._watches
-            ):  # 2026-07-28: disconnecting is cancellation
+            # 2026-07-28: disconnecting is cancellation
+            with DisconnectWatch(receive, self._watches):
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, reply, context)
 

@@ -119,17 +119,20 @@ async def librarian(rig: KnowledgeRig, files: Mapping[str, str]) -> AsyncIterato
 
 
 @asynccontextmanager
+async def shared_documents(cluster: Cluster, databases: Recycling) -> AsyncIterator[KnowledgeRig]:
+    """Documents for the tests of a module."""
+    with contextmanager(taken)(cluster, databases) as settings:
+        async with Database.open(settings, wait=True) as database, rigged(database) as rig:
+            yield rig
+
+
+@asynccontextmanager
 async def shared(
     cluster: Cluster, databases: Recycling, files: Mapping[str, str]
 ) -> AsyncIterator[Librarian]:
     """A librarian for the tests of a module."""
-    with contextmanager(taken)(cluster, databases) as settings:
-        async with (
-            Database.open(settings, wait=True) as database,
-            rigged(database) as rig,
-            librarian(rig, files) as found,
-        ):
-            yield found
+    async with shared_documents(cluster, databases) as rig, librarian(rig, files) as found:
+        yield found
 
 
 def blocks(*codes: str) -> Script:

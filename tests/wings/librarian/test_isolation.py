@@ -8,10 +8,10 @@ import pytest
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.library import Library, PassageQuery, SymbolQuery
-from registry.database.postgres import Database
-from tests.fixtures_database import HOST, Cluster, taken
+from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
-from tests.wings.knowledge.rig import OTHER, KnowledgeRig, rigged
+from tests.wings.knowledge.rig import OTHER, KnowledgeRig
+from tests.wings.librarian.rig import shared_documents
 from tests.wings.librarian.test_library import context
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +28,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def rig(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[KnowledgeRig]:
-    for settings in taken(cluster, with_documents):
-        async with Database.open(settings) as database, rigged(database) as rig:
-            yield rig
+    async with shared_documents(cluster, with_documents) as rig:
+        yield rig
 
 
 async def filled(rig: KnowledgeRig, tenant: str, chance: random.Random) -> Owned:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of
 from gateway.wings.library import IndexedCode, Library, SymbolQuery
-from registry.database.postgres import Database
-from tests.fixtures_database import Cluster, taken
+from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
-from tests.wings.knowledge.rig import KnowledgeRig, rigged
+from tests.wings.knowledge.rig import KnowledgeRig
+from tests.wings.librarian.rig import shared_documents
 from tests.wings.librarian.test_library import context
 
 pytestmark = pytest.mark.anyio
@@ -75,9 +75,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def rig(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[KnowledgeRig]:
-    for settings in taken(cluster, with_documents):
-        async with Database.open(settings) as database, rigged(database) as rig:
-            yield rig
+    async with shared_documents(cluster, with_documents) as rig:
+        yield rig
 
 
 @pytest.fixture
