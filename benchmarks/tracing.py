@@ -14,7 +14,6 @@ the machine of the tables: `us` shows what is added to that.
 import asyncio
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from rich.table import Table
 from benchmarks.ways import (
     Recorder,
     Walk,
+    announced,
     own_directory,
     petshop,
     petshop_settings,
@@ -162,13 +162,8 @@ def variants(base: Settings, sink: str) -> Mapping[str, Settings]:
 @contextmanager
 def collector() -> Iterator[str]:
     """The URL of a collector that drops what it gets, in a process of its own."""
-    command = [sys.executable, "-c", COLLECTOR]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
+    with announced([sys.executable, "-c", COLLECTOR]) as url:
+        yield url
 
 
 if __name__ == "__main__":

@@ -392,7 +392,13 @@ def own_directory() -> Iterator[Path]:
 @contextmanager
 def petshop() -> Iterator[str]:
     """Its URL, for as long as it runs."""
-    command = [sys.executable, "-m", "examples.petshop", "--port", "0"]
+    with announced([sys.executable, "-m", "examples.petshop", "--port", "0"]) as url:
+        yield url
+
+
+@contextmanager
+def announced(command: Sequence[str]) -> Iterator[str]:
+    """The first line of a process, which runs meanwhile."""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
