@@ -17,7 +17,7 @@ from schemas.mcp.messages import PROGRESS
 MEDIA_TYPE = "text/event-stream"
 TOKEN = 0  # of the progress of all streams: each is of one call
 PARAMS = {"_meta": {"progressToken": TOKEN}}
-"""Of the context of a call whose client is an ProgressStream."""
+"""Parameters in the context of a call whose client is a ProgressStream."""
 
 
 def wants_events(headers: Headers) -> bool:

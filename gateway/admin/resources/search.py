@@ -156,7 +156,7 @@ class SearchOperations:
             from_usage=body.from_usage,
             curves=tuple(curves),
             calibration=calibration(first.fits, first.found, wanted) if first.found else (),
-            # jobs are shown to whoever may evaluate, texts of callers to operators alone
+            # readers see results of jobs; requests of callers are for operators alone
             missed=() if body.from_usage else _missed(requests, wanted, first.found, names),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
             notes=tuple(searching.notes),

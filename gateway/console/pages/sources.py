@@ -78,8 +78,8 @@ class WantedCredential:
 
 
 def _wanted(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredential]:
-    """What the security schemes of a source's tools ask for, the most wanted first. What stands in
-    the settings is told to operators; by name, as `toolgate secrets` matches them first."""
+    """The credentials that security schemes of a source's tools ask for, the most wanted first.
+    Only operators are told which of them the settings have. Schemes are compared by name."""
     settings = visit.parts.settings().sources.get(source)
     own = settings.credentials if settings is not None and visit.desk.is_operator else {}
     kinds: dict[str, str] = {}

@@ -221,8 +221,8 @@ class DocumentExtractor:
                 await self._store(reading.document, chunk, found)
 
     def _shown(self, document: _Document, chunk: _Chunk) -> tuple[str, str] | None:
-        """Header and text of a chunk as a query would show them to somebody without roles; None:
-        it would not."""
+        """The header and text of a chunk after the guardrails of a query by a caller without roles;
+        None: they refuse the chunk."""
         passage = {"text": chunk.text, "header": chunk.header}
         principal = Principal(SCHEDULE, document.tenant)
         found = self._screen(principal, SHOWN_BY, {"evidence": [passage]})
@@ -310,7 +310,8 @@ _CHUNKS = b"""
         AND chunk.kind = ANY (%(kinds)s)
     ORDER BY chunk.ordinal
 """
-# One row: of what is kept, or without it for who is to ask the model. None: another run asks.
+# One row with the answer that is kept, or without an answer: then this run asks the model. No row:
+# another run is asking.
 _CLAIM = f"""
     INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
     ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()

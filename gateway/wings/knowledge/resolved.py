@@ -111,7 +111,7 @@ class _Line:
         self._units = text.encode(self._codec)
 
     def named(self, one: IndexedName) -> str:
-        """What stands at the place of a name."""
+        """The characters of the line at the place of a name; "" for a place that is no name's."""
         if not 0 <= one.start <= one.end <= one.start + WIDEST:
             return ""
         units = self._units[one.start * self._width : one.end * self._width]
