@@ -150,7 +150,7 @@ class _Cutter:
         chunk = Chunk(
             start,
             end,
-            kind=defines.kind if defines else "code",
+            kind=defines.kind if defines and defines.symbol else "code",
             header="\n".join("    " * at + one.signature for at, one in enumerate(above)),
             symbol=named.symbol if named else "",
             subjects=tuple(subjects)[:_SUBJECTS],

@@ -1,4 +1,5 @@
-"""Chunks and their mentions as rows. Pure."""
+"""Chunks and their mentions as rows, each checked against the JSON Schema of its kind: chunks come
+from processes that read what is not trusted, and from modules that others wrote. Pure."""
 
 import re
 import uuid
@@ -8,38 +9,86 @@ from typing import Any
 
 from gateway.documents.chunking.chunks import Chunk
 from gateway.documents.chunking.mentions import normal
+from gateway.operations.operation import invalid
+from schemas.validators import compiled
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})
+DEFINITIONS = (
+    "class",
+    "enum",
+    "function",
+    "interface",
+    "method",
+    "module",
+    "struct",
+    "trait",
+    "type",
+)
+_TEXT = {"type": "string", "pattern": "^[^\\u0000]*$"}  # PostgreSQL has no NUL in texts
+_PLACE = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+_LINE = {**_PLACE, "minimum": 1}
+_CHUNK: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {**_TEXT, "minLength": 1, "maxLength": 64},
+        "start_byte": _PLACE,
+        "end_byte": _LINE,
+        "start_line": _LINE,
+        "end_line": _LINE,
+        "page": {**_LINE, "type": ["integer", "null"]},
+        "header": _TEXT,
+        "symbol": _TEXT,
+    },
+}
+_DEFINITION = {
+    "allOf": [_CHUNK, {"properties": {"symbol": {"minLength": 1}, "page": {"type": "null"}}}]
+}
+_ANY = compiled(_CHUNK)
+_BY_KIND = dict.fromkeys(DEFINITIONS, compiled(_DEFINITION))
 NORM_BYTES = 1000  # of a name as it is compared; longer ones fit into no index
 _QUALIFIER = re.compile(r"(?<=\S)\s+\([^()]*\)\Z")  # "Jaguar (car)" is about a Jaguar, too
 
 
 def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The chunks as rows of a document. The id of a chunk is made of what it says: it stays where
-    others change."""
+    others change. Raises ProblemDetails with a JSON Pointer to what is not valid."""
     seen: Counter[str] = Counter()
     namespace = uuid.UUID(document_id)
     found = []
     for ordinal, one in enumerate(chunks):
-        text = content[one.start : one.end].decode()
+        text = _text(content, one, ordinal)
         name = "\0".join((one.kind, one.header, one.symbol, *one.subjects, text))
         seen[name] += 1
-        found.append(
-            {
-                "id": str(uuid.uuid5(namespace, f"{name}\0{seen[name]}")),
-                "ordinal": ordinal,
-                "kind": one.kind,
-                "start_byte": one.start,
-                "end_byte": one.end,
-                "start_line": one.start_line,
-                "end_line": one.end_line,
-                "page": one.page,
-                "header": one.header,
-                "symbol": one.symbol,
-            }
-        )
+        row = {
+            "id": str(uuid.uuid5(namespace, f"{name}\0{seen[name]}")),
+            "ordinal": ordinal,
+            "kind": one.kind,
+            "start_byte": one.start,
+            "end_byte": one.end,
+            "start_line": one.start_line,
+            "end_line": one.end_line,
+            "page": one.page,
+            "header": one.header,
+            "symbol": one.symbol,
+        }
+        validator = _BY_KIND.get(one.kind, _ANY)
+        if not validator.is_valid(row):
+            error = next(validator.iter_errors(row))
+            raise invalid(f"/chunks/{ordinal}/{error.instance_path[0]}: {error.message[:200]}.")
+        found.append(row)
     return found
+
+
+def _text(content: bytes, one: Chunk, ordinal: int) -> str:
+    """Raises ProblemDetails for a span that is none of the text, or that cuts a character."""
+    if not 0 <= one.start < one.end <= len(content):
+        raise invalid(f"/chunks/{ordinal}/end_byte: expected a span within {len(content)} bytes.")
+    try:
+        return content[one.start : one.end].decode()
+    except UnicodeDecodeError as error:
+        text = f"/chunks/{ordinal}/start_byte: expected whole characters of UTF-8."
+        raise invalid(text) from error
 
 
 def symbols_of(chunks: Sequence[Chunk]) -> list[dict[str, Any]]:

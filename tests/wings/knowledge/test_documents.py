@@ -3,9 +3,13 @@
 import anyio
 import pytest
 
+from gateway.documents.chunking.chunks import Chunk
+from gateway.documents.reading.sources import SourceFile
+from gateway.documents.reading.worker import ReadDocument
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import CutText, DocumentStore, NewDocument, TextToCut
+from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.readers import KnowledgeReader
 from tests.fixtures_database import HOST
@@ -247,3 +251,34 @@ async def test_a_chunk_is_indexed_at_a_cost_that_does_not_grow_with_the_tenant(
     assert before is not None
     assert after is not None
     assert after[0] - (before[0] or 0) < 1000, "302 are read to choose one"
+
+
+@pytest.mark.parametrize(
+    ("chunk", "pointer"),
+    [
+        (Chunk(0, 4, 1, 1, kind="function"), "/chunks/0/symbol"),
+        (Chunk(0, 4, 1, 1, kind="method", symbol="a.b", page=3), "/chunks/0/page"),
+        (Chunk(0, 4, 1, 1, header="a\0b"), "/chunks/0/header"),
+        (Chunk(0, 4, 1, 1, kind=""), "/chunks/0/kind"),
+        (Chunk(0, 4, 0, 1), "/chunks/0/start_line"),
+        (Chunk(0, 4, 1, 2**31), "/chunks/0/end_line"),
+        (Chunk(0, 99, 1, 1), "/chunks/0/end_byte"),
+        (Chunk(4, 4, 1, 1), "/chunks/0/end_byte"),
+        (Chunk(0, 2, 1, 1), "/chunks/0/start_byte"),  # cuts the second character
+    ],
+)
+async def test_l28_a_chunk_that_its_kind_forbids_fails_the_document_with_a_pointer(
+    rig: KnowledgeRig, chunk: Chunk, pointer: str
+) -> None:
+    ann = rig.caller()
+    reader, target = KnowledgeReader(HOST, "ann", ("user:ann",)), NewCollection("notes")
+    await ann.add("Herons.", path="a.py", kind="docs")
+    found = ReadDocument("aé b", "text/x-python", (chunk,))
+    report = IngestReport()
+    file = SourceFile("a.py", "2", None)
+    await rig.parts.ingestion.take(reader, target, file, found, report=report)
+    ((path, reason),) = [(one.path, one.reason) for one in report.failed]
+    assert (path, reason.partition(":")[0]) == ("a.py", pointer)
+    (document,) = (await ann("documents")).items
+    assert (document.status, document.error) == ("failed", reason)
+    assert await ann.found("herons") == ["Herons."], "the version before goes on"
