@@ -188,9 +188,10 @@ class Library(Protocol):
         ...
 
     async def ingest(
-        self, context: Context, collection: str, place: SourcePlace, job: Job
+        self, context: Context, shelf: Shelf, place: SourcePlace, job: Job
     ) -> IngestedSource:
-        """Store the files of a source, and delete those that it no longer has."""
+        """Store the files of a source, and delete those that it no longer has. A collection that
+        is deleted meanwhile stays deleted."""
         ...
 
     async def index(

@@ -147,7 +147,7 @@ async def upload_on_ray(
             parts.ingestion,
             files,
             reader=reader,
-            target=NewCollection(collection),
+            target=await parts.ingestion.ensure(reader, NewCollection(collection)),
             settings=settings.knowledge,
             actors=actors,
             stored=stored,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from gateway.operations.operation import ProblemDetails, not_found
+from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
 from registry.database.postgres import Pool, borrowed
 
@@ -39,6 +39,7 @@ class NewCollection:
     on_same_source: OnSameSource | None = None  # None: that of the kind
     skip_trivial: bool = False
     grants: Mapping[str, Access] | None = None
+    id: str | None = None  # of the one that is meant; None: whichever has the name
 
     @property
     def same_source(self) -> OnSameSource:
@@ -93,12 +94,15 @@ class CollectionStore:
         access: Access,
     ) -> dict[str, Any]:
         """The parameters `host` and `collection` for the collection of that name, which is created
-        if it does not exist, and its settings. Raises ProblemDetails without the access."""
+        if it does not exist, and its settings. Raises ProblemDetails without the access, and for
+        one that was to be there (`NewCollection.id`) and was deleted."""
         values = {**reader.values(access), **_settings_of(new)}
         rows = await (await connection.execute(_OPEN, values)).fetchall()
-        if not rows:
+        if not rows and new.id is None:
             await self._create(connection, reader, values)
             rows = await (await connection.execute(_OPEN, values)).fetchall()
+        if new.id is not None and [row[0] for row in rows] != [new.id]:
+            raise conflict(f"The collection {new.name[:100]!r} was deleted.")
         ((id_, same_source, skip_trivial, chunkers, allowed),) = rows
         if not allowed:
             raise no_write(new.name)

@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -220,10 +220,12 @@ class DocumentStore:
             values["document"], values["track"], True, values["version"], len(chunks)
         )
 
-    async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> None:
-        """The collection is there, and the caller may write to it. Raises ProblemDetails."""
+    async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> NewCollection:
+        """The collection, which is there and which the caller may write to: by its id, so that it
+        is not created again where it is deleted later. Raises ProblemDetails."""
         async with borrowed(self._pool) as connection:
-            await self._collections.ensure_in(connection, reader, collection, "write")
+            values = await self._collections.ensure_in(connection, reader, collection, "write")
+            return replace(collection, id=values["collection"])
 
     async def begin(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
@@ -236,7 +238,7 @@ class DocumentStore:
             values |= {"document": document, "track": _track_id()}
             await connection.execute(_UNDONE, values)
             ((version,),) = await (await connection.execute(_BEGIN, values)).fetchall()
-            return BegunVersion(reader.tenant, document, version)
+            return BegunVersion(reader.tenant, values["collection"], document, version)
 
     async def fail(self, begun: "BegunVersion", reason: str) -> None:
         """The version that was begun failed; the one before goes on."""
@@ -327,6 +329,7 @@ class BegunVersion:
     """A version that is being read."""
 
     tenant: str
+    collection: str  # id
     document: str
     version: int
 

@@ -241,6 +241,7 @@ class DocumentExtractor:
         claimed = await self._rows(_CLAIM, values)
         if not claimed:
             raise _AskedElsewhere
+        values["claimed"] = claimed[0][1]
         if claimed[0][0] is not None:
             self.counts["known"] += 1
             return msgspec.convert(claimed[0][0], Extracted)
@@ -316,15 +317,16 @@ _CLAIM = f"""
     INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
     ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()
     WHERE had.found IS NOT NULL OR had.used_ts < now() - interval '{ASKING_S} seconds'
-    RETURNING found
+    RETURNING found, used_ts
 """.encode()
 _KEEP = b"""
     UPDATE knowledge_extracted_t SET found = %(found)s
     WHERE (host_id, key) = (%(host)s, %(key)s)
 """
+# Of this run alone: one that asks for longer than a claim lasts has lost it to another.
 _RELEASE = b"""
     DELETE FROM knowledge_extracted_t
-    WHERE (host_id, key) = (%(host)s, %(key)s) AND found IS NULL
+    WHERE (host_id, key) = (%(host)s, %(key)s) AND found IS NULL AND used_ts = %(claimed)s
 """
 _FORGET = f"""
     WITH old AS (

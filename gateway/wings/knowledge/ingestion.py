@@ -192,7 +192,7 @@ class Ingestion:
             if run.report.failed:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
-        await self._documents.ensure(reader, target)
+        run = replace(run, target=await self._documents.ensure(reader, target))
         known = await self._known(run)
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
@@ -202,17 +202,16 @@ class Ingestion:
             raise invalid(f"{path}: {error}.") from error
         return run.report
 
-    async def ensure(self, reader: KnowledgeReader, target: NewCollection) -> None:
-        """The collection is there, and the caller may write to it. Raises ProblemDetails."""
-        await self._documents.ensure(reader, target)
+    async def ensure(self, reader: KnowledgeReader, target: NewCollection) -> NewCollection:
+        """As `DocumentStore.ensure`. Raises ProblemDetails."""
+        return await self._documents.ensure(reader, target)
 
     async def source(
         self, reader: KnowledgeReader, target: NewCollection, spec: SourceSpec, *, job: Job
     ) -> IngestReport:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
-        await self._documents.ensure(reader, target)
-        run = _Run(reader, target, spec, job)
+        run = _Run(reader, await self._documents.ensure(reader, target), spec, job)
         wanted = WantedFiles(spec.filter, await self._known(run), spec.seen, self.limits)
         try:
             seen = await self._fetched(run, wanted)
@@ -321,7 +320,8 @@ class Ingestion:
             if found is None:
                 found = await self._workers.read(file.path, file.data or b"", self._chunking)
             new = _with_text(new, found)
-            kept = await self._documents.add(run.reader, run.target, new)
+            target = replace(run.target, id=begun.collection)
+            kept = await self._documents.add(run.reader, target, new)
             run.report.count(kept)
             self._metrics.given(kept.chunks, changed=kept.changed)
         except (ReadingRefused, ProblemDetails) as error:

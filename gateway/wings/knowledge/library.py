@@ -102,7 +102,7 @@ class CollectionLibrary:
         return next(one for one in await self.collections(context) if one.name == collection)
 
     async def ingest(
-        self, context: Context, collection: str, place: SourcePlace, job: Job
+        self, context: Context, shelf: Shelf, place: SourcePlace, job: Job
     ) -> IngestedSource:
         spec = SourceSpec(
             place.type,
@@ -112,7 +112,7 @@ class CollectionLibrary:
             below=place.folder,
             seen=place.seen,
         )
-        reader, target = self._reader(context), NewCollection(collection)
+        reader, target = self._reader(context), NewCollection(shelf.name, id=shelf.id)
         found = await self._ingestion.source(reader, target, spec, job=job)
         return IngestedSource(
             added=found.added,

@@ -19,7 +19,7 @@ from config.librarian import LibrarianSettings
 from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.callers import caller_of, current_caller, later_context, read_caller
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import ProblemDetails, not_found
+from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.librarian.shelves import Shelves
 from gateway.wings.library import IngestedSource, Shelf, SourcePlace
 from registry.database.postgres import Pool, borrowed
@@ -44,6 +44,7 @@ class TrackedSource:
     read: datetime | None
     due: datetime | None
     caller: str = field(repr=False, default="")  # as `caller_of` gives it
+    claim: str | None = None  # of the one who reads it
 
 
 class TrackedSources:
@@ -89,10 +90,10 @@ class TrackedSources:
 
     async def of(self, context: Context, id_: str | None = None) -> list[TrackedSource]:
         """The sources of the collections to which the caller may write, or one of them."""
-        shelves = await self._writable(context)
+        shelves = await self._shelves.library.collections(context)
         values = {
             "host": context.principal.tenant,
-            "collections": [one.id for one in shelves],
+            "collections": [one.id for one in shelves if one.writable],
             "source": id_,
         }
         return await self._sources(_OF, values)
@@ -116,8 +117,7 @@ class TrackedSources:
         """The source after a reading with the caller's rights; while another process reads it, it
         is due again after that. Raises ProblemDetails."""
         values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
-        claimed = await self._sources(_CLAIM, values)
-        if claimed:
+        if claimed := await self._sources(_CLAIM, values):
             return await self._read(context, claimed[0], job)
         if due := await self._sources(_DUE_NOW, values):
             return due[0]
@@ -160,18 +160,15 @@ class TrackedSources:
 
     async def _read(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
         """Read a source that was claimed. Raises ProblemDetails."""
+        found: IngestedSource | ProblemDetails = conflict("Another process reads the source now.")
         try:
-            await self._check_shelf(context, one)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._renew, one)
+                tasks.start_soon(self._renew, one, tasks.cancel_scope)
                 found = await self._ingested(context, one, job)
                 tasks.cancel_scope.cancel()
-        except ProblemDetails as error:
-            await self._end(one, None, error.detail)
-            raise
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LEAVING_S, shield=True):
-                await self._sources(_LEAVE, {"host": one.tenant, "source": one.id})
+                await self._sources(_LEAVE, claim_of(one))
             raise
         if isinstance(found, ProblemDetails):
             await self._end(one, None, found.detail)
@@ -182,29 +179,20 @@ class TrackedSources:
         self, context: Context, one: TrackedSource, job: Job
     ) -> IngestedSource | ProblemDetails:
         """A problem is returned: a task group would wrap it."""
-        library = self._shelves.library
+        shelf = Shelf(id=one.collection_id, name=one.collection, writable=True)
         try:
-            return await library.ingest(context, one.collection, one.place, job)
+            return await self._shelves.library.ingest(context, shelf, one.place, job)
         except ProblemDetails as error:
             return error
 
-    async def _check_shelf(self, context: Context, one: TrackedSource) -> None:
-        """Raises ProblemDetails where the caller may no longer write to the collection, or where
-        another one has its name now."""
-        if one.collection_id not in {shelf.id for shelf in await self._writable(context)}:
-            text = f"The collection {one.collection} is gone, or may not be written to."
-            raise ProblemDetails(403, "forbidden", text)
-
-    async def _writable(self, context: Context) -> list[Shelf]:
-        shelves = await self._shelves.library.collections(context)
-        return [one for one in shelves if one.writable]
-
-    async def _renew(self, one: TrackedSource) -> None:
-        values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
+    async def _renew(self, one: TrackedSource, reading: anyio.CancelScope) -> None:
+        """Keep the claim; a reading that has lost it, or whose source is gone, is ended."""
+        values = {**claim_of(one), "lease": self._settings.lease_s}
         while True:
             await anyio.sleep(self._settings.lease_s / 3)
             try:
-                await self._sources(_RENEW, values)
+                if not await self._sources(_RENEW, values):
+                    reading.cancel()
             except psycopg.OperationalError:
                 continue  # the lease lasts for two more attempts
 
@@ -212,8 +200,7 @@ class TrackedSources:
         self, one: TrackedSource, found: IngestedSource | None, error: str | None
     ) -> TrackedSource:
         values = {
-            "host": one.tenant,
-            "source": one.id,
+            **claim_of(one),
             "status": "ready" if error is None else "failed",
             "error": error and error[:ERROR],
             "seen": None if found is None else found.seen,
@@ -223,12 +210,16 @@ class TrackedSources:
             "folder": one.place.folder,
         }
         ended = await self._sources(_END, values)
-        return ended[0] if ended else one  # it was deleted meanwhile
+        return ended[0] if ended else one  # it was deleted, or taken up by another, meanwhile
 
     async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
         async with borrowed(self._pool) as connection:
             found = await connection.execute(statement, values)
             return [_source(row) for row in await found.fetchall()]
+
+
+def claim_of(one: TrackedSource) -> dict[str, Any]:
+    return {"host": one.tenant, "source": one.id, "claim": one.claim}
 
 
 def _report(found: IngestedSource) -> dict[str, Any]:
@@ -257,8 +248,9 @@ def _source(row: Sequence[Any]) -> TrackedSource:
 
 _COLUMNS = """source_id::text, host_id::text, collection, collection_id::text, type, location, ref,
     filter, folder, seen, interval_s, webhook, status, error, report, read_ts, next_ts,
-    caller::text"""
+    caller::text, claim::text"""
 _ONE = "(host_id, source_id) = (%(host)s, %(source)s::uuid)"
+_MINE = f"{_ONE} AND claim = %(claim)s::uuid"  # still read by the one who claimed it
 # Sources of a collection are added one after the other, so that none is beyond the limit.
 _LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(collection_id)s, 31))
@@ -287,7 +279,8 @@ _DELETE = f"DELETE FROM librarian_source_t WHERE {_ONE} RETURNING {_COLUMNS}".en
 _DUE_NOW = f"""
     UPDATE librarian_source_t SET next_ts = now() WHERE {_ONE} RETURNING {_COLUMNS}
 """.encode()
-_CLAIMED = """SET status = 'reading', lease_ts = now() + make_interval(secs => %(lease)s),
+_CLAIMED = """SET status = 'reading', claim = gen_random_uuid(),
+    lease_ts = now() + make_interval(secs => %(lease)s),
     next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
 _FREE = "(lease_ts IS NULL OR lease_ts < now())"
 _CLAIM = f"""
@@ -304,13 +297,13 @@ _CLAIM_DUE = f"""
     RETURNING {_COLUMNS}
 """.encode()
 _RENEW = f"""
-    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_ONE}
+    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_MINE}
     RETURNING {_COLUMNS}
 """.encode()
 # A reading that was cancelled, perhaps with its process, is due again.
 _LEAVE = f"""
     UPDATE librarian_source_t SET status = 'pending', lease_ts = NULL, next_ts = now()
-    WHERE {_ONE} RETURNING {_COLUMNS}
+    WHERE {_MINE} RETURNING {_COLUMNS}
 """.encode()
 # What was added again with another filter meanwhile has not been seen.
 _END = f"""
@@ -318,5 +311,5 @@ _END = f"""
         seen = CASE WHEN (ref, filter, folder) = (%(ref)s, %(filter)s::text[], %(folder)s)
             THEN coalesce(%(seen)s, seen) ELSE '' END,
         report = coalesce(%(report)s, report), read_ts = now()
-    WHERE {_ONE} RETURNING {_COLUMNS}
+    WHERE {_MINE} RETURNING {_COLUMNS}
 """.encode()

@@ -18,7 +18,9 @@ from config.load import load
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels
-from registry.database.postgres import Database
+from gateway.wings.knowledge.extractor import _CLAIM, _RELEASE
+from registry.database.postgres import Database, borrowed
+from tests.fixtures_database import HOST
 from tests.gateway.models.asking import limits
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
 from tests.wings.knowledge.rig import (
@@ -352,3 +354,17 @@ def test_nothing_of_it_is_loaded_without_a_model() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+async def test_a_run_that_lost_its_claim_leaves_that_of_another(reading: ReadingRig) -> None:
+    rig, values = reading.rig, {"host": HOST, "key": b"text"}
+    claims = []
+    for _ in range(2):
+        await rig.run("UPDATE knowledge_extracted_t SET used_ts = now() - interval '1 day'")
+        async with borrowed(rig.database.pool) as connection:
+            claims += await (await connection.execute(_CLAIM, values)).fetchall()
+    for _, claimed in claims:
+        assert len(await rig.rows("SELECT FROM knowledge_extracted_t WHERE key = 'text'")) == 1
+        async with borrowed(rig.database.pool) as connection:
+            await connection.execute(_RELEASE, {**values, "claimed": claimed})
+    assert await rig.rows("SELECT FROM knowledge_extracted_t WHERE key = 'text'") == []

@@ -21,7 +21,14 @@ from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.shelves import Shelves
-from gateway.wings.librarian.sources import TrackedSource, TrackedSources
+from gateway.wings.librarian.sources import (
+    _CLAIM_DUE,
+    _LEAVE,
+    _RENEW,
+    TrackedSource,
+    TrackedSources,
+    claim_of,
+)
 from gateway.wings.librarian.tracking import HOOKS, HookSecrets
 from gateway.wings.library import PassageQuery, SourcePlace
 from registry.access.secrets import Keys
@@ -176,7 +183,7 @@ async def test_what_is_due_is_read_with_the_rights_of_who_added_it(
     await tracking.sources.make_due(one)
     assert await tracking.sources.refresh_due() == 1
     (one,) = await tracking.sources.of(context())
-    assert (one.status, "may not be written" in (one.error or "")) == ("failed", True)
+    assert (one.status, "may not write" in (one.error or "")) == ("failed", True)
 
 
 async def test_a_source_that_is_being_read_is_read_again(
@@ -277,6 +284,46 @@ async def test_a_source_that_is_due_again_lets_others_have_their_turn(tracking: 
         (one,) = await tracking.sources.of(context())
         assert one.due is not None
         assert await tracking.sources.refresh_due() == 1
+
+
+async def test_a_collection_that_is_deleted_while_it_is_read_stays_deleted(
+    tracking: Tracking,
+) -> None:
+    async def delete(_url: str) -> None:
+        await tracking.rig.caller()("delete_collection", collection="code")
+
+    async with meanwhile(delete) as url:
+        one = await tracking.add(url, type="url")
+        with pytest.raises(ProblemDetails, match="was deleted"):
+            await tracking.refresh(one)
+    assert await tracking.rig.rows("SELECT name FROM knowledge_collection_t") == []
+
+
+async def test_a_reader_that_lost_its_claim_neither_ends_nor_renews_the_reading_of_another(
+    tracking: Tracking,
+) -> None:
+    """Two workers: the first one's lease ends while it reads, and the second one takes the source
+    up, which is still reading when the first one ends."""
+    claims: list[Any] = []
+
+    async def taken_up(_url: str) -> None:
+        await tracking.rig.run("UPDATE librarian_source_t SET lease_ts = now() - interval '1 s'")
+        values = {"host": HOST, "began": "infinity", "lease": 3600}
+        claims.extend(await tracking.sources._sources(_CLAIM_DUE, values))
+
+    async with meanwhile(taken_up) as url:
+        first = await tracking.refresh(await tracking.add(url, type="url"))
+    (second,) = claims
+    assert first.claim != second.claim
+    (one,) = await tracking.sources.of(context())
+    assert (one.status, one.claim, one.report) == ("reading", second.claim, {})
+    lease = "SELECT lease_ts FROM librarian_source_t"
+    before = await tracking.rig.rows(lease)
+    for statement in (_RENEW, _LEAVE):
+        assert await tracking.sources._sources(statement, {**claim_of(first), "lease": 60}) == []
+    assert await tracking.rig.rows(lease) == before
+    assert len(await tracking.sources._sources(_RENEW, {**claim_of(second), "lease": 60})) == 1
+    assert await tracking.rig.rows(lease) != before
 
 
 async def test_what_is_added_again_while_it_is_read_is_read_anew(tracking: Tracking) -> None:

@@ -14,6 +14,7 @@ CREATE TABLE librarian_source_t (
     interval_s         integer NOT NULL CHECK (interval_s >= 0),
     webhook            boolean NOT NULL,
     next_ts            timestamptz,
+    claim              uuid,
     lease_ts           timestamptz,
     status             text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'reading',
         'ready', 'failed')),
@@ -31,6 +32,8 @@ COMMENT ON COLUMN librarian_source_t.caller IS
 COMMENT ON COLUMN librarian_source_t.interval_s IS 'Between readings; 0: no schedule.';
 COMMENT ON COLUMN librarian_source_t.next_ts IS
     'When it is read again. A webhook sets it to now, also while it is being read.';
+COMMENT ON COLUMN librarian_source_t.claim IS
+    'Of the process that reads it, or that read it last: only its holder renews or ends it.';
 COMMENT ON COLUMN librarian_source_t.lease_ts IS
     'Until when a process reads it; renewed by it. Another one may take it up after that.';
 COMMENT ON COLUMN librarian_source_t.seen IS
