@@ -70,7 +70,7 @@ def _start(
     nginx: str, name: str, body: str, directory: Path, cores: frozenset[int], port: int
 ) -> Child:
     prefix = directory / f"nginx-{name}"
-    prefix.mkdir()
+    prefix.mkdir(exist_ok=True)  # the proxy is started once for each group that names it
     configuration = prefix / "nginx.conf"
     configuration.write_text(_FRAME.format(body=body))
     arguments = [nginx, "-p", str(prefix), "-c", str(configuration), "-e", "stderr"]
