@@ -24,6 +24,7 @@ PAGING = frozenset({"after", "before", "limit", "track_id"})
 FILTERED = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
 OF_ENTRIES = ("ids", "documents")  # members of bodies that name entries
 SUBJECTS = (*OF_ENTRIES, "principal", "subject", "jti")  # those that name what is removed
+EMPTY: tuple[Any, ...] = (None, "", [], {})
 TYPED = re.compile(r"\S{1,64}")  # names that are typed to confirm; others are ticked
 OPAQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")  # of a UUID
 TITLES: Mapping[str, str] = {
@@ -101,6 +102,25 @@ WING_PLACES: Mapping[tuple[str, str], str] = {
     ("knowledge", "sources"): "documents",
 }
 """Screens by the wing and the first segment, where they are not named as the wing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A member that was changed since a form began, by another visitor or in the form. None where
+    it is empty."""
+
+    member: str
+    began: Any
+    now: Any
+    own: Any
+
+    @property
+    def is_theirs(self) -> bool:
+        return bool(self.began != self.now)
+
+    @property
+    def is_own(self) -> bool:
+        return bool(self.began != self.own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +239,8 @@ class ActForm:
     operation: Operation
     names: Mapping[str, str]
     present: OperationAnswer | None  # the resource; None: it changes none
-    edition: str  # that the form begins with
+    edition: str  # of the resource as it is
+    began: Any  # members of the resource that the form began with
     form: Form
     reading: Reading
     as_text: bool
@@ -269,6 +290,7 @@ async def _filled(visit: Visit, operation: Operation) -> ActForm:
     first = _first(visit, operation, schema) if present is None else _initial(present, schema)
     form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, first))
     reading = _read(visit, operation, form) if posted else Reading(first)
+    began = read_json(visit.posted("began") or "{}").value if posted else first
     as_text, act = visit.posted("view") == JSON_FIELD, visit.posted("act")
     if act in {"form", JSON_FIELD} and not reading.errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(reading.value))
@@ -277,6 +299,7 @@ async def _filled(visit: Visit, operation: Operation) -> ActForm:
         names=names,
         present=present,
         edition=_edition(operation, present, schema),
+        began=began,
         form=form,
         reading=reading,
         as_text=as_text,
@@ -289,14 +312,40 @@ async def _acted(visit: Visit, filled: ActForm) -> Response:
     if errors := _unconfirmed(visit, filled):
         return _act_page(visit, filled, errors=errors)
     if visit.posted("if_match") != filled.edition and not operation.match:
-        answer = OperationAnswer(412, {})
+        answer = OperationAnswer(412, {"detail": visit.texts("It was changed or removed.")})
     else:
         answer = await _run(visit, operation, names, filled.reading.value)
     if answer.ok:
         return await _outcome(visit, operation, names, answer)
     if answer.status == 412:
-        filled = replace(filled, present=await _present(visit, operation, names))
+        return await _conflict(visit, filled, answer)
     return _act_page(visit, filled, answer=answer, errors=answer.errors)
+
+
+async def _conflict(visit: Visit, filled: ActForm, answer: OperationAnswer) -> Response:
+    """The form of a visitor before whom another has saved: what changed, side by side. Posted once
+    more it replaces what the other has saved."""
+    operation, schema = filled.operation, _schema(filled.operation.body)
+    present = await _present(visit, operation, filled.names)
+    if present is None:  # it was removed
+        return _act_page(visit, replace(filled, present=None, edition=""), answer=answer)
+    now = _initial(present, schema)
+    latest = replace(
+        filled, present=present, edition=_edition(operation, present, schema), began=now
+    )
+    own = filled.began if operation.body is None else filled.reading.value
+    found = _differences(filled.began, now, own)
+    return _act_page(visit, latest, answer=answer, conflict=found)
+
+
+def _differences(*values: Any) -> Sequence[Difference]:
+    """Members that are not the same as they began, as they are now, and in the form."""
+    known = [one if isinstance(one, dict) else {} for one in values]
+    found = (
+        Difference(name, *(None if one.get(name) in EMPTY else one[name] for one in known))
+        for name in dict.fromkeys(name for one in known for name in one)
+    )
+    return [one for one in found if one.is_theirs or one.is_own]
 
 
 def _act_page(
@@ -305,11 +354,12 @@ def _act_page(
     *,
     answer: OperationAnswer | None = None,
     trial: OperationAnswer | None = None,
+    conflict: Sequence[Difference] | None = None,
     errors: Mapping[str, str] = NO_ERRORS,
 ) -> Response:
     operation, reading, told = filled.operation, filled.reading, answer or trial
     errors = {**reading.errors, **errors}
-    conflict = answer is not None and answer.status == 412 and filled.present is not None
+    is_latest = answer is not None and answer.status == 412  # whatever was posted
     draws = filled.is_drawn and operation.body is not None
     return visit.page(
         "do.html",
@@ -330,14 +380,15 @@ def _act_page(
         trial=trial.value if trial is not None and trial.ok else None,
         tries=operation.id == "putRule" and visit.desk.may("tryRule"),
         problem="" if told is None else told.problem,
-        conflict=filled.present.value if conflict and filled.present else None,
+        conflict=conflict,
+        began=in_lines(filled.began) if filled.edition else "",
         removes=operation.effect == "remove",
         named=filled.named,
         confirmed_by=filled.confirmed_by,
         is_typed=TYPED.fullmatch(filled.confirmed_by) is not None
         and OPAQUE.search(filled.confirmed_by) is None,
-        if_match=visit.posted("if_match") or filled.edition,
-        key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
+        if_match=filled.edition if is_latest else visit.posted("if_match") or filled.edition,
+        key=(not is_latest and visit.posted("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
 
@@ -376,9 +427,12 @@ async def _present(
 
 
 def _initial(present: OperationAnswer | None, schema: Any) -> Any:
-    """What the form begins with: the resource's members that the operation takes."""
+    """What the form begins with: the resource's members that the operation takes; all for an
+    operation that takes none."""
     value = None if present is None else present.value
     whole = value.get("rule", value) if isinstance(value, dict) else {}
+    if not schema:
+        return whole
     form = Form(schema)
     names = {one.label for one in form.node.nodes} if form.node.kind == "group" else set()
     found = {name: one for name, one in whole.items() if name in names and one is not None}

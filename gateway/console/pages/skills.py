@@ -51,12 +51,13 @@ async def edited(visit: Visit) -> Response:
         visit.posted("act"),
     )
     saved: OperationAnswer | None = None
-    problem = ""
+    problem, other = "", ""
+    present = await visit.desk.run("getSkill", {"skill": name}) if name else None
+    digest = present.value["digest"] if present is not None and present.ok else ""
     if act in {"preview", "save"}:
-        present = await visit.desk.run("getSkill", {"skill": name}) if name else None
-        digest = present.value["digest"] if present is not None and present.ok else ""
-        if act == "save" and digest != visit.posted("digest"):
-            problem = visit.texts("Somebody changed it in the meantime: look at it again.")
+        if digest != visit.posted("digest"):
+            problem = visit.texts("Somebody changed it in the meantime.")
+            other = kept["document"]
         else:
             upload = {"document": text, "files": kept["files"]}
             body = {"skills": [upload], "dry_run": act == "preview"}
@@ -64,18 +65,16 @@ async def edited(visit: Visit) -> Response:
             problem = saved.problem
             if act == "save" and saved.ok:
                 return visit.to("skills", saved.value["skills"][0]["name"])
-    else:
-        present = await visit.desk.run("getSkill", {"skill": name}) if name else None
-    digest = present.value["digest"] if present is not None and present.ok else ""
     return visit.page(
         "skill_edit.html",
-        200 if saved is None else saved.status,
+        412 if other else 200 if saved is None else saved.status,
         name=name,
         text=text,
         body=text.split("---", 2)[-1],
         outcome=saved.value["skills"][0] if saved is not None and saved.ok else None,
-        digest=visit.posted("digest") or digest,
+        digest=digest,
         problem=problem,
+        other=other,
     )
 
 

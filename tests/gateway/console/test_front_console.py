@@ -62,6 +62,7 @@ async def test_a_visitor_of_an_open_gateway_goes_from_an_import_to_the_audit_log
         await forms_from_elsewhere_are_refused(browser)
         await pages_of_other_origins_only_link_here(browser, client)
         await two_who_edit_a_rule_see_both(browser)
+        await two_who_edit_a_skill_see_both(browser)
 
 
 async def a_source_is_looked_at_and_imported(browser: Browser) -> None:
@@ -181,15 +182,73 @@ async def pages_of_other_origins_only_link_here(browser: Browser, client: Client
 
 
 async def two_who_edit_a_rule_see_both(browser: Browser) -> None:
-    _, text = await browser.get("do/putRule?name.rule=ask")
-    tag = unescape(re.findall(r'name="if_match" value="([^"]*)"', text)[0])
-    fields = {"name.rule": "ask", "view": "form", "act": "do", "if_match": tag}
-    mine = {**fields, "/effect": '"deny"', "/tools": "createPet"}
-    assert (await browser.post("do/putRule", mine))[0] == 200
-    status, text = await browser.post("do/putRule", {**mine, "/tools": "other*"})
+    """The second is told what the first has changed, member by member, and decides."""
+    form = "do/putRule?name.rule=ask"
+    began = hidden_of((await browser.get(form))[1])
+    fields = {"name.rule": "ask", "view": "form", "act": "do", "/tools": "createPet"}
+    first = {**fields, **began, "/effect": '"deny"', "/reason": "Too costly."}
+    assert (await browser.post("do/putRule", first))[0] == 200
+    second = {**fields, **began, "/effect": '"allow"', "/sources": "pets"}
+    status, text = await browser.post("do/putRule", second)
     assert status == 412
-    assert "other*" in text
-    assert "&#34;deny&#34;" in text
+    assert side_by_side(text) == {
+        "effect": ("approve", "*deny", "*allow"),
+        "reason": ("\u2013", "*Too costly.", "\u2013"),
+        "sources": ("\u2013", "\u2013", '*[ "pets" ]'),
+    }
+    assert (await browser.post("do/putRule", second))[0] == 412  # the form of before
+    status, _ = await browser.post("do/putRule", {**second, **hidden_of(text)})
+    assert status == 200  # knowing what it replaces
+    removed = {"name.rule": "ask", "act": "do", "confirmed": "ask", **began}
+    status, text = await browser.post("do/deleteRule", removed)
+    assert status == 412
+    assert side_by_side(text)["effect"] == ("approve", "*allow", "approve")
+    _, text = await browser.get(form)
+    assert 'value="&#34;allow&#34;" selected' in text
+
+
+async def two_who_edit_a_skill_see_both(browser: Browser) -> None:
+    def skill(text: str) -> str:
+        return f"---\nname: greet\ndescription: Greet a customer\n---\n\n{text}\n"
+
+    await browser.get("skills/new/edit")
+    new = {"act": "save", "document": skill("Say hello."), "digest": ""}
+    assert (await browser.post("skills/new/edit", new))[0] == 200
+    _, text = await browser.get("skills/greet/edit")
+    began = {"act": "save", "digest": digest_of(text)}
+    first = {**began, "document": skill("Say good morning.")}
+    assert (await browser.post("skills/greet/edit", first))[0] == 200
+    second = {**began, "document": skill("Say good evening.")}
+    status, text = await browser.post("skills/greet/edit", second)
+    assert status == 412
+    assert "Say good morning." in text
+    assert "Say good evening." in text
+    knowing = {**second, "digest": digest_of(text)}
+    assert (await browser.post("skills/greet/edit", knowing))[0] == 200
+    assert "Say good evening." in (await browser.get("skills/greet"))[1]
+
+
+def digest_of(page: str) -> str:
+    return re.findall(r'name="digest" value="([^"]+)"', page)[0]
+
+
+def hidden_of(page: str) -> dict[str, str]:
+    """What the form of a page says of the resource that it begins with."""
+    found = re.findall(r'name="(if_match|began)" value="([^"]*)"', page)
+    return {name: unescape(value) for name, value in found}
+
+
+def side_by_side(page: str) -> dict[str, tuple[str, ...]]:
+    """The table of a conflict: members with what they began with, are now, and would become. What
+    is marked has a star."""
+    rows = page.split('id="conflict"')[1].split("</section>")[0].split("<tr>")[2:]
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", one, re.S) for one in rows]
+    return {text_of(name): tuple(map(text_of, values)) for name, *values in cells}
+
+
+def text_of(cell: str) -> str:
+    marked = cell.replace("<mark>", "*")
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", marked)).split())
 
 
 async def test_a_key_opens_what_its_scopes_allow(settings: Settings) -> None:
