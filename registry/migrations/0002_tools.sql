@@ -87,6 +87,7 @@ CREATE TABLE tool_t (
 );
 -- Names are unique without regard to case, because some clients fold case.
 CREATE UNIQUE INDEX tool_name_uk ON tool_t (host_id, lower(name)) WHERE active;
+CREATE INDEX tool_list_ix ON tool_t (host_id, name COLLATE "C") WHERE active OR disabled; -- pages
 CREATE UNIQUE INDEX tool_endpoint_uk ON tool_t (host_id, endpoint_id);
 CREATE INDEX tool_source_ix ON tool_t (host_id, source_api_id) WHERE source_api_id IS NOT NULL;
 COMMENT ON TABLE tool_t IS 'Tools. Not active: gone from the description, or disabled.';

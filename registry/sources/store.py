@@ -155,8 +155,11 @@ class ToolStore:
         """The active skills, and the agents that have them."""
         return await load_skills(self._pool, host_id)
 
-    async def sources(self, host_id: str, name: str | None = None) -> list[Source]:
-        """All sources, ordered by name; or that of one name, if it is there."""
+    async def sources(
+        self, host_id: str, name: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[Source]:
+        """The sources with names after `after`, ordered by name; or that of one name, if it is
+        there."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -181,9 +184,10 @@ class ToolStore:
                     AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
                 WHERE api.host_id = %(host)s
                     AND (%(name)s::text IS NULL OR api.name = %(name)s)
-                ORDER BY api.name COLLATE "C"
+                    AND api.name COLLATE "C" > %(after)s
+                ORDER BY api.name COLLATE "C" LIMIT %(limit)s
                 """,
-                {"host": host_id, "name": name},
+                {"host": host_id, "name": name, "after": after, "limit": limit},
             )
             return [source_of(StoredSource(*row)) async for row in rows]
 

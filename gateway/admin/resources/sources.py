@@ -31,6 +31,7 @@ from gateway.operations.operation import (
     conflict,
     invalid,
     not_found,
+    place,
     unavailable,
 )
 from registry.sources.history import Difference, History, Versions
@@ -154,9 +155,12 @@ class SourceOperations:
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[SourceView]:
-        found = await self._store.sources(asked.tenant)
+        pages, query = self._ground.pages, asked.query
+        found = await self._store.sources(
+            asked.tenant, after=place(query.after), limit=pages.limit(query) + 1
+        )
         views = [self._view(asked, one) for one in found]
-        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+        return pages.cut(query, views, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SourceView:
         return self._view(asked, await self._found(asked))
