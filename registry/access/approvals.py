@@ -7,7 +7,7 @@ from typing import Literal
 
 from psycopg.rows import class_row
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed, is_uuid
 from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
@@ -18,6 +18,10 @@ KEPT_DAYS = 7  # after an approval has expired; the audit log keeps them longer
 _COLUMNS = (
     "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
     " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
+)
+_WAITING = (
+    "(host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'"
+    " AND expire_ts > clock_timestamp()"
 )
 
 
@@ -79,9 +83,11 @@ class Approvals:
 
     async def is_waiting(self, approval_id: str) -> bool:
         """Whether an approval waits for its decision, and has not expired."""
+        if not is_uuid(approval_id):
+            return False
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "SELECT FROM approval_t WHERE host_id = %s AND approval_id::text = %s"
+                "SELECT FROM approval_t WHERE host_id = %s AND approval_id = %s"
                 " AND state = 'waiting' AND expire_ts > clock_timestamp()",
                 [self._host_id, approval_id],
             )
@@ -89,11 +95,13 @@ class Approvals:
 
     async def get(self, approval_id: str) -> Approval | None:
         """An approval, also when decided or expired."""
+        if not is_uuid(approval_id):
+            return None
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
                 f"SELECT {_COLUMNS} FROM approval_t"  # noqa: S608 - constants; values are bound
-                " WHERE host_id = %s AND approval_id::text = %s",
+                " WHERE host_id = %s AND approval_id = %s",
                 [self._host_id, approval_id],
             )
             return await cursor.fetchone()
@@ -104,6 +112,8 @@ class Approvals:
         """Approve or reject a waiting call; an approved one may be made for as long as it could
         have waited. `makers`: of the key that `by` decides with. None: the call does not wait, or
         no longer. Raises ApprovalRefused where the same people are behind call and approval."""
+        if not is_uuid(approval_id):
+            return None
         async with borrowed(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -111,7 +121,7 @@ class Approvals:
                 UPDATE approval_t SET state = %(state)s, decide_ts = clock_timestamp(),
                     decide_user = %(by)s,
                     expire_ts = clock_timestamp() + (expire_ts - created_ts)
-                WHERE host_id = %(host)s AND approval_id::text = %(id)s AND state = 'waiting'
+                WHERE host_id = %(host)s AND approval_id = %(id)s AND state = 'waiting'
                     AND expire_ts > clock_timestamp()
                 RETURNING {_COLUMNS}
                 """,  # noqa: S608 - constants; values are bound
@@ -151,7 +161,7 @@ class Approvals:
         async with borrowed(self._pool) as connection:
             await connection.execute(
                 "UPDATE approval_t SET state = 'approved'"
-                " WHERE host_id = %s AND approval_id::text = %s AND state = 'used'",
+                " WHERE host_id = %s AND approval_id = %s AND state = 'used'",
                 [self._host_id, approval_id],
             )
 
@@ -173,25 +183,26 @@ class Approvals:
             "reason": wanted.reason,
             "waits": waits_s,
             "kept": KEPT_DAYS,
+            "limit": limit,
         }
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             rows = await connection.execute(
-                """
-                SELECT approval_id::text, expire_ts, digest, makers FROM approval_t
-                WHERE (host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'
-                    AND expire_ts > clock_timestamp()
-                """,
+                f"SELECT approval_id::text, expire_ts FROM approval_t WHERE {_WAITING}"  # noqa: S608 - constants; values are bound
+                " AND (digest, makers) = (%(digest)s, %(makers)s)",
                 values,
             )
-            known = {(digest, *makers): (id_, until) async for id_, until, digest, makers in rows}
-            if (call := (wanted.digest, *sorted(wanted.makers))) in known:
-                return known[call]
-            if len(known) >= limit:
+            if (known := await rows.fetchone()) is not None:
+                return known[0], known[1]
+            rows = await connection.execute(
+                f"SELECT FROM approval_t WHERE {_WAITING} LIMIT 1 OFFSET %(limit)s - 1",
+                values,
+            )
+            if await rows.fetchone() is not None:
                 raise TooManyWaiting(f"{limit} of your calls wait for approval, as many as can")
             await connection.execute(
                 "DELETE FROM approval_t WHERE host_id = %(host)s"
-                " AND expire_ts < clock_timestamp() - %(kept)s * interval '1 day'",
+                " AND expire_ts < statement_timestamp() - %(kept)s * interval '1 day'",
                 values,
             )
             rows = await connection.execute(

@@ -114,6 +114,7 @@ CREATE TABLE approval_t (
 CREATE INDEX approval_call_ix ON approval_t (host_id, principal, digest)
     WHERE state IN ('waiting', 'approved');
 CREATE INDEX approval_expire_ix ON approval_t (host_id, expire_ts);
+CREATE INDEX approval_decide_ix ON approval_t (decide_ts) WHERE decide_ts IS NOT NULL;
 COMMENT ON TABLE approval_t IS
     'Calls that wait for an approval, and the approvals; each is valid for one call.';
 COMMENT ON COLUMN approval_t.makers IS

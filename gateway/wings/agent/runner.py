@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,13 +34,14 @@ from gateway.wings.agent.store import (
     Runs,
 )
 from gateway.wings.agent.tools import Toolbox
-from registry.access.approvals import ApprovalRefused, Approvals
+from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.agent")
 
 PRUNE_S = 3600.0  # interval of deleting old usage
+OVERLAP_S = 60.0  # a decision may take so long to be committed, or a clock be so wrong
 AGENT = "toolgate"  # its name in traces
 TURNS = 200  # of a conversation that the window is chosen from
 BROKEN = Ending(
@@ -72,6 +74,7 @@ class Runner:
         self._contexts: dict[str, Context] = {}  # of callers, of runs that were begun here
         self._ended: dict[str, anyio.Event] = {}
         self._tasks: TaskGroup | None = None
+        self._looked = time.monotonic() - KEPT_DAYS * 86400  # at all decisions until then
 
     @property
     def count(self) -> int:
@@ -160,10 +163,15 @@ class Runner:
 
     async def take_up(self) -> None:
         """Take up runs that are due."""
-        room = self._settings.runs - len(self._held)
-        for tenant, run_id in await self.runs.due(room) if room > 0 else ():
+        if (room := self._settings.runs - len(self._held)) <= 0:
+            return
+        now = time.monotonic()
+        due = await self.runs.due(room, now - self._looked + OVERLAP_S)
+        for tenant, run_id in due:
             if run_id not in self._held and (run := await self.runs.claim(tenant, run_id)):
                 self._start(run)
+        if len(due) < room:  # or the rest of the decisions is looked at again
+            self._looked = now
 
     def _start(self, run: Run) -> None:
         if self._tasks is None:

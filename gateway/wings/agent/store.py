@@ -185,9 +185,25 @@ _PRUNE_IDLE = (
 )
 # Who counts the open runs of an owner sees those that are begun at the same time.
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
+# `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`; arms of their
+# own and OFFSET 0, or all runs that wait would be read.
+_HELD = "state IN ('running', 'waiting')"
 _DUE = (
-    "(state = 'queued' OR (state = 'running'"
-    " AND (lease_until IS NULL OR lease_until < clock_timestamp())))"
+    f"(state = 'queued' OR ({_HELD} AND lease_until IS NULL)"
+    f" OR ({_HELD} AND lease_until < statement_timestamp()))"
+)
+_LOOK_AT_DUE = (
+    "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"  # noqa: S608 - constants
+    " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
+    f" SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {_DUE}"
+    " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
+    " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
+    "   WHERE host_id = decided.host_id AND state = 'waiting'"
+    "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
+    " WHERE NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
+    "   AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
+    "   AND a.expire_ts > statement_timestamp())"
+    " ORDER BY created_ts LIMIT %s"
 )
 
 
@@ -376,20 +392,13 @@ class Runs(_Tables):
             [turn] = await _turns(connection, run.tenant, [run])
         return turn
 
-    async def due(self, limit: int) -> list[tuple[str, str]]:
-        """Tenant and id of runs that no process holds, of all tenants. Those whose approvals were
-        all decided, or have expired, are due, too."""
+    async def due(self, limit: int, since_s: float) -> list[tuple[str, str]]:
+        """Tenant and id of runs that no process holds, of all tenants, oldest first. Runs that wait
+        are due when one of their approvals was decided within `since_s` seconds and none waits
+        any longer, and when the last one has expired."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
-                "SELECT host_id::text, run_id::text FROM agent_run_t r"  # noqa: S608 - constants
-                f" WHERE {_DUE} OR (state = 'waiting' AND (cancel OR NOT EXISTS ("
-                "   SELECT FROM approval_t a WHERE a.host_id = r.host_id"
-                "   AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
-                "   AND a.expire_ts > clock_timestamp())))"
-                " ORDER BY created_ts LIMIT %s",
-                [limit],
-            )
-            return await found.fetchall()
+            found = await connection.execute(_LOOK_AT_DUE, [since_s, limit])
+            return [(host, run) async for host, run, _ in found]
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
         """Take up a run that is due; None: another process was faster."""
@@ -462,14 +471,18 @@ class Runs(_Tables):
         async with borrowed(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE agent_run_t SET state = %s, stopped = %s, error = %s, answer = %s,"
-                " approvals = %s::uuid[], node = NULL, lease_until = NULL,"
-                " update_ts = clock_timestamp()"
+                " approvals = %s::uuid[], node = NULL, update_ts = clock_timestamp(),"
+                " lease_until = CASE WHEN %s THEN (SELECT coalesce(max(a.expire_ts),"
+                "   clock_timestamp()) FROM approval_t a WHERE a.host_id = agent_run_t.host_id"
+                "   AND a.approval_id = ANY(%s::uuid[]) AND a.state = 'waiting' AND NOT cancel) END"
                 " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
                 [
                     ending.state,
                     ending.stopped.replace("\0", ""),  # which the database takes in no text
                     ending.error,
                     ending.answer.replace("\0", ""),
+                    list(ending.approvals),
+                    ending.state == "waiting",
                     list(ending.approvals),
                     run.tenant,
                     run.id,
@@ -512,7 +525,8 @@ class Runs(_Tables):
         """Ask for the end of a run; its process notices with its next renewal."""
         async with borrowed(self._pool) as connection:
             await connection.execute(
-                "UPDATE agent_run_t SET cancel = true"  # noqa: S608 - constants
+                "UPDATE agent_run_t SET cancel = true, lease_until ="  # noqa: S608 - constants
+                " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
                 f" WHERE host_id = %s AND run_id = %s AND owner = %s AND {_OPEN}",
                 [host_id, id_, owner],
             )

@@ -1,6 +1,7 @@
 """Storage of conversations in the database and in memory (A12): one contract."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import Asked, FoundContext, Replied, Result
 from gateway.wings.agent.store import (
+    _LOOK_AT_DUE,
     NOTHING,
     Busy,
     Conversation,
@@ -28,6 +30,7 @@ from gateway.wings.agent.store import (
     Used,
 )
 from gateway.wings.agent.wing import TABLES
+from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database, Pool, borrowed
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
@@ -178,7 +181,7 @@ async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
     assert await store.others.claim(HOST, run.id) is None
     assert await store.runs.renew([run]) == {run.id: False}
     await store.runs.release(run)
-    assert (HOST, run.id) in await store.runs.due(1000)
+    assert (HOST, run.id) in await store.runs.due(1000, 60.0)
     taken = await store.others.claim(HOST, run.id)
     assert taken is not None
     assert taken.attempt == 2
@@ -192,7 +195,52 @@ async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
     waits = str(uuid4())
     await store.others.end(taken, Ending(state="waiting", approvals=[waits]))
     assert await store.runs.waits_for(HOST, waits)
-    assert (HOST, run.id) in await store.runs.due(1000)
+    assert (HOST, run.id) in await store.runs.due(1000, 60.0)
+
+
+async def waiting(store: Store, *approvals: str) -> str:
+    """A run that waits for approvals."""
+    run = await store.run((await store.conversation()).id)
+    await store.runs.end(run, Ending(state="waiting", approvals=approvals))
+    return run.id
+
+
+async def test_a_run_is_due_when_the_last_of_its_approvals_is_decided(
+    store: Store, storage: Pool
+) -> None:
+    approvals = Approvals(storage, HOST)
+    call = ApprovalRequest(store.owner, str(uuid4()), "pay", "bank", "d" * 64, "large", "")
+    requests = [call, replace(call, digest="e" * 64)]
+    first, second = [(await approvals.request(one, "{}", 900.0, 9))[0] for one in requests]
+    run = await waiting(store, first, second)
+    assert (HOST, run) not in await store.runs.due(1000, 60.0)
+    assert await approvals.decide(first, True, "ops") is not None
+    assert (HOST, run) not in await store.runs.due(1000, 60.0)
+    assert await approvals.decide(second, False, "ops") is not None
+    assert (HOST, run) in await store.runs.due(1000, 3600.0)
+    assert (HOST, await waiting(store, first)) in await store.runs.due(1000, 0.0)  # decided before
+
+
+async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storage: Pool) -> None:
+    approvals = Approvals(storage, HOST)
+    call = ApprovalRequest(store.owner, str(uuid4()), "pay", "bank", "d" * 64, "large", "")
+    approval, _ = await approvals.request(call, "{}", 0.01, 9)
+    run = await waiting(store, approval)
+
+    async def is_due() -> bool:
+        return (HOST, run) in await store.runs.due(1000, 0.0)
+
+    await until(is_due)
+
+
+async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
+    async with borrowed(storage) as connection, connection.transaction(force_rollback=True):
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        found = await connection.execute("EXPLAIN " + _LOOK_AT_DUE, [60.0, 10])
+        plan = "\n".join([line async for (line,) in found])
+    for part in ("lease_until <", "approval_decide_ix"):
+        assert part in plan
+    assert "Seq Scan" not in plan
 
 
 async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:

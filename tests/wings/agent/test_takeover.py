@@ -188,6 +188,9 @@ async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
         await connection.execute(
             "UPDATE approval_t SET expire_ts = clock_timestamp() WHERE approval_id = %s", [approval]
         )
+        await connection.execute(
+            "UPDATE agent_run_t SET lease_until = clock_timestamp() WHERE run_id = %s", [run]
+        )
     found = await rig.until(run, "completed")
     assert "in time" in found["calls"][0]["result"]
     assert rig.called == []

@@ -35,7 +35,7 @@ CREATE TABLE agent_run_t (
     cancel             boolean NOT NULL DEFAULT false,
     attempt            integer NOT NULL DEFAULT 0,    -- grows with each process that takes it up
     node               text,
-    lease_until        timestamptz,
+    lease_until        timestamptz,          -- of a run that waits: when its approvals have expired
     iterations         integer NOT NULL DEFAULT 0,
     tokens             bigint NOT NULL DEFAULT 0,
     money              double precision NOT NULL DEFAULT 0,
@@ -54,6 +54,8 @@ CREATE INDEX agent_run_open_idx ON agent_run_t (host_id, owner)
     WHERE state IN ('queued', 'running', 'waiting');
 CREATE INDEX agent_run_due_idx ON agent_run_t (state, lease_until)
     WHERE state IN ('queued', 'running', 'waiting');
+CREATE INDEX agent_run_approvals_idx ON agent_run_t USING gin (approvals)
+    WITH (fastupdate = off) WHERE state = 'waiting';
 CREATE INDEX agent_run_owner_idx ON agent_run_t (host_id, owner, created_ts);
 
 CREATE TABLE agent_step_t (
