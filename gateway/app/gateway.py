@@ -460,8 +460,8 @@ class Gateway:
     @property
     def _middleware(self) -> list[Middleware]:
         """Middleware in front of that of access."""
-        tracing = [] if self.tracing is None else [self.tracing.sampler.middleware]
-        return [*tracing, self.metrics.middleware, self.legacy_use.middleware]
+        counting = self.metrics if self.tracing is None else self.tracing.sampler
+        return [counting.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> AnswerProcessing:
         kept, validated = self.shared.kept, self.upstreams.validated

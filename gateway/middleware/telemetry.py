@@ -5,7 +5,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,10 +82,10 @@ class Metrics:
         """Add a gauge whose value is `read()` at the time of the scrape."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
-    def exemplify(self, route: Route, outcome: str, seconds: float, span: SpanContext) -> None:
-        """Name a span as an example of messages with that outcome and duration."""
-        key = (route.revision.name, _method(route), outcome)
-        self._series[key].exemplify(seconds, span)
+    def series(self, route: Route) -> Callable[[str], Histogram]:
+        """The durations of messages, by outcome."""
+        method, revision = _method(route), route.revision.name
+        return lambda outcome: self._series[revision, method, outcome]
 
     def middleware(self, handler: Handler, route: Route) -> Handler:
         method, revision = _method(route), route.revision.name
@@ -94,7 +94,10 @@ class Metrics:
             began, outcome = time.perf_counter(), "crashed"
             try:
                 result = await handler(context, request)
-                failed = type(result) is CallToolResult and result.is_error
+                if type(result) is CallToolResult:
+                    failed = result.is_error
+                else:
+                    failed = type(result) is dict and is_failure(result)
                 outcome = "tool_error" if failed else "ok"
                 return result
             except Fault as fault:

@@ -9,6 +9,7 @@ parent only if the caller is authenticated, else a link: ids of strangers must n
 import asyncio
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ from prometheus_client.registry import Collector
 from config.settings import Tracing
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
-from gateway.middleware.audit import fingerprint_of, outcome_of
+from gateway.histograms import BUCKETS_S
+from gateway.middleware.audit import fingerprint_of
 from gateway.middleware.telemetry import CallMetrics, Metrics, is_error, outcome_label
+from gateway.protocol.shapes import is_failure
 from gateway.traces import (
     CURRENT,
     TRACEPARENT,
@@ -37,6 +40,7 @@ from gateway.traces import (
 )
 from schemas.errors import Fault
 from schemas.jsonrpc import Request
+from schemas.mcp.messages import CallToolResult
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
@@ -47,9 +51,10 @@ class Sampler(Collector):
     """The middleware of messages, and the guard of tool calls."""
 
     def __init__(
-        self, settings: Tracing, metrics: Metrics | None = None, calls: CallMetrics | None = None
+        self, settings: Tracing, metrics: Metrics, calls: CallMetrics | None = None
     ) -> None:
-        """A sampler that names its traces as exemplars in `metrics` and `calls`."""
+        """A sampler that counts messages in `metrics`, and names its traces as exemplars there and
+        in `calls`."""
         self.finished: deque[Span] = deque()
         self.exported = 0
         self.failed = 0
@@ -68,9 +73,12 @@ class Sampler(Collector):
         yield total
 
     def middleware(self, handler: Handler, route: Route) -> Handler:
-        ratio, slow_ns = self._settings.ratio, self._settings.slow_s * 1e9
+        """Stands in the place of `Metrics.middleware`, and counts what that counts: the duration
+        and the outcome of a message are measured once."""
+        ratio, slow_s = self._settings.ratio, self._settings.slow_s
         if route.method == "subscriptions/listen":
-            slow_ns = math.inf  # a stream lasts as long as its client
+            slow_s = math.inf  # a stream lasts as long as its client
+        series_of = self._metrics.series(route)
 
         async def traced(context: Context, request: Request) -> Any:
             origin = _origin(context, request)
@@ -78,41 +86,51 @@ class Sampler(Collector):
             if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
                 trace = ActiveTrace(origin.context(), context.request_id)
                 token = CURRENT.set(trace)
-            began, error, outcome = time.time_ns(), "crashed", ""
+            began, outcome, error = time.perf_counter(), "crashed", "crashed"
             try:
                 result = await handler(context, request)
-                error = outcome_of(result)
-                if error == "ok":
-                    error = ""
+                if type(result) is CallToolResult:
+                    failed = result.is_error
+                else:
+                    failed = type(result) is dict and is_failure(result)
+                outcome, error = ("tool_error", "tool_error") if failed else ("ok", "")
                 return result
             except Fault as fault:
-                error, outcome = str(fault.code), outcome_label(fault)
+                outcome, error = outcome_label(fault), str(fault.code)
                 raise
             except asyncio.CancelledError:
-                error = "cancelled"
+                outcome = error = "cancelled"
                 raise
             finally:
+                seconds = time.perf_counter() - began
+                series = series_of(outcome)
+                series.count += 1
+                series.sum += seconds
+                series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
                 if token is not None:
                     CURRENT.reset(token)
-                ended = time.time_ns()
-                if trace is not None or error or ended - began > slow_ns:
+                if trace is not None or error or seconds > slow_s:
                     own = trace or ActiveTrace(origin.context(), context.request_id)
-                    span = Span(
-                        _name(request, own.tool),
-                        "server",
-                        own.context,
-                        *(began, ended),
-                        attributes=_attributes(context, request, own, error),
-                        parent=origin.parent,
-                        link=origin.link,
-                        error=error,
-                    )
-                    if self._keep(span, own.calls) and self._metrics is not None:
-                        seconds = (ended - began) / 1e9
-                        label = outcome or error or "ok"
-                        self._metrics.exemplify(route, label, seconds, own.context)
+                    if self._finish(_Message(context, request, origin, own, error), seconds):
+                        series.exemplify(seconds, own.context)
 
         return traced
+
+    def _finish(self, message: "_Message", seconds: float) -> bool:
+        """Queue the spans of a message that ends now; returns whether there was room."""
+        ended = time.time_ns()
+        own, origin = message.trace, message.origin
+        span = Span(
+            _name(message.request, own.tool),
+            "server",
+            own.context,
+            *(ended - int(seconds * 1e9), ended),
+            attributes=_attributes(message),
+            parent=origin.parent,
+            link=origin.link,
+            error=message.error,
+        )
+        return self._keep(span, own.calls)
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
         return not tool.binding.facts.own
@@ -122,7 +140,7 @@ class Sampler(Collector):
 
         def called(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             trace = CURRENT.get()
-            return sampled(call, trace) if isinstance(trace, ActiveTrace) else execute(call)
+            return sampled(call, trace) if type(trace) is ActiveTrace else execute(call)
 
         async def sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
             trace.tool = call.tool.name
@@ -228,10 +246,19 @@ def _name(request: Request, tool: str) -> str:
     return f"{method} {tool}" if tool and request.method == "tools/call" else tool or method
 
 
-def _attributes(
-    context: Context, request: Request, trace: ActiveTrace, error: str
-) -> dict[str, Any]:
+class _Message(NamedTuple):
+    """A message with a span, at its end."""
+
+    context: Context
+    request: Request
+    origin: _Origin
+    trace: ActiveTrace
+    error: str  # "": it did not fail
+
+
+def _attributes(message: _Message) -> dict[str, Any]:
     """The attributes of a message's span (semantic conventions of MCP, server)."""
+    context, request, _, trace, error = message
     params = request.params if isinstance(request.params, dict) else {}
     attributes: dict[str, Any] = {
         "mcp.method.name": request.method[:NAME_LENGTH],

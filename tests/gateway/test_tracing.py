@@ -1,9 +1,11 @@
 """Traces and metrics: which messages have spans, and what a collector of OpenTelemetry gets."""
 
+import asyncio
 import gzip
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +13,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -24,8 +27,9 @@ from config.sources import SourceSettings
 from gateway.abc import Route
 from gateway.app import Gateway
 from gateway.app.metrics_export import converted
-from gateway.app.tracing import encoded
+from gateway.app.tracing import TraceExport, encoded
 from gateway.context import CallHeaders, Context, Identity, Principal
+from gateway.middleware.telemetry import Metrics
 from gateway.middleware.tracing import Sampler
 from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
 from gateway.models.observation import ModelUse
@@ -42,6 +46,7 @@ pytestmark = pytest.mark.anyio
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = f"00-{TRACE}-{SPAN}-01"
+UNREACHABLE = "http://127.0.0.1:9/v1/traces"
 OTHER = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
@@ -52,6 +57,7 @@ class Collector:
     url: str = ""
     spans: list[Any] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)  # the last ones, by name
+    refusals: list[int] = field(default_factory=list)  # statuses of its next answers
 
     def named(self, name: str) -> list[Any]:
         return [span for span in self.spans if span.name == name]
@@ -66,11 +72,12 @@ def collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
+            status = found.refusals.pop(0) if found.refusals else 200
             if self.path == "/v1/metrics":
                 self.take_metrics(body)
-            else:
+            elif status == 200:
                 self.take_spans(body)
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -240,9 +247,13 @@ async def test_without_tracing_the_context_of_a_caller_is_passed_on(
     assert heard == [CALLER, OTHER, OTHER, None, CALLER]
 
 
-def sampler(**changes: Any) -> Sampler:
-    defaults: Tracing = load(None, {}).tracing
-    return Sampler(replace(defaults, **{"ratio": 0.0, "slow_s": 1000.0, **changes}))
+DEFAULTS: Tracing = load(None, {}).tracing
+
+
+def sampler(metrics: Metrics | None = None, **changes: Any) -> Sampler:
+    return Sampler(
+        replace(DEFAULTS, **{"ratio": 0.0, "slow_s": 1000.0, **changes}), metrics or Metrics()
+    )
 
 
 async def serve(
@@ -314,6 +325,35 @@ async def test_failures_and_slow_messages_always_have_a_span() -> None:
     assert [(one.name, one.error) for one in slow.finished] == [("ping", "")]
 
 
+OUTCOMES: dict[str, Any] = {
+    "ok": {},
+    "tool_error": {"isError": Raw(b"true")},  # of another MCP server
+    "-32602": InvalidParams("bad"),
+    "crashed": RuntimeError(),
+    "cancelled": asyncio.CancelledError(),
+}
+
+
+@pytest.mark.parametrize("ratio", [None, 0.0, 1.0])
+async def test_messages_are_counted_alike_with_and_without_traces(ratio: float | None) -> None:
+    """Traces take the place of the middleware that counts."""
+
+    async def handler(_context: Context, request: Request) -> Any:
+        result = OUTCOMES[request.params["of"]]  # type: ignore[call-overload, index]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    metrics = Metrics()
+    counting = metrics if ratio is None else sampler(metrics, ratio=ratio)
+    middleware = counting.middleware(handler, Route(V2025_11_25, "tools/call"))
+    context = Context(Identity(Principal("ada", "t")), V2025_11_25, "r-1")
+    for outcome in OUTCOMES:
+        with suppress(InvalidParams, RuntimeError, asyncio.CancelledError):
+            await middleware(context, Request("2.0", "tools/call", {"of": outcome}, 1))
+    assert {one.outcome: one.count for one in metrics.totals()} == dict.fromkeys(OUTCOMES, 1)
+
+
 async def test_spans_beyond_the_queue_are_counted() -> None:
     subject = sampler(ratio=1.0, queue=1)
     for _ in range(3):
@@ -321,6 +361,29 @@ async def test_spans_beyond_the_queue_are_counted() -> None:
     assert len(subject.finished) == 1
     [family] = subject.collect()
     assert {one.labels["outcome"]: one.value for one in family.samples}["dropped"] == 2
+
+
+async def test_spans_wait_for_a_collector_that_is_away(collector: Collector) -> None:
+    """They are sent again, in their order, unless the collector says that it will not have them."""
+    subject = sampler(ratio=1.0)
+    away = TraceExport(replace(DEFAULTS, endpoint=UNREACHABLE), Resource({}), subject)
+    there = TraceExport(replace(DEFAULTS, endpoint=collector.url), Resource({}), subject)
+    collector.refusals = [503, 400]
+    await serve(subject, method="first")
+    for export in (away, there):
+        await export.flush()
+        assert (len(subject.finished), subject.exported, subject.failed) == (1, 0, 0)
+    await there.flush()
+    assert (len(subject.finished), subject.exported, subject.failed) == (0, 0, 1)
+    for method in ("second", "third"):
+        await serve(subject, method=method)
+    await away.flush()
+    await there.flush()
+    assert [one.name for one in collector.spans] == ["second", "third"]
+    assert (subject.exported, subject.failed) == (2, 1)
+    await serve(subject)
+    await away.close()  # what is left then is lost, and counted
+    assert subject.failed == 2
 
 
 @pytest.mark.parametrize(

@@ -29,4 +29,6 @@ class TracedClient(Client):
                 headers = TracedHeaders(headers, own.traceparent)
             else:
                 headers = replaced(headers, {TRACEPARENT: own.traceparent})
-        return super().forward(pool, request, reader, headers=headers, inline_bytes=inline_bytes)
+        return Client.forward(
+            self, pool, request, reader, headers=headers, inline_bytes=inline_bytes
+        )  # super() takes 0.1 us
