@@ -38,9 +38,12 @@ from rich.table import Table
 from starlette.types import ASGIApp, Message, Scope
 
 from benchmarks.guarded import COUNTED, MANY, RULES, Identity
+from benchmarks.mcp_server import TOOL
+from benchmarks.processes import free_port, start
+from benchmarks.rig import uvicorn
 from config.access import Rate, Rule
 from config.load import load
-from config.settings import Settings
+from config.settings import Settings, SourceSettings
 from gateway.app import Gateway
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
@@ -129,6 +132,14 @@ async def measure() -> dict[str, Way]:
                 ways = {name: await recorder.least(walk) for name, walk in walks.items()}
                 held = {name: await recorder.held_bytes(walk) for name, walk in walks.items()}
                 ways = {name: replace(way, bytes=held[name]) for name, way in ways.items()}
+            with mcp_server(directory) as url:
+                async with serving(Gateway(relaying(settings, url))) as app:
+                    headers, arguments = await session_headers(app), {"id": 1}
+                    walks = {
+                        "MCP server, session": posted(app, "/mcp", _RELAYED, headers),
+                        "MCP server, stateless": called(app, TOOL, arguments),
+                    }
+                    ways |= {name: await recorder.least(walk) for name, walk in walks.items()}
             identity = Identity(directory)
             async with serving(Gateway(guarded(settings, identity))) as app:
                 headers = {**_JSON, **identity.header}
@@ -224,14 +235,16 @@ _MCP = {
     "mcp-method": "tools/call",
 }
 BATCHES = (10, 30)
-_CALL = msgspec.json.encode(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": "listPets", "arguments": {"species": "cat"}},
-    }
-)
+
+
+def _call(tool: str, arguments: Mapping[str, object]) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return msgspec.json.encode(body)
+
+
+_CALL = _call("listPets", {"species": "cat"})
+_RELAYED = _call(TOOL, {"id": 1})
 _LIST = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 _INITIALIZE = msgspec.json.encode(
     {
@@ -349,6 +362,12 @@ def petshop_settings(directory: Path, url: str) -> Settings:
     return msgspec.structs.replace(settings, database=database)
 
 
+def relaying(settings: Settings, url: str) -> Settings:
+    """`settings` with one source, which is an MCP server."""
+    sources = msgspec.convert({"server": {"mcp": f"{url}/mcp"}}, dict[str, SourceSettings])
+    return msgspec.structs.replace(settings, sources=sources)
+
+
 def guarded(settings: Settings, identity: Identity) -> Settings:
     """`settings` with authentication, policy, five rate limits and the audit log on."""
     rules = {**RULES, "small-ids": {"effect": "deny", "when": "arguments.species == 'dragon'"}}
@@ -394,6 +413,19 @@ def petshop() -> Iterator[str]:
     """Its URL, for as long as it runs."""
     with announced([sys.executable, "-m", "examples.petshop", "--port", "0"]) as url:
         yield url
+
+
+@contextmanager
+def mcp_server(directory: Path) -> Iterator[str]:
+    """The URL of the server of the benchmarks, for as long as it runs."""
+    port = free_port()
+    arguments = uvicorn(sys.executable, "benchmarks.mcp_server:app", port)
+    child = start("mcp-server", arguments, directory, frozenset(os.sched_getaffinity(0)), port=port)
+    try:
+        child.await_ready("/streams")
+        yield child.url
+    finally:
+        child.stop()
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
-from gateway.context import Context
+from gateway.context import Context, Peer
 from gateway.protocol.client_features import Refused, for_client, for_server
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.wire import Message
@@ -188,9 +188,6 @@ class ClientHandler:
         resources, which concern more clients than this one."""
         self._context = context
         self._on_change = on_change
-        self._level = wanted_level(context)
-        self._elicits_urls = context.revision.handshake and context.revision.elicits_urls
-        self._token = _meta(context).get("progressToken", UNSET)
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         peer = self._context.peer
@@ -198,10 +195,8 @@ class ClientHandler:
             self._on_change(method, params)
         elif peer is None:
             return
-        elif method == PROGRESS and self._token is not UNSET:
-            # a call that was parked began under the token of an earlier request
-            relayed = {**params, "progressToken": self._token}
-            await peer.notify(encode(Notification(method, relayed)))
+        elif method == PROGRESS:
+            await self._progress(peer, params)
         elif self._concerns(method, params):
             await peer.notify(encode(Notification(method, params)))
 
@@ -211,15 +206,25 @@ class ClientHandler:
             raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
         return await context.peer.ask(method, params)
 
+    async def _progress(self, peer: Peer, params: dict[str, Any]) -> None:
+        """Forward progress under the client's own token: a call that was parked began under that of
+        an earlier request."""
+        token = _meta(self._context).get("progressToken")
+        if token is not None:
+            relayed = {**params, "progressToken": token}
+            await peer.notify(encode(Notification(PROGRESS, relayed)))
+
     def _concerns(self, method: str, params: dict[str, Any]) -> bool:
         if method == MESSAGE:
             return self._wants(params.get("level"))
-        return method == ELICITED and self._elicits_urls
+        revision = self._context.revision
+        return method == ELICITED and revision.handshake and revision.elicits_urls
 
     def _wants(self, level: Any) -> bool:
-        if self._level is None:
+        wanted = wanted_level(self._context)
+        if wanted is None:
             return False
-        return SEVERITY.get(level, 0) >= self._level if isinstance(level, str) else True
+        return SEVERITY.get(level, 0) >= wanted if isinstance(level, str) else True
 
 
 class TranslatingHandler:

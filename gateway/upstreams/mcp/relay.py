@@ -114,12 +114,12 @@ class McpRelay:
     ) -> Members:
         capabilities = declared_capabilities(context)
         params = stateless_params(request.params, context, capabilities)
-        inner, revision = ClientHandler(context, server.on_change), context.revision
+        asker = self._asker(server)
         handler = TranslatingHandler(
-            inner,
-            client=revision,
+            ClientHandler(context, server.on_change),
+            client=context.revision,
             capabilities=capabilities,
-            asker=self._asker(server),
+            asker=asker,
             server=V2026_07_28,
         )
         link, caller = await server.stateless(), server.caller(context)
@@ -131,7 +131,7 @@ class McpRelay:
             )
 
         if not context.revision.handshake and context.revision.mcp:
-            return _signed(await server.authenticated(caller, send), self._asker(server))
+            return _signed(await server.authenticated(caller, send), asker)
         left = self._requests_limit
         while True:
             members = await server.authenticated(caller, send)
@@ -213,7 +213,8 @@ class McpRelay:
 
         async def send(headers: Headers) -> Members:
             async with server.pool.lease(key, handler, caller) as link:
-                await _set_level(link, server, context)
+                if _asked_for_logs(context):
+                    await _set_level(link, server, context)
                 timeout = _patience(server, request)
                 return await link.request(request.method, params, handler, timeout, headers=headers)
 
@@ -322,7 +323,7 @@ async def _set_level(link: Link, server: McpServer, context: Context) -> None:
     """Lower the session's log level to what this client wants; other clients of the session are
     protected by the filters of their own handlers."""
     level = wanted_level(context)
-    if level is None or not _asked_for_logs(context) or "logging" not in link.capabilities:
+    if level is None or "logging" not in link.capabilities:
         return
     known = server.levels.get(link)
     if known is None or level < known:
