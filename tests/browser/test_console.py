@@ -32,7 +32,13 @@ SCREENS = (
         "names/Pet%20Shop%20of%20Anna%20Miller",
         "collections/handbook",
     ),
-    *("search", "events?status=%22FAILED%22", "memory?scope=%22user%22", "do/memory_add"),
+    *(
+        "search",
+        "search/compare?q=add+a+pet",
+        "events?status=%22FAILED%22",
+        "memory?scope=%22user%22",
+        "do/memory_add",
+    ),
 )
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -74,7 +80,7 @@ async def test_a_new_visitor_gets_from_an_import_to_the_audit_log(
         await page.get_by_label("A file of this machine, instead of a URL").set_input_files(file)
         await expect(page.locator('[name="/document"]')).to_have_value(re.compile("animals"))
         await page.get_by_label("name", exact=False).first.fill("zoo")
-        await page.get_by_role("button", name="Look what becomes of it").click()
+        await page.get_by_role("button", name="Preview the import").click()
         await expect(page.get_by_text("Every operation becomes a tool")).to_be_visible()
         await visitor.check("sources/new")
         await page.screenshot(path=picture("walk-1-import"), full_page=True)
@@ -250,6 +256,11 @@ async def test_the_keyboard_reaches_what_the_mouse_does(site: Client, browser: B
         assert await visitor.page.evaluate(focused) == "skip"
         await visitor.page.keyboard.press("Enter")
         assert await visitor.page.evaluate("location.hash") == "#content"
+        await visitor.page.keyboard.press("?")
+        await expect(visitor.page.get_by_role("dialog")).to_be_visible()
+        await visitor.check("help")
+        await visitor.page.keyboard.press("Escape")
+        await expect(visitor.page.get_by_role("dialog")).to_have_count(0)
         await visitor.page.keyboard.press("/")
         assert await visitor.page.evaluate("document.activeElement.id") == "find"
 

@@ -75,7 +75,7 @@ async def test_a_chat_works_without_scripts(house: House, browser: Browser) -> N
         for _ in range(200):
             if await answered.count():
                 break
-            await page.get_by_role("link", name="Look again").or_(answered).first.click()
+            await page.get_by_role("link", name="Refresh").or_(answered).first.click()
         await expect(answered).to_be_visible()
 
 

@@ -97,7 +97,7 @@ async def approvals(visit: Visit) -> Response:
         return as_json(answer.value)
     return visit.page(
         "approvals.html",
-        rows=[{**one, "arguments": indented(one["arguments"])} for one in answer.value["items"]],
+        rows=[{**one, "pretty": indented(one["arguments"])} for one in answer.value["items"]],
         next=answer.value.get("next", ""),
         may=visit.desk.may("decide"),
         problem="",
@@ -115,6 +115,15 @@ async def decided(visit: Visit) -> Response:
     place = segments_of(visit.posted("next"))
     told = "" if place else "approved" if approve else "denied"
     return visit.to(*(place or ("approvals",)), decided=told)
+
+
+async def denied(visit: Visit) -> Response:
+    """Deny the selected calls. Each call is approved by itself."""
+    for one in visit.form.get("approval", ()):
+        answer = await visit.desk.run("decide", {"approval": one}, body={"approve": False})
+        if not answer.ok:
+            return visit.refused(answer)
+    return visit.to("approvals", decided="denied" if "approval" in visit.form else "")
 
 
 async def audit(visit: Visit) -> Response:
@@ -176,6 +185,7 @@ def _time(text: str) -> str:
 ROUTES = (
     PageRoute("/policy", policy, ("GET", "POST")),
     PageRoute("/approvals", approvals),
+    PageRoute("/approvals/deny", denied, ("POST",)),
     PageRoute("/approvals/{approval}", decided, ("POST",)),
     PageRoute("/audit", audit),
     PageRoute("/audit/export", exported),

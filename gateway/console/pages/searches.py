@@ -16,6 +16,9 @@ from gateway.console.visit import Visit, as_json
 EVALUATE = "evaluateSearch"
 ARROW = "=>"
 OPEN = frozenset({"waiting", "running"})
+SIDES = ("a", "b")
+MODES = ("hybrid", "lexical")
+FOUND = 10  # results of each side
 TABLE = (1, 3, 5, 10)  # numbers of results that the table has
 
 
@@ -39,6 +42,39 @@ async def evaluations(visit: Visit) -> Response:
         jobs=jobs,
         may=visit.desk.may(EVALUATE),
         logs=visit.parts.settings().search.usage_log and visit.desk.is_operator,
+    )
+
+
+async def compared(visit: Visit) -> Response:
+    """One request searched in two ways, side by side, with the rank of each tool in the other."""
+    query, problem = visit.query.get("q", "").strip(), ""
+    sides: dict[str, dict[str, Any]] = {}
+    for at, side in enumerate(SIDES):
+        mode = visit.query.get(f"mode_{side}", "")
+        one = {"mode": mode if mode in MODES else MODES[at], "hits": (), "note": None}
+        one["source"] = visit.query.get(f"source_{side}", "")
+        if query:
+            body = {"query": query, "limit": FOUND, "words": one["mode"] == "lexical"}
+            answer = await visit.desk.run(
+                "searchTools", body=body | ({"source": one["source"]} if one["source"] else {})
+            )
+            problem = problem or answer.problem
+            one |= answer.value if answer.ok else {}
+        sides[side] = one
+    ranks = {
+        side: {hit["name"]: rank for rank, hit in enumerate(one["hits"], 1)}
+        for side, one in sides.items()
+    }
+    return visit.page(
+        "search_compare.html",
+        422 if problem else 200,
+        tab="compare",
+        query=query,
+        problem=problem,
+        sides=sides,
+        others={"a": ranks["b"], "b": ranks["a"]},
+        modes=MODES,
+        sources=[one["name"] for one in await visit.desk.items("listSources", limit=500)],
     )
 
 
@@ -116,6 +152,7 @@ def _result(visit: Visit, job: Mapping[str, Any]) -> Response:
 
 ROUTES = (
     PageRoute("/search", evaluations, ("GET", "POST")),
+    PageRoute("/search/compare", compared),
     PageRoute("/search/{job}", evaluation),
     PageRoute("/embeddings", embeddings),
 )

@@ -39,6 +39,7 @@
       copy.textContent = copy.dataset.done;
       setTimeout(() => { copy.textContent = label; }, 1500);
     }
+    if (event.target.closest("[data-help]")) document.getElementById("help").showModal();
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       if (!menu.contains(event.target)) menu.open = false;
     }
@@ -71,6 +72,7 @@
       const find = document.getElementById("find");
       if (find) { event.preventDefault(); find.focus(); }
     }
+    if (event.key === "?" && !typing) document.getElementById("help")?.showModal();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("[data-enter]")) event.target.form.requestSubmit();
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   });

@@ -27,6 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e{{7*7}}</script>"
 PAGES = (
     *("", "tools", "tools?q=add+a+pet", "tools/listPets", "tools/createPet/try", "sources"),
     *("sources/pets", "sources/new", "policy", "approvals", "audit", "audit/export", "keys"),
+    *("search", "search/compare"),
     *("revocations", "secrets", "sessions", "toolsets", "skills", "agents", "embeddings"),
     *("health", "limits", "design", "do/createKey", "do/putRule", "?format=json"),
 )
@@ -107,7 +108,13 @@ async def a_rule_lets_a_call_wait_until_it_is_approved(browser: Browser, client:
         return "waits for approval" in (await browser.post("tools/createPet/try", call))[1]
 
     await polling.until(waits)
+    await browser.post("tools/createPet/try", {**call, "/name": "Bello"})
     _, text = await browser.get("approvals")
+    assert len(set(re.findall(r'name="approval" value="([^"]+)"', text))) == 2
+    other = re.search(r'"name": "Bello".*?name="approval" value="([^"]+)"', unescape(text), re.S)
+    assert other is not None
+    _, text = await browser.post("approvals/deny", {"approval": other[1]})
+    assert "Bello" not in text
     approval = re.search(r"/console/approvals/([0-9a-f-]{36})", text)
     assert approval is not None
     assert await browser.head(f"approvals/{approval[1]}") == 405  # it decides nothing

@@ -9,7 +9,7 @@ from config.settings import Settings
 from gateway.console.plots import calibration_plot, recall_plot
 from registry.evaluation.curves import calibration, curve
 from registry.evaluation.sets import RelevantTools
-from tests.gateway.console.visiting import console
+from tests.gateway.console.visiting import Browser, console
 
 pytestmark = pytest.mark.anyio
 
@@ -73,3 +73,19 @@ async def test_requests_of_ones_own_are_evaluated_and_plotted(settings: Settings
         assert re.findall(r"<tr><td>(\w+)</td>", text) == ["hybrid", "lexical"]  # no vectors
         assert "75.0 %" in text
         assert (await browser.get("search/nothing"))[0] == 404
+        await one_request_is_searched_in_two_ways_side_by_side(browser)
+
+
+async def one_request_is_searched_in_two_ways_side_by_side(browser: Browser) -> None:
+    status, text = await browser.get("search/compare")
+    assert (status, "<tbody>" in text) == (200, False)
+    asked = "search/compare?q=add+a+pet&mode_a=lexical&mode_b=lexical"
+    _, text = await browser.get(f"{asked}&source_b=pets")
+    assert 'class="badge ">pets' in text
+    for side in text.split("<tbody>")[1:]:
+        first = side.split("</tr>")[0]
+        assert "createPet" in first
+        assert re.findall(r'<td class="num">(\d+)</td>', first) == ["1", "1"]  # here and there
+    _, text = await browser.get(f"{asked}&source_b=nowhere")
+    assert "No tool is like that" in text
+    assert "missing" in text
