@@ -240,6 +240,20 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
 FROM json_to_recordset(%s::json) AS r({_DRAFTED})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
 """  # noqa: S608 - of constants; values are bound
+_KNOWN_IN: LiteralString = """
+SELECT invocation_id::text, correlation_id, request_hash FROM {table}
+WHERE host_id = %(host)s AND correlation_id = %(correlation)s
+UNION ALL SELECT invocation_id::text, correlation_id, request_hash FROM {table}
+WHERE host_id = %(host)s AND principal_id = %(principal)s AND skill_name = %(skill)s
+    AND idempotency_key = %(key)s
+"""
+# The correlation id goes first.
+_KNOWN = (
+    " UNION ALL ".join(
+        _KNOWN_IN.format(table=table) for table in ("invocation_t", "invocation_done_t")
+    )
+    + " LIMIT 1"
+)
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
 # updated by their place in the table, so that no plan with statistics looks at others.
@@ -407,19 +421,37 @@ class Journal:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
         made = [_identified(one) for one in drafts]
-        alone = not any(map(_may_be_known, made))  # one statement then
-        async with (autocommitted if alone else borrowed)(self._pool) as connection:
-            stored = await _stored(connection, made)
-            accepted = [
-                Accepted(one.invocation_id, one.correlation_id, created=True)
-                if one.invocation_id in stored
-                else await _earlier(connection, one)
-                for one in made
-            ]
+        try:
+            async with autocommitted(self._pool) as connection:
+                stored = await _stored(connection, made)
+        except UniqueViolation:  # one that has ended has the ids of one of them
+            stored = await self._stored_but_known(made)
+        accepted = [
+            Accepted(one.invocation_id, one.correlation_id, created=True)
+            if one.invocation_id in stored
+            else await self._earlier(one)
+            for one in made
+        ]
         await self._unblock(
             (one.host_id, one.principal_id, one.topic, one.order_key) for one in made
         )
         return accepted
+
+    async def _stored_but_known(self, drafts: Sequence[Draft]) -> set[str]:
+        """The ids of those that are stored: of all but those whose ids were given before. Raises
+        UniqueViolation for one that ends meanwhile."""
+        async with borrowed(self._pool) as connection:
+            unknown = [one for one in drafts if await _known(connection, one) is None]
+            return await _stored(connection, unknown)
+
+    async def _earlier(self, draft: Draft) -> Accepted | Conflict:
+        """The invocation that has the ids of the draft already."""
+        async with borrowed(self._pool) as connection:
+            row = await _known(connection, draft)
+        if row is None or row[2] != draft.request_hash:
+            key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
+            return Conflict(f"the {key} belongs to another invocation")
+        return Accepted(row[0], row[1], created=False)
 
     async def _unblock(self, keys: Iterable[Sequence[str | None]]) -> None:
         """Unblock the first open invocation of order keys; those that are None have no order."""
@@ -671,59 +703,14 @@ def _identified(draft: Draft) -> Draft:
     return replace(draft, invocation_id=id_, correlation_id=draft.correlation_id or id_)
 
 
-def _may_be_known(draft: Draft) -> bool:
-    """Whether a caller may have given its ids before."""
-    return draft.correlation_id != draft.invocation_id or draft.idempotency_key is not None
-
-
 async def _stored(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
     found = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
-    stored = {id_ async for (id_,) in found}
-    # One that has ended is elsewhere, and may have been moved there since the statement began.
-    given = [one for one in drafts if one.invocation_id in stored and _may_be_known(one)]
-    for one in given:
-        if await _ended_before(connection, one) is not None:
-            await connection.execute(
-                "UPDATE invocation_t SET status = 'FAILED', reason = 'rejected',"
-                " finished_ts = now() WHERE host_id = %s AND invocation_id = %s",
-                [one.host_id, one.invocation_id],
-            )
-            await connection.execute(
-                "DELETE FROM invocation_t WHERE host_id = %s AND invocation_id = %s",
-                [one.host_id, one.invocation_id],
-            )
-            stored.discard(one.invocation_id)
-    return stored
+    return {id_ async for (id_,) in found}
 
 
-async def _earlier(connection: AsyncConnection, draft: Draft) -> Accepted | Conflict:
-    """The invocation that has the ids of the draft already."""
-    found = await connection.execute(
-        "SELECT invocation_id::text, correlation_id, request_hash FROM invocation_t"
-        " WHERE host_id = %(host)s AND (correlation_id = %(correlation)s"
-        " OR (principal_id = %(principal)s AND skill_name = %(skill)s"
-        " AND idempotency_key = %(key)s))"
-        " ORDER BY (correlation_id = %(correlation)s) DESC",
-        _same(draft),
-    )
-    row = await found.fetchone() or await _ended_before(connection, draft)
-    if row is None:  # moved between the statements
-        row = await _ended_before(connection, draft)
-    if row is None or row[2] != draft.request_hash:
-        key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
-        return Conflict(f"the {key} belongs to another invocation")
-    return Accepted(row[0], row[1], created=False)
-
-
-async def _ended_before(connection: AsyncConnection, draft: Draft) -> Any:
-    found = await connection.execute(
-        "SELECT invocation_id::text, correlation_id, request_hash FROM invocation_done_t"
-        " WHERE host_id = %(host)s AND correlation_id = %(correlation)s"
-        " UNION ALL SELECT invocation_id::text, correlation_id, request_hash"
-        " FROM invocation_done_t WHERE host_id = %(host)s AND principal_id = %(principal)s"
-        " AND skill_name = %(skill)s AND idempotency_key = %(key)s LIMIT 1",
-        _same(draft),
-    )
+async def _known(connection: AsyncConnection, draft: Draft) -> Any:
+    """Id, correlation id and hash of the invocation that has the ids of the draft."""
+    found = await connection.execute(_KNOWN, _same(draft))
     return await found.fetchone()
 
 

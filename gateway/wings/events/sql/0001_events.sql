@@ -25,9 +25,8 @@ CREATE TABLE invocation_t (
     repeatable       boolean NOT NULL,
     priority         smallint NOT NULL DEFAULT 5 CHECK (priority BETWEEN 0 AND 9),
 
-    status           text NOT NULL DEFAULT 'PENDING'
-                     CHECK (status IN ('PENDING', 'DISPATCHED', 'ACKED', 'FAILED')),
-    reason           text CHECK (reason IN ('error', 'rejected', 'expired', 'cancelled', 'attempts')),
+    status           text NOT NULL DEFAULT 'PENDING',
+    reason           text,
     attempt          integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     max_attempts     integer NOT NULL,
     redriven         integer NOT NULL DEFAULT 0,
@@ -45,9 +44,14 @@ CREATE TABLE invocation_t (
     finished_ts      timestamptz,
 
     PRIMARY KEY (host_id, invocation_id),
-    CONSTRAINT invocation_reason CHECK ((status = 'FAILED') = (reason IS NOT NULL)),
-    CONSTRAINT invocation_lease CHECK ((status = 'DISPATCHED') = (lease_ts IS NOT NULL)),
-    CONSTRAINT invocation_end CHECK ((status IN ('ACKED', 'FAILED')) = (finished_ts IS NOT NULL))
+    -- One expression: it is computed at each change of a row.
+    CONSTRAINT invocation_state CHECK (CASE status
+        WHEN 'PENDING' THEN num_nonnulls(reason, lease_ts, finished_ts) = 0
+        WHEN 'DISPATCHED' THEN lease_ts IS NOT NULL AND num_nonnulls(reason, finished_ts) = 0
+        WHEN 'ACKED' THEN finished_ts IS NOT NULL AND num_nonnulls(reason, lease_ts) = 0
+        WHEN 'FAILED' THEN finished_ts IS NOT NULL AND lease_ts IS NULL AND reason IS NOT NULL
+            AND reason IN ('error', 'rejected', 'expired', 'cancelled', 'attempts')
+        ELSE false END)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 CREATE UNIQUE INDEX invocation_correlation_ix ON invocation_t (host_id, correlation_id);
 CREATE UNIQUE INDEX invocation_idempotency_ix
@@ -171,6 +175,26 @@ END $$;
 CREATE TRIGGER invocation_insert BEFORE INSERT ON invocation_t FOR EACH ROW
 WHEN (NEW.status <> 'PENDING' OR NEW.attempt <> 0 OR (NEW.fence <> 0 AND NEW.redriven = 0))
 EXECUTE FUNCTION invocation_refuse();
+
+-- Ids that a caller gave may be those of one that has ended, and was moved while the statement ran:
+-- each query of this function sees what was committed until it begins.
+CREATE FUNCTION invocation_known() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM invocation_done_t
+            WHERE host_id = NEW.host_id AND correlation_id = NEW.correlation_id)
+        OR NEW.idempotency_key IS NOT NULL AND EXISTS (SELECT FROM invocation_done_t
+            WHERE host_id = NEW.host_id AND principal_id = NEW.principal_id
+                AND skill_name = NEW.skill_name AND idempotency_key = NEW.idempotency_key) THEN
+        RAISE EXCEPTION 'an invocation that has ended has these ids'
+            USING ERRCODE = 'unique_violation', TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER invocation_known AFTER INSERT ON invocation_t FOR EACH ROW
+WHEN (NEW.redriven = 0 AND (NEW.idempotency_key IS NOT NULL
+    OR NEW.correlation_id <> NEW.invocation_id::text))
+EXECUTE FUNCTION invocation_known();
 
 CREATE TRIGGER invocation_delete BEFORE DELETE ON invocation_t FOR EACH ROW
 WHEN (OLD.status IN ('PENDING', 'DISPATCHED'))
