@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 import click
 
@@ -113,6 +113,7 @@ def ask(
 @click.command("export")
 @click.argument("collection")
 @click.option("--output", "-o", type=click.File("wb"), default="-", help="File  [default: stdout].")
+@click.option("--embeddings", is_flag=True, help="With the vectors of those that have one.")
 @gateway_options(key_required=False)
 @settings_option
 def export(
@@ -120,6 +121,7 @@ def export(
     *,
     collection: str,
     output: IO[bytes],
+    embeddings: bool,
     key_file: IO[str] | None,
     url: str | None,
 ) -> None:
@@ -130,15 +132,17 @@ def export(
         output.write(
             f'<?xml version="1.0" encoding="UTF-8"?>\n<chunks xmlns="{NAMESPACE}">\n'.encode()
         )
-        async for one in _chunks(gateway, collection):
+        async for one in _chunks(gateway, collection, embeddings):
             output.write(xml_chunk(one) + b"\n")
         output.write(b"</chunks>\n")
 
     run(write())
 
 
-async def _chunks(gateway: RunningGateway, collection: str) -> AsyncIterator[Mapping[str, Any]]:
-    given: dict[str, Any] = {"collection": collection, "limit": PAGE}
+async def _chunks(
+    gateway: RunningGateway, collection: str, embeddings: bool
+) -> AsyncIterator[Mapping[str, Any]]:
+    given: dict[str, Any] = {"collection": collection, "limit": PAGE, "embeddings": embeddings}
     while True:
         page = (await gateway.call("librarian_chunks", given)).value
         for one in page["chunks"]:
@@ -164,6 +168,9 @@ def xml_chunk(one: Mapping[str, Any]) -> bytes:
         + _wrapped("metadata", metadata)
         + _element("content", one["text"])
     )
+    if one.get("embedding"):
+        vector = "[" + ", ".join(map(str, one["embedding"])) + "]"
+        inner += _wrapped("embedding", vector, model=one["model"])
     return _wrapped("chunk", inner).encode()
 
 
@@ -180,12 +187,12 @@ def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _element(name: str, text: str, **attributes: int) -> str:
+def _element(name: str, text: str, **attributes: int | str) -> str:
     return _wrapped(name, escape(_plain(text), {"\r": "&#13;"}), **attributes)
 
 
-def _wrapped(name: str, inner: str, **attributes: int) -> str:
-    given = "".join(f' {key}="{value}"' for key, value in attributes.items())
+def _wrapped(name: str, inner: str, **attributes: int | str) -> str:
+    given = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
     return f"<{name}{given}>{inner}</{name}>"
 
 

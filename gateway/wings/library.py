@@ -28,6 +28,8 @@ class Passage:
     ordinal: int = 0  # in its document; of listed chunks, as what follows
     visibility: str = ""  # of its symbol
     signature: str = ""
+    embedding: Sequence[float] = ()  # of listed chunks, where it was asked for and is there
+    model: str = ""  # of the embedding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +225,7 @@ class Library(Protocol):
         path: str = "",
         after: tuple[str, int] = ("", -1),
         limit: int = 200,
+        embeddings: bool = False,
     ) -> Sequence[Passage]:
         """All passages of a collection, by path and ordinal. `after`: those of the last one."""
         ...
@@ -241,6 +244,19 @@ class Library(Protocol):
         limit: int = 100,
     ) -> Sequence[Passage]:
         """Lines that an RE2 expression matches."""
+        ...
+
+    async def records(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        record: str,
+        *,
+        path: str = "",
+        limit: int = 100,
+    ) -> Sequence[Passage]:
+        """Parts of JSON, YAML and XML documents by the names that lead to them, as a glob:
+        services/*/port. Elements of JSON have their number, items of YAML "-"."""
         ...
 
     async def symbols(self, context: Context, query: SymbolQuery) -> Sequence[SymbolPlace]: ...

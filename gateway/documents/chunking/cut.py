@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.documents.chunking.chunks import Chunk, Chunking, Mention, located
 from gateway.documents.chunking.code import code
-from gateway.documents.chunking.data import data, json_parts, table, xml_parts, yaml_parts
+from gateway.documents.chunking.data import SCANNERS, data, table
 from gateway.documents.chunking.mentions import link_target, mentions
 from gateway.documents.chunking.prose import (
     markdown_headings,
@@ -37,9 +37,7 @@ CHUNKERS: Mapping[str, Chunker] = {
     "text/x-rst": partial(prose, headings=rst_headings),
     "text/plain": partial(prose, headings=no_headings),
     "application/toml": partial(prose, headings=toml_headings),
-    "application/json": partial(data, scanner=json_parts),
-    "application/yaml": partial(data, scanner=yaml_parts),
-    "application/xml": partial(data, scanner=xml_parts),
+    **{media_type: partial(data, scanner=scanner) for media_type, scanner in SCANNERS.items()},
     "text/csv": partial(table, delimiter=","),
     "text/tab-separated-values": partial(table, delimiter="\t"),
     **{media_type: partial(code, language=language) for media_type, language in CODE.items()},

@@ -8,7 +8,7 @@ as well. A document is cut between the outermost parts that fit.
 import csv
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from gateway.documents.chunking.chunks import Chunk, Chunking
@@ -17,6 +17,7 @@ from gateway.documents.chunking.pieces import Cuts, lines, pieces, trimmed, word
 _DEPTHS = 16  # parts below are cut between lines
 _NAME = 100  # characters of a part's name
 _HEADER = 500  # characters of the first row of a table
+ITEM = "-"  # name of the items of YAML
 _JSON = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\],]|[^\s{}\[\],":]+')
 _XML = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[?!][^>]*>|<(/?)([^\s/<>]{1,100})[^<>]*?(/?)>", re.DOTALL
@@ -32,6 +33,14 @@ class DataPart(NamedTuple):
     start: int
     depth: int
     name: str
+
+
+class DataRecord(NamedTuple):
+    """A part of a document, and the names that lead to it, its own last."""
+
+    start: int
+    end: int
+    path: tuple[str, ...]
 
 
 Scanner: TypeAlias = Callable[[str], Iterator[DataPart]]
@@ -70,7 +79,7 @@ class _Paths:
         """The names around a range, and the path of the first part that begins in it."""
         first = bisect_left(self._starts, start)
         if first < bisect_left(self._starts, end):
-            own = self._paths[first]
+            own = self._paths[bisect_right(self._starts, self._starts[first]) - 1]
             return tuple(filter(None, own[:-1])), tuple(filter(None, own))
         before = self._paths[first - 1] if first else ()
         return tuple(filter(None, before)), tuple(filter(None, before))
@@ -131,15 +140,70 @@ def xml_parts(text: str) -> Iterator[DataPart]:
 
 def yaml_parts(text: str) -> Iterator[DataPart]:
     """Keys and list items of YAML in block style; documents are the outermost parts."""
-    indents: list[int] = []
+    indents: list[float] = []
     for match in _YAML.finditer(text):
-        if not match[2] and not match[3]:
-            continue
-        indent = len(match[1]) + (0 if match[3] is None else len(match[2]))
-        while indents and indents[-1] >= indent:
-            indents.pop()
-        yield DataPart(match.start(), len(indents), (match[3] or "-").strip("\"' ")[:_NAME])
-        indents.append(indent)
+        found = [(len(match[1]) + 0.5, ITEM)] if match[2] else []  # may stand below its key
+        if match[3]:
+            found.append((len(match[1]) + len(match[2]), match[3].strip("\"' ")[:_NAME]))
+        for indent, name in found:
+            while indents and indents[-1] >= indent:
+                indents.pop()
+            yield DataPart(match.start(), len(indents), name)
+            indents.append(indent)
+
+
+SCANNERS: Mapping[str, Scanner] = {
+    "application/json": json_parts,
+    "application/yaml": yaml_parts,
+    "application/xml": xml_parts,
+}
+
+
+def records(text: str, media_type: str) -> Iterator[DataRecord]:
+    """The parts of a document with their ends and paths, those within others before these."""
+    opened: list[tuple[int, int]] = []  # their starts and depths
+    path: tuple[str, ...] = ()
+    for part in (*SCANNERS[media_type](text), DataPart(len(text), 0, "")):
+        while opened and opened[-1][1] >= part.depth:
+            start, depth = opened.pop()
+            end = _end(text, start, part.start, media_type)
+            if media_type == "application/yaml":
+                start += len(_indent(text, start, is_item=path[depth] == ITEM))
+            yield DataRecord(start, end, path[: depth + 1])
+        if part.depth < _DEPTHS and part.start < len(text):
+            path = (*path[: part.depth], *[""] * (part.depth - len(path)), part.name)
+            opened.append((part.start, part.depth))
+
+
+def _end(text: str, start: int, end: int, media_type: str) -> int:
+    """Where a part ends that begins at `start`: before `end`, without the signs that close those
+    around it."""
+    if media_type == "application/yaml":
+        return start + len(text[start:end].rstrip())
+    depth, last = 0, start
+    for match in (_JSON if media_type == "application/json" else _XML).finditer(text, start, end):
+        closes, opens = _turns(match, media_type)
+        depth += opens - closes
+        if depth < 0:
+            return last
+        if match[0] != ",":
+            last = match.end()
+        if depth == 0 and (closes or media_type == "application/xml"):
+            return last
+    return last
+
+
+def _indent(text: str, start: int, *, is_item: bool) -> str:
+    """The blanks and dashes before a key of YAML, or the blanks before an item."""
+    match = _YAML.match(text, start)
+    return "" if match is None else match[1] if is_item else match[1] + match[2]
+
+
+def _turns(match: re.Match[str], media_type: str) -> tuple[bool, bool]:
+    """Whether a sign closes a part, and whether it opens one."""
+    if media_type == "application/json":
+        return match[0] in "}]", match[0] in "{["
+    return bool(match[1]), match[2] is not None and not match[1] and not match[3]
 
 
 def table(text: str, chunking: Chunking, *, delimiter: str) -> Iterator[Chunk]:

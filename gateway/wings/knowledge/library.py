@@ -7,7 +7,10 @@ meant: `confidence` says how many. What an index of code has resolved needs no s
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -17,17 +20,18 @@ import re2
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
 from gateway.documents.chunking.chunks import line_starts
+from gateway.documents.chunking.data import SCANNERS, records
 from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
 from gateway.wings.knowledge.chunks import dotted
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.entities import Entities
-from gateway.wings.knowledge.filters import ChunkFilter, narrowing
+from gateway.wings.knowledge.filters import STARS, ChunkFilter, narrowing, pattern
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
 from gateway.wings.knowledge.resolved import ResolvedCode
-from gateway.wings.knowledge.search import ChunkQuery, ScoredChunk, Searcher
+from gateway.wings.knowledge.search import KIND, ChunkQuery, ScoredChunk, Searcher
 from gateway.wings.library import (
     FileLink,
     IndexedCode,
@@ -51,6 +55,7 @@ PATTERN = 1000  # characters
 PATTERN_BYTES = 2**20  # of a compiled one
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
 LINE = 500  # characters of a line that is quoted
+RECORD = 20_000  # characters of a part of a document that is quoted
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
 LINKS = 20_000  # rows of the graph of files
@@ -163,9 +168,11 @@ class CollectionLibrary:
         path: str = "",
         after: tuple[str, int] = ("", -1),
         limit: int = 200,
+        embeddings: bool = False,
     ) -> Sequence[Passage]:
         values = self._values(context, [collection], path)
         values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
+        values["embeddings"] = embeddings
         rows = await self._rows(_CHUNKS.format(path=values["where"]), values)
         return [_listed(row) for row in rows]
 
@@ -198,19 +205,42 @@ class CollectionLibrary:
         path: str = "",
         limit: int = 100,
     ) -> Sequence[Passage]:
-        expression, most = _compiled(pattern), min(limit, FOUND)
+        matches = partial(_matches, expression=_compiled(pattern))
+        return await self._scanned(self._values(context, collections, path), matches, limit)
+
+    async def records(
+        self,
+        context: Context,
+        collections: Sequence[str] | None,
+        record: str,
+        *,
+        path: str = "",
+        limit: int = 100,
+    ) -> Sequence[Passage]:
         values = self._values(context, collections, path)
+        values["where"] += " AND document.media_type = ANY (%(media)s)"
+        values["media"] = list(SCANNERS)
+        matches = partial(_records, wanted=_record_pattern(record))
+        return await self._scanned(values, matches, limit)
+
+    async def _scanned(
+        self, values: dict[str, Any], matches: Callable[..., Iterator[Passage]], limit: int
+    ) -> list[Passage]:
+        """What is found in texts, which are read in threads. Raises ProblemDetails for more than
+        may be read, in bytes or in time."""
         sizes = await self._rows(_SIZES.format(path=values["where"]), values)
         self._check_size(sum(row[1] for row in sizes))
-        found: list[Passage] = []
+        most, found = min(limit, FOUND), list[Passage]()
         ends = time.monotonic() + self._settings.grep_s
         for ids in _batches(sizes):
             rows = await self._rows(_TEXTS, {**values, "ids": ids})
-            found += await anyio.to_thread.run_sync(_matches, rows, expression, most - len(found))
+            found += await anyio.to_thread.run_sync(
+                lambda: list(islice(matches(rows, ends=ends), most - len(found)))  # noqa: B023
+            )
             if len(found) >= most:
                 break
             if time.monotonic() > ends:
-                raise invalid("pattern: it took too long (knowledge.grep_s): narrow the path")
+                raise _too_long()
         return found
 
     def _check_size(self, found: int) -> None:
@@ -317,7 +347,7 @@ def _passage(one: ScoredChunk) -> Passage:
 
 def _listed(row: Sequence[Any]) -> Passage:
     collection, path, version, first, last, text, chunk, *more = row
-    kind, header, symbol, ordinal, visibility, signature = more
+    kind, header, symbol, ordinal, visibility, signature, embedding, model = more
     return Passage(
         collection=collection,
         path=path,
@@ -331,6 +361,8 @@ def _listed(row: Sequence[Any]) -> Passage:
         ordinal=ordinal,
         visibility=visibility or "",
         signature=signature or "",
+        embedding=tuple(embedding or ()),
+        model=model or "",
     )
 
 
@@ -373,25 +405,51 @@ def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
         yield ids
 
 
-def _matches(rows: Sequence[Sequence[Any]], expression: Any, most: int) -> list[Passage]:
-    found: list[Passage] = []
-    for collection, path, version, content in rows:
+def _matches(rows: Sequence[Sequence[Any]], *, expression: Any, ends: float) -> Iterator[Passage]:
+    for collection, path, version, content, _ in rows:
         text, number, counted = bytes(content), 1, 0
         for start, end in _lines(text, expression):
             number += text.count(b"\n", counted, start)
             counted = start
-            found.append(
-                Passage(
+            yield Passage(
+                collection=collection,
+                path=path,
+                version=version,
+                lines=(number, number),
+                text=text[start:end].decode(errors="replace").rstrip("\r")[:LINE],
+            )
+        if time.monotonic() > ends:
+            raise _too_long()
+
+
+def _record_pattern(record: str) -> Any:
+    """An expression for the names that lead to a part, each behind a slash."""
+    if not record.strip("/") or len(record) > GLOB or record.count("*") > STARS:
+        raise invalid(f"record: expected 1 to {GLOB} characters with at most {STARS} asterisks")
+    return re2.compile(pattern(record.strip("/")))
+
+
+def _records(rows: Sequence[Sequence[Any]], *, wanted: Any, ends: float) -> Iterator[Passage]:
+    for collection, path, version, content, media_type in rows:
+        text = bytes(content).decode()
+        starts = line_starts(text)
+        for count, one in enumerate(records(text, media_type)):
+            if count % 1000 == 0 and time.monotonic() > ends:
+                raise _too_long()
+            if wanted.fullmatch("/".join(filter(None, one.path))):
+                yield Passage(
                     collection=collection,
                     path=path,
                     version=version,
-                    lines=(number, number),
-                    text=text[start:end].decode(errors="replace").rstrip("\r")[:LINE],
+                    lines=(bisect_right(starts, one.start), bisect_right(starts, one.end - 1)),
+                    text=text[one.start : one.end][:RECORD],
+                    kind="record",
+                    symbol="/".join(filter(None, one.path)),
                 )
-            )
-            if len(found) == most:
-                return found
-    return found
+
+
+def _too_long() -> ProblemDetails:
+    return invalid("It took too long (knowledge.grep_s): narrow the path")
 
 
 def _lines(text: bytes, expression: Any) -> Iterator[tuple[int, int]]:
@@ -505,7 +563,7 @@ _CHUNKS = f"""
     SELECT shelf.name, document.path, document.live, chunk.start_line, chunk.end_line,
         knowledge_text(blob.content, chunk.start_byte, chunk.end_byte), chunk.chunk_id::text,
         chunk.kind, chunk.header, chunk.symbol, chunk.ordinal, defined.visibility,
-        defined.signature
+        defined.signature, vector.embedding::real[], vector.model
     {_SERVED} JOIN knowledge_chunk_t AS chunk
         ON (chunk.host_id, chunk.document_id) = (%(host)s, document.document_id)
     {_CONTENT} LEFT JOIN LATERAL (
@@ -515,6 +573,11 @@ _CHUNKS = f"""
             AND symbol.start_byte BETWEEN chunk.start_byte AND chunk.end_byte
         ORDER BY symbol.ordinal LIMIT 1
     ) AS defined ON true
+    LEFT JOIN LATERAL (
+        SELECT embedding, model FROM entity_embedding_t JOIN embedding_model_t USING (model)
+        WHERE %(embeddings)s AND serving AND purpose = '{KIND.purpose}' AND status = 'ready'
+            AND (host_id, entity_type, entity_id) = (%(host)s, '{KIND.name}', chunk.chunk_id)
+    ) AS vector ON true
     WHERE (document.path, chunk.ordinal) > (%(after)s, %(ordinal)s) {{path}}
     ORDER BY document.path, chunk.ordinal LIMIT %(limit)s
 """
@@ -528,7 +591,8 @@ _SIZES = f"""
 """
 _TEXTS = f"""
     WITH {_SHELVES}
-    SELECT shelf.name, document.path, live, blob.content {_SERVED} {_CONTENT}
+    SELECT shelf.name, document.path, live, blob.content, document.media_type
+    {_SERVED} {_CONTENT}
     WHERE document.document_id = ANY (%(ids)s::uuid[]) ORDER BY shelf.name, document.path
 """
 # What inherits a class, also over others, by the names of these.

@@ -21,6 +21,7 @@ from gateway.wings.librarian.requests import (
     ChunkView,
     FilesFound,
     FileView,
+    FindRecords,
     FindReferences,
     FindSymbols,
     GrepLibrary,
@@ -62,6 +63,11 @@ class LookupOperations:
                 "librarian_grep", "POST", "/grep",
                 "Find the lines of documents and code that a regular expression matches.", READ,
                 self.grep, PassagesFound, body=GrepLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_records", "POST", "/records",
+                "Find the parts of JSON, YAML and XML documents by the names that lead to them.",
+                READ, self.records, PassagesFound, body=FindRecords, details=DATA,
             ),
             Operation(
                 "librarian_read", "POST", "/read", "Read lines of a document, by its path.", READ,
@@ -115,6 +121,14 @@ class LookupOperations:
         )
         return _passages(found)
 
+    async def records(self, asked: OperationInput) -> OperationOutput:
+        body: FindRecords = asked.body
+        names = body.collections or None
+        found = await self._shelves.library.records(
+            context_of(asked), names, body.record, path=body.path, limit=body.limit
+        )
+        return _passages(found)
+
     async def read(self, asked: OperationInput) -> LinesRead:
         body: ReadLibrary = asked.body
         last = LAST if body.last is None else body.last
@@ -145,7 +159,12 @@ class LookupOperations:
             raise unknown()
         after = (path, int(ordinal)) if ordinal else ("", -1)
         found = await self._shelves.library.chunks(
-            context_of(asked), body.collection, path=body.path, after=after, limit=body.limit + 1
+            context_of(asked),
+            body.collection,
+            path=body.path,
+            after=after,
+            limit=body.limit + 1,
+            embeddings=body.embeddings,
         )
         shown = found[: body.limit]
         last = shown[-1] if len(found) > len(shown) else None

@@ -1,5 +1,6 @@
 """Requests and responses of the librarian's operations on documents and code."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -50,6 +51,21 @@ class SearchLibrary(Struct, frozen=True, forbid_unknown_fields=True):
 class GrepLibrary(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: Annotated[
         str, Meta(min_length=1, max_length=1000, description="a regular expression of RE2")
+    ]
+    collections: Collections = ()
+    path: Glob = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class FindRecords(Struct, frozen=True, forbid_unknown_fields=True):
+    record: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=256,
+            description="names that lead to a part, as a pattern: services/*/port, **/port;"
+            " elements of JSON have their number, items of YAML -",
+        ),
     ]
     collections: Collections = ()
     path: Glob = ""
@@ -136,6 +152,9 @@ class ListChunks(Struct, frozen=True, forbid_unknown_fields=True):
     path: Glob = ""
     after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    embeddings: Annotated[bool, Meta(description="with their vectors, of those that have one")] = (
+        False
+    )
 
 
 class ChunkView(Struct, frozen=True, omit_defaults=True):
@@ -152,6 +171,8 @@ class ChunkView(Struct, frozen=True, omit_defaults=True):
     symbol: str = ""
     visibility: str = ""
     signature: str = ""
+    embedding: Sequence[float] = ()
+    model: Annotated[str, Meta(description="of the embedding")] = ""
 
     @classmethod
     def of(cls, one: Passage) -> "ChunkView":

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.chunking.cut import cut
+from gateway.documents.chunking.data import records
 from gateway.documents.reading import kinds
 from tests.gateway.documents.test_chunks import assert_covered, texts
 
@@ -34,6 +35,43 @@ def test_yaml_and_xml_have_paths() -> None:
     chunks = cut(xml, media_type="application/xml", chunking=Chunking(size=40))
     assert {one.symbol for one in chunks[1:]} == {"a.b"}
     assert texts(xml, chunks)[1] == "<b n='1'><c>text</c><d/></b>"
+
+
+JSON = '{"a": {"b": [1, {"c": "}]"}], "d": {}}, "e": "x"}'
+YAML = "a:\n  b:\n  - 1\n  - c: 2\n  d: 3\n\ne: x\n"
+XML = "<a><b n='1'>t</b><!-- <b> --><b/><d><e>x</e></d></a>"
+
+
+@pytest.mark.parametrize(
+    ("text", "media_type", "path", "found"),
+    [
+        (JSON, "json", "a/b", ['"b": [1, {"c": "}]"}]']),
+        (JSON, "json", "a/b/0", ["1"]),
+        (JSON, "json", "a/b/1/c", ['"c": "}]"']),
+        (JSON, "json", "a/d", ['"d": {}']),
+        (JSON, "json", "e", ['"e": "x"']),
+        ('{"n": 1}\n{"n": [2]}', "json", "n", ['"n": 1', '"n": [2]']),
+        ('{"n": [[1', "json", "n", ['"n": [[1']),
+        (YAML, "yaml", "a/b", ["b:\n  - 1\n  - c: 2"]),
+        (YAML, "yaml", "a/b/-", ["- 1", "- c: 2"]),
+        (YAML, "yaml", "a/b/-/c", ["c: 2"]),
+        (YAML, "yaml", "e", ["e: x"]),
+        (XML, "xml", "a/b", ["<b n='1'>t</b>", "<b/>"]),
+        (XML, "xml", "a/d/e", ["<e>x</e>"]),
+        ("<a><b>open", "xml", "a/b", ["<b>"]),
+    ],
+)
+def test_parts_of_data_have_their_path_and_end(
+    text: str, media_type: str, path: str, found: list[str]
+) -> None:
+    parts = records(text, f"application/{media_type}")
+    named = [one for one in parts if "/".join(filter(None, one.path)) == path]
+    assert [text[one.start : one.end] for one in named] == found
+
+
+def test_the_parts_of_deep_data_are_found_in_linear_time() -> None:
+    for text, media_type in (("[" * 100_000, "json"), ("<a>" * 100_000, "xml")):
+        assert len(list(records(text, f"application/{media_type}"))) == 16
 
 
 def test_tables_have_their_first_row_as_header() -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from config.load import load
 from config.types import VECTOR_DIMENSION
+from gateway.context import Context
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery
@@ -18,8 +19,10 @@ from registry.embedding.kinds import search_kinds
 from registry.embedding.models import register
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
+from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import OTHER, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.identities import identity_of
+from tests.wings.knowledge.rig import OTHER, SCOPES, KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +92,19 @@ async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) 
         await rig.caller().add("It is violet, or red.", path="new.md")
         found = await rig.caller()("query", query="violet")
         assert found.evidence[0].path == "new.md"
+
+
+async def test_passages_are_listed_with_their_vectors(database: Database) -> None:
+    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+        await coloured(rig, 1)
+        await rig.caller().add("It has none yet.", "of-ann", path="z.md")
+        ann, library = Context(identity_of("ann", SCOPES), JSON_RPC, "1"), rig.parts.library
+        red, new = await library.chunks(ann, "of-ann", embeddings=True)
+        (vector,) = await Colours().embed([red.text])
+        assert (red.model, len(red.embedding)) == ("test/colours", VECTOR_DIMENSION)
+        assert numpy.argmax(red.embedding) == numpy.argmax(vector)
+        assert (new.model, new.embedding) == ("", ())
+        assert not any(one.embedding for one in await library.chunks(ann, "of-ann"))
 
 
 @pytest.mark.parametrize(

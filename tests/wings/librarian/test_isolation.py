@@ -42,7 +42,8 @@ async def filled(rig: KnowledgeRig, tenant: str, chance: random.Random) -> Owned
         grants = {f"user:{one}": "read" for one in granted} | ({"*": "read"} if everyone else {})
         caller = rig.caller(owner, tenant=tenant)
         await caller("put_collection", collection=name, kind="code", grants=grants)
-        await caller.add(CODE, collection=name, path=f"{tenant[-1]}{number}.py")
+        for type_, text in (("py", CODE), ("json", '{"nest": 1}')):
+            await caller.add(text, collection=name, path=f"{tenant[-1]}{number}.{type_}")
         readers[name] = frozenset(PEOPLE if everyone else {owner, *granted})
     return readers
 
@@ -53,20 +54,22 @@ async def seen(
     """Collections and paths of all that answers a question."""
     found = {
         "search": lambda: library.search(who, PassageQuery(text="heron wade", collections=names)),
-        "files": lambda: library.files(who, names),
+        "files": lambda: library.files(who, names, path="*.py"),
         "grep": lambda: library.grep(who, names, "wade"),
+        "records": lambda: library.records(who, names, "nest"),
         "symbols": lambda: library.symbols(who, SymbolQuery(name="wade", collections=names)),
         "heirs": lambda: library.symbols(who, SymbolQuery(inherits="Bird", collections=names)),
         "references": lambda: library.references(who, names, "Heron.wade"),
     }
-    return {(one.collection, one.path) for one in await found[question]()}
+    places = [(one.collection, one.path) for one in await found[question]()]
+    return {(name, path.replace(".json", ".py")) for name, path in places}
 
 
 async def test_l24_random_questions_find_nothing_of_others(rig: KnowledgeRig) -> None:
     chance = random.Random(2024)
     tenants = {one: await filled(rig, one, chance) for one in (HOST, OTHER)}
     library = rig.parts.library
-    questions = ("search", "files", "grep", "symbols", "heirs", "references")
+    questions = ("search", "files", "grep", "records", "symbols", "heirs", "references")
     for number in range(QUESTIONS):
         tenant, person = chance.choice((HOST, OTHER)), chance.choice((*PEOPLE, "dee"))
         readers, who = tenants[tenant], context(person, tenant=tenant)

@@ -94,6 +94,36 @@ async def test_l27_public_methods_of_classes_that_inherit(library: Library) -> N
     assert await found(kind="method", path="lib/**") == []
 
 
+async def test_l27_parts_of_data_are_found_by_their_path(
+    library: Library, rig: KnowledgeRig
+) -> None:
+    ann = rig.caller()
+    deploy = '{"services": {\n  "web": {"port": 80},\n  "api": {\n    "port": 81}}}'
+    for path, text in (
+        ("deploy.json", deploy),
+        ("conf/deploy.yaml", "services:\n  db:\n    port: 82\n"),
+        ("conf/deploy.xml", "<services>\n<mail><port>83</port></mail></services>"),
+        ("port.md", "services/web/port"),
+    ):
+        await ann.add(text, collection="code", path=path)
+
+    async def found(record: str, who: str = "ann", **more: Any) -> list[Any]:
+        parts = await library.records(context(who), ["code"], record, **more)
+        return [(one.path, one.symbol, one.lines, one.text) for one in parts]
+
+    api = ("deploy.json", "services/api/port", (4, 4), '"port": 81')
+    yaml = ("conf/deploy.yaml", "services/db/port", (3, 3), "port: 82")
+    assert await found("services/api/port") == await found("/services/a*/port") == [api]
+    assert len(await found("services/*/port")) == 4
+    assert await found("**/port", path="conf/*.yaml") == [yaml]
+    assert await found("**", path="conf/*.yaml", limit=1)
+    assert [one[2] for one in await found("services/api")] == [(3, 4)]
+    assert await found("services/*/name") == await found("**/port", who="cy") == []
+    for wrong in ("", "/", "x" * 257, "*" * 41):
+        with pytest.raises(ProblemDetails, match="record: expected"):
+            await found(wrong)
+
+
 async def test_l08_references_have_their_line_and_a_confidence(library: Library) -> None:
     places = await library.references(context(), ["code"], "App.run")
     found = [(one.path, one.lines[0], one.quote, one.confidence) for one in places]

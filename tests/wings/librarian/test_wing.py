@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import DatabaseSettings, Settings
-from gateway.cli.library import NAMESPACE, kind_of
+from gateway.cli.library import NAMESPACE, kind_of, xml_chunk
 from gateway.librarian_client import Librarian, LibrarianError, UploadSource, UrlSource
 from gateway.operations.jobs import ENDED
 from gateway.operations.operation import cursor
@@ -36,6 +36,7 @@ from tests.wings.test_toy import got, rpc
 
 pytestmark = pytest.mark.anyio
 REST = "/librarian/v1"
+XMLNS = f'<chunk xmlns="{NAMESPACE}">'.encode()
 SCHEMA = etree.XMLSchema(etree.parse(Path(folder.__file__).with_name("export.xsd")))
 
 
@@ -207,7 +208,8 @@ async def test_l05_a_collection_is_exported_as_xml_of_its_schema(client: Client)
     assert status == 201, answer
     chunks = []
     for collection in ("code", "odd"):
-        code, out, errors = await command("library", "export", collection, "--url", client.url)
+        asked = ("library", "export", collection, "--embeddings", "--url", client.url)
+        code, out, errors = await command(*asked)
         assert code == 0, errors
         root = etree.fromstring(out.encode())
         SCHEMA.assertValid(root)
@@ -223,6 +225,17 @@ async def test_l05_a_collection_is_exported_as_xml_of_its_schema(client: Client)
     assert (of(app, "content") or "").startswith("class App(Scaffold)")
     (last,) = [one for one in chunks if of(one, "source", "repo") == "odd"]
     assert (of(last, "content") or "").strip() == "A ]]> and \ufffd and <b>"
+
+
+def test_an_exported_chunk_has_its_vector_as_in_json() -> None:
+    """The design's <embedding>."""
+    chunk = {"id": "1", "collection": "c", "path": "p", "version": 1, "lines": [1, 2]}
+    chunk |= {"kind": "text", "text": "t", "embedding": [0.023, -1e-05, 1.0], "model": 'a "b"'}
+    root = etree.Element(f"{{{NAMESPACE}}}chunks")
+    root.append(etree.fromstring(xml_chunk(chunk).replace(b"<chunk>", XMLNS)))
+    SCHEMA.assertValid(root)
+    (vector,) = root.iter(f"{{{NAMESPACE}}}embedding")
+    assert (vector.text, vector.get("model")) == ("[0.023, -1e-05, 1.0]", 'a "b"')
 
 
 async def test_chunks_are_paged(client: Client) -> None:
