@@ -54,12 +54,21 @@ class ResearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_days: Count
 
 
+class IndexLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is taken of an index of code."""
+
+    files: Count
+    occurrences: Count
+    names: Count
+    name_bytes: Bytes
+
+
 class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     read_bytes: Bytes
     map_tokens: Count
     index_bytes: Bytes
-    index_occurrences: Count
+    index: IndexLimits
     sources: Count
     refresh_schedule: CronSchedule
     least_interval_s: Count

@@ -84,7 +84,7 @@ class CodeIndexes:
         data = self._held.get(body.upload)
         if data is None:
             raise invalid(f"upload: expected a token; an index is sent to {INDEXES}/COLLECTION.")
-        files = read_index(data, self._settings.index_occurrences)
+        files = read_index(data, self._settings.index)
         try:
             found = await self._shelves.library.index(
                 context_of(asked), body.collection, files, folder=body.below.strip("/")

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from config.librarian import IndexLimits
 from gateway.wings.library import IndexedFile, IndexedName
 from schemas.errors import ToolgateError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-LONGEST = 2000  # bytes of a symbol or a path
-FILES = 50_000  # of an index
-NAMES = 50_000  # occurrences of a file, and symbols that it tells of: each takes 2 kB of memory
 RELATED = 10  # fields of a relationship: the format has 5
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
@@ -118,16 +116,17 @@ def _fixed(wire: int) -> int:
     return 8 if wire == FIXED64 else 4
 
 
-def read_index(data: bytes, most: int) -> Iterator[IndexedFile]:
-    """The files of an index, one at a time. Raises ScipRefused, also for more than `most`
-    occurrences."""
-    files = 0
+def read_index(data: bytes, limits: IndexLimits) -> Iterator[IndexedFile]:
+    """The files of an index, one at a time. Raises ScipRefused, also for what is beyond a limit."""
+    files, most = 0, limits.occurrences
     for number, value in fields(data):
         if number == 2 and isinstance(value, bytes):  # Index.documents
             files += 1
-            if files > FILES:
-                raise ScipRefused(f"the index has more than {FILES} documents")
-            found, count = _document(value, most)
+            if files > limits.files:
+                raise ScipRefused(
+                    f"the index has more than {limits.files} documents (librarian.index.files)"
+                )
+            found, count = _document(value, most, limits)
             most -= count
             if found is not None:
                 yield found
@@ -135,23 +134,25 @@ def read_index(data: bytes, most: int) -> Iterator[IndexedFile]:
         raise ScipRefused("the index has no documents: expected one in SCIP")
 
 
-def _document(data: bytes, most: int) -> tuple[IndexedFile | None, int]:
+def _document(data: bytes, most: int, limits: IndexLimits) -> tuple[IndexedFile | None, int]:
     """A file, None without a path, and how many occurrences it has."""
     path, unit = "", 0
     occurrences: list[_Occurrence] = []
     facts: dict[str, _Facts] = {}
     for number, value in fields(data):
         if number == 1 and isinstance(value, bytes):
-            path = _text(value)
+            path = _text(value, limits)
         elif number == 2 and isinstance(value, bytes):
-            if len(occurrences) >= min(most, NAMES):
-                raise ScipRefused(f"{path[:100]} has too many occurrences, or the index has")
-            occurrences.append(_occurrence(value))
+            if len(occurrences) >= min(most, limits.names):
+                text = "(librarian.index.names), or the index (librarian.index.occurrences)"
+                raise ScipRefused(f"{path[:100]} has too many occurrences {text}")
+            occurrences.append(_occurrence(value, limits))
         elif number == 3 and isinstance(value, bytes):
-            name, found = _information(value)
+            name, found = _information(value, limits)
             facts[name] = found
-            if len(facts) > NAMES:
-                raise ScipRefused(f"{path[:100]} tells of more than {NAMES} symbols")
+            if len(facts) > limits.names:
+                text = f"tells of more than {limits.names} symbols (librarian.index.names)"
+                raise ScipRefused(f"{path[:100]} {text}")
         elif number == 6 and isinstance(value, int):
             unit = value
     names = [one for each in occurrences if (one := _named(each, facts)) is not None]
@@ -159,7 +160,7 @@ def _document(data: bytes, most: int) -> tuple[IndexedFile | None, int]:
     return file, len(occurrences)
 
 
-def _occurrence(data: bytes) -> _Occurrence:
+def _occurrence(data: bytes, limits: IndexLimits) -> _Occurrence:
     symbol, roles = "", 0
     places: dict[int, list[int]] = {1: [], 7: []}
     for number, value in fields(data):
@@ -168,7 +169,7 @@ def _occurrence(data: bytes) -> _Occurrence:
             if len(places[number]) > 4:
                 raise ScipRefused("the index has a range of more than 4 numbers")
         elif number == 2 and isinstance(value, bytes):
-            symbol = _text(value)
+            symbol = _text(value, limits)
         elif number == 3 and isinstance(value, int):
             roles = value
     return _Occurrence(symbol, places[1], places[7], roles)
@@ -183,24 +184,24 @@ def _packed(data: bytes) -> list[int]:
     return found
 
 
-def _information(data: bytes) -> tuple[str, _Facts]:
+def _information(data: bytes, limits: IndexLimits) -> tuple[str, _Facts]:
     symbol, facts = "", _Facts()
     for number, value in fields(data):
         if number == 1 and isinstance(value, bytes):
-            symbol = _text(value)
+            symbol = _text(value, limits)
         elif number == 5 and isinstance(value, int):
             facts.kind = _KINDS.get(value, "")
         elif number == 4 and isinstance(value, bytes) and len(facts.bases) < 100:
             related = dict(islice(fields(value), RELATED))
-            base = symbol_of(_text(related.get(1, b"")))
+            base = symbol_of(_text(related.get(1, b""), limits))
             if base is not None and related.get(3):  # is_implementation
                 facts.bases.append(base.names[-1])
     return symbol, facts
 
 
-def _text(value: int | bytes) -> str:
+def _text(value: int | bytes, limits: IndexLimits) -> str:
     """ "": it is too long, or no text."""
-    if not isinstance(value, bytes) or len(value) > LONGEST:
+    if not isinstance(value, bytes) or len(value) > limits.name_bytes:
         return ""
     text = value.decode(errors="replace")
     return "" if "\0" in text or "\ufffd" in text else text

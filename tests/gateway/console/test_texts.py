@@ -15,6 +15,7 @@ from gateway.console.visit import RENDERED, markdown
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
+from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
 
 CONSOLE = files("gateway.console")
@@ -36,7 +37,7 @@ def used() -> Iterator[str]:
     for file in (*CONSOLE.iterdir(), *CONSOLE.joinpath("pages").iterdir()):
         if file.name.endswith(".py"):
             yield from re.findall(r'texts\(\s*"((?:[^"\\]|\\.)*)"', file.read_text())
-    for page in (*SCREENS.values(), *AGENT, *EVENTS, *KNOWLEDGE, MEMORY):
+    for page in (*SCREENS.values(), *AGENT, *EVENTS, *KNOWLEDGE, *LIBRARIAN, MEMORY):
         yield from (page.title, page.empty, *(label for _, label, _ in page.columns))
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):

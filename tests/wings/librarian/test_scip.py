@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from config.librarian import IndexLimits
+from config.load import load
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of
 from gateway.wings.library import IndexedCode, Library, SymbolQuery
@@ -88,8 +91,23 @@ async def library(rig: KnowledgeRig) -> Library:
     return rig.parts.library
 
 
+def limits(**changes: int) -> IndexLimits:
+    return replace(load(None, {}).librarian.index, **changes)
+
+
+@pytest.mark.parametrize(
+    ("limit", "name"), [("files", "files"), ("names", "names"), ("occurrences", "occurrences")]
+)
+def test_an_index_beyond_a_limit_is_refused_with_its_setting(limit: str, name: str) -> None:
+    files = document("a.py", [(A, [0, 1, 2], DEFINES)] * 2) + document("b.py", [])
+    with pytest.raises(ScipRefused, match=rf"librarian\.index\.{name}"):
+        list(read_index(files, limits(**{limit: 1})))
+    (named, empty) = read_index(files, limits(name_bytes=4))
+    assert (named.path, named.names, empty.path) == ("a.py", [], "b.py"), "the name is too long"
+
+
 async def indexed(library: Library, data: bytes, who: str = "ann", most: int = 100) -> IndexedCode:
-    return await library.index(context(who), "code", read_index(data, most))
+    return await library.index(context(who), "code", read_index(data, limits(occurrences=most)))
 
 
 async def references(library: Library, symbol: str) -> list[tuple[str, int, float]]:
@@ -178,14 +196,14 @@ async def test_what_an_index_repeats_is_stored_once(
 )
 def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:
     with pytest.raises(ScipRefused):
-        list(read_index(data, 100))
+        list(read_index(data, limits(occurrences=100)))
 
 
 @given(st.binary(max_size=200), st.integers(0, len(INDEX)))
 def test_no_bytes_break_the_reader(data: bytes, at: int) -> None:
     for broken in (data, INDEX[:at] + data + INDEX[at:]):
         try:
-            assert all(one.path for one in read_index(broken, 100))
+            assert all(one.path for one in read_index(broken, limits()))
         except ScipRefused:
             continue
 
