@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from anyio.lowlevel import checkpoint
 
+from config.document import SettingsError
 from config.load import load
 from config.types import VECTOR_DIMENSION
 from gateway.wings.memory.readers import WRITE_ORG
@@ -126,11 +127,16 @@ async def test_m15_queries_are_embedded_as_queries_and_memories_as_texts(
     assert (model.texts, model.queries) == (["the car is red"], ["which car?"])
 
 
-def test_m16_vectors_of_another_size_are_refused_at_start() -> None:
-    embedding = load(None, {}).embedding
-    assert embedding.dimension == VECTOR_DIMENSION
-    with pytest.raises(Exception, match="384"):
+async def test_m16_vectors_of_another_size_are_refused_at_start(modelled: Modelled) -> None:
+    with pytest.raises(SettingsError, match=r"dimension: expected 384, .*, found 512"):
         load(None, {"TOOLGATE_EMBEDDING__DIMENSION": "512"})
+    ann = modelled.rig.caller("ann")
+    await ann.add("the car is red")
+    await modelled.embed(modelled.serving[0])
+    with pytest.raises(EmbeddingFailed, match=r"512 numbers; only 384 .*: choose another model"):
+        await modelled.use(Words("test/large", 512))
+    found = await ann("search", query="automobile")  # by the vectors of the model that it has
+    assert [one.content for one in found.items] == ["the car is red"]
 
 
 async def test_m32_without_the_model_words_are_searched_and_it_is_said(modelled: Modelled) -> None:
