@@ -33,7 +33,12 @@ ANSWER = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}},
     "required": ["approved"],
+    "additionalProperties": False,
 }
+EDITED = (
+    "An approval is of the call as it is, and takes no editedArgs: answer with approved: false, and"
+    " say in a message what to call instead."
+)
 Json = dict[str, Any]
 
 
@@ -51,6 +56,11 @@ class _Resume(Struct, rename="camel"):
     def approved(self) -> bool:
         granted = isinstance(self.payload, dict) and self.payload.get("approved") is True
         return self.status == "resolved" and granted
+
+    @property
+    def edits(self) -> bool:
+        """Whether the arguments of the call would be others than those that wait."""
+        return isinstance(self.payload, dict) and "editedArgs" in self.payload
 
 
 class _Input(Struct, rename="camel"):
@@ -100,6 +110,8 @@ class AgUi:
         principal = context.principal
         if context.identity.verified and APPROVE not in context.identity.scopes:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
+        if any(one.edits for one in asked.resume):
+            raise ProblemDetails(400, "bad-request", EDITED)
         turns = await self._runner.conversations.turns(principal.tenant, conversation, 1)
         own = [run for run, _ in turns if run.owner == principal.id]
         if not own:

@@ -100,6 +100,11 @@ async def test_callers_do_not_approve_their_own_calls(rig: Rig) -> None:
     async with rig.client.http.post(url, json=body, headers=STREAM) as response:
         assert response.status == 403
         assert "another principal" in await response.text()
+    edited = {**resume[0], "payload": {"approved": True, "editedArgs": {"id": 8}}}
+    body = {**asked, "resume": [edited]}
+    async with rig.client.http.post(url, json=body, headers=STREAM) as response:
+        assert response.status == 400
+        assert "editedArgs" in await response.text()
     assert rig.called == []
     await told(rig, thread, resume=resume[1:])
 
