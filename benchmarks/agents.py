@@ -210,7 +210,9 @@ async def _events(
 ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     headers = {"Accept": "text/event-stream"}
     async with http.post(
-        f"{child.url}/agent/v1/ask", json={"message": QUESTION}, headers=headers
+        f"{child.url}/agent/v1/ask",
+        json={"message": f"{QUESTION} {next(_ids)}"},  # another each time: vectors are cached
+        headers=headers,
     ) as response:
         name = ""
         async for line in response.content:

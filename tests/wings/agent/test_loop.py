@@ -1,6 +1,7 @@
 """The loop: tools are called until the model answers."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -125,6 +126,23 @@ async def test_a_call_without_progress_ends_the_run(rig: Rig) -> None:
     assert (found["state"], found["stopped"], len(rig.called)) == ("exhausted", "no_progress", 5)
     results = [one["result"] for one in found["calls"]]
     assert ["same result as before" in one for one in results] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("tools", [("getPet", "listPets"), ("search_tools",)])
+async def test_calls_that_alternate_and_searches_without_end_are_no_progress(
+    rig: Rig, tools: Sequence[str]
+) -> None:
+    given = {"getPet": {"id": 404}, "search_tools": {"query": "pets"}}
+
+    def said(_: Any) -> Answer:
+        asked = len(rig.provider.requests)
+        tool = tools[asked % len(tools)]
+        return chat_whole("", [call(f"c{asked}", tool, **given.get(tool, {}))])
+
+    rig.script(said)
+    found = await rig.ask("Find it.")
+    assert (found["state"], found["stopped"]) == ("exhausted", "no_progress")
+    assert len(found["calls"]) <= 5 * len(tools)
 
 
 async def test_an_empty_answer_is_asked_for_again_once(rig: Rig) -> None:
