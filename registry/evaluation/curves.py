@@ -4,7 +4,7 @@ Intervals of recall are of the bootstrap, those of shares Wilson's (1927): both 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -12,7 +12,6 @@ from msgspec import Struct
 from registry.evaluation.results import (
     DEPTH,
     Found,
-    by_range,
     percentiles,
     recalls,
     reciprocal_rank,
@@ -73,16 +72,27 @@ def curve(
     )
 
 
-def calibration(
+def believed(
     fits: Sequence[float | None], found: Found, wanted: Sequence[RelevantTools]
-) -> tuple[FitBin, ...]:
-    """What the fit told, and what was so; empty where the model has no fit."""
-    told = [
+) -> list[tuple[float, bool]]:
+    """Of each search that has a fit: the fit, and whether a relevant tool is among the first ten.
+
+    The fit is the probability that one of the tools found is what was asked for, not that the best
+    of them is.
+    """
+    return [
         (fit, not want.gold.isdisjoint(one[:DEPTH]))
         for fit, one, want in zip(fits, found, wanted, strict=True)
         if fit is not None
     ]
-    return tuple(_bin(at, entries) for at, entries in by_range(told, BINS))
+
+
+def calibration(fits: Iterable[tuple[float, bool]]) -> tuple[FitBin, ...]:
+    """What the fit told, and what was so, in each range of it that has searches; see `believed`."""
+    ranges: dict[int, list[tuple[float, bool]]] = {}
+    for one in fits:
+        ranges.setdefault(min(int(one[0] * BINS), BINS - 1), []).append(one)
+    return tuple(_bin(at, entries) for at, entries in sorted(ranges.items()))
 
 
 def _bin(at: int, entries: Sequence[tuple[float, bool]]) -> FitBin:

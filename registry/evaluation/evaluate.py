@@ -1,15 +1,16 @@
 """One set of requests, searched in several modes and scored."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
+from registry.evaluation.curves import believed
 from registry.evaluation.results import BASELINE, SEED, SetResult, measured, recall_curve
 from registry.evaluation.runs import Ran, search_all
-from registry.evaluation.sets import EvaluationRequest, RelevantTools
+from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.run import NO_VECTORS
 
@@ -66,15 +67,8 @@ async def evaluate(
         },
         model=corpus.embedder.model if corpus.embedder else None,
         recalls={mode: recall_curve(found, wanted) for mode, found in answers.items()},
-        fits=[pair for one in ran.values() for pair in _fits(one, wanted)],
+        fits=[pair for one in ran.values() for pair in believed(one.fits, one.found, wanted)],
     )
-
-
-def _fits(ran: Ran, wanted: Sequence[RelevantTools]) -> Iterator[tuple[float, bool]]:
-    """The fit of each search that has one, and whether its best tool is relevant."""
-    for fit, found, want in zip(ran.fits, ran.found, wanted, strict=True):
-        if fit is not None and found:
-            yield fit, found[0] in want.gold
 
 
 async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:

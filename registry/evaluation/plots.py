@@ -1,12 +1,13 @@
 """Plots of an evaluation, each as PNG and SVG: recall by the number of tools shown, and how often
-the best tool is relevant by its fit. Needs matplotlib, an optional dependency."""
+a relevant tool is among the first ten, by the fit. Needs matplotlib, an optional dependency."""
 
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.evaluation.results import SetResult, calibration
+from registry.evaluation.curves import calibration
+from registry.evaluation.results import SetResult
 from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:
@@ -64,11 +65,13 @@ def _calibration(result: SetResult) -> "Figure":
     axes = figure.subplots()
     points = calibration(result.fits)
     axes.plot([0, 1], [0, 1], color="lightgrey", label="calibrated")
-    axes.plot([fit for fit, _ in points], [share for _, share in points], marker="o", label="found")
+    axes.plot(
+        [one.told for one in points], [one.found for one in points], marker="o", label="found"
+    )
     axes.set(
         title=f"{result.quality.name}: calibration of {len(result.fits)} searches",
-        xlabel="fit of the best tool",
-        ylabel="share of relevant best tools",
+        xlabel="fit that was told",
+        ylabel="share with a relevant tool among the first ten",
         xlim=(0, 1),
         ylim=(0, 1),
     )

@@ -12,7 +12,7 @@ Pure. All qualities are per cent, all times milliseconds.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,7 +173,7 @@ class SetResult:
     notes: Mapping[str, Mapping[str, int]]
     model: str | None
     recalls: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by mode: of 1 to DEPTH
-    fits: Sequence[tuple[float, bool]] = ()  # of each search: its fit, whether its best is relevant
+    fits: Sequence[tuple[float, bool]] = ()  # see `registry.evaluation.curves.believed`
 
 
 def recalls(found: Found, wanted: Sequence[RelevantTools]) -> list[list[float]]:
@@ -188,24 +188,6 @@ def recall_curve(found: Found, wanted: Sequence[RelevantTools]) -> list[float]:
     """Mean recall of the first 1 to DEPTH tools, per cent."""
     values = recalls(found, wanted)
     return [100 * sum(of_depth) / len(values) for of_depth in zip(*values, strict=True)]
-
-
-def by_range(
-    fits: Iterable[tuple[float, bool]], bins: int
-) -> Sequence[tuple[int, Sequence[tuple[float, bool]]]]:
-    """The members of each of `bins` equal ranges of the fit, from 0 to 1, that has some."""
-    found: dict[int, list[tuple[float, bool]]] = {}
-    for one in fits:
-        found.setdefault(min(int(one[0] * bins), bins - 1), []).append(one)
-    return sorted(found.items())
-
-
-def calibration(fits: Sequence[tuple[float, bool]], bins: int = 10) -> list[tuple[float, float]]:
-    """Mean fit and share of relevant best tools, of equal ranges of the fit that have searches."""
-    return [
-        (sum(fit for fit, _ in some) / len(some), sum(good for _, good in some) / len(some))
-        for _, some in by_range(fits, bins)
-    ]
 
 
 def measured(

@@ -17,7 +17,7 @@ from gateway.operations.operation import (
     ProblemDetails,
     invalid,
 )
-from registry.evaluation.curves import FitBin, ModeCurve, calibration, curve
+from registry.evaluation.curves import FitBin, ModeCurve, believed, calibration, curve
 from registry.evaluation.results import DEPTH
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
@@ -155,7 +155,9 @@ class SearchOperations:
             model=first.model,
             from_usage=body.from_usage,
             curves=tuple(curves),
-            calibration=calibration(first.fits, first.found, wanted) if first.found else (),
+            calibration=calibration(believed(first.fits, first.found, wanted))
+            if first.found
+            else (),
             # readers see results of jobs; requests of callers are for operators alone
             missed=() if body.from_usage else _missed(requests, wanted, first.found, names),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from registry.evaluation.plots import NoPlots, write_plots
-from registry.evaluation.results import calibration, recall_curve
+from registry.evaluation.results import recall_curve
 from tests.registry.evaluation.test_report import FOUND, RESULT, WANTED
 
 SHOWN = replace(
@@ -19,10 +19,6 @@ SHOWN = replace(
 
 def test_recall_grows_with_the_tools_shown() -> None:
     assert SHOWN.recalls["hybrid"] == [75.0, *[100.0] * 9]
-
-
-def test_calibration_has_a_point_for_each_range_with_searches() -> None:
-    assert calibration(SHOWN.fits) == [(pytest.approx(0.15), 0.5), (1.0, 1.0)]
 
 
 def test_each_plot_is_written_as_png_and_svg(tmp_path: Path) -> None:
