@@ -152,6 +152,107 @@ def evaluate(
         click.echo(line)
 
 
+@main.command()
+@click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
+@click.option("--start", type=FILE, help="A checkpoint to begin with [default: the base].")
+@click.option("--model", type=FILE, required=True, help="The ONNX file of the first stage.")
+@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
+@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
+@click.option("--unseen", multiple=True, default=("livemcpbench",), show_default=True,
+              help="A set of --sets that is only evaluated.")  # fmt: skip
+@click.option("--operations", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
+@click.option("--layers", type=click.IntRange(1, 6), default=3, show_default=True)
+@click.option("--marks", type=click.IntRange(8), multiple=True, default=(1000, 2000, 4000, 8000),
+              show_default=True,
+              help="Requests after which it is evaluated, the last its end.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), default=1200, show_default=True,
+              help="Requests of a set that are trained on at most.")  # fmt: skip
+@click.option("--asked", type=click.IntRange(1), default=120, show_default=True,
+              help="Requests of a set that are evaluated at most.")  # fmt: skip
+@click.option("--rate", type=float, default=1e-4, show_default=True, help="Learning rate.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--seed", type=int, default=3, show_default=True)
+@click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
+def cross(
+    *,
+    base: Path,
+    start: Path | None,
+    model: Path,
+    sets: Path,
+    names: tuple[str, ...],
+    unseen: tuple[str, ...],
+    operations: tuple[Path, ...],
+    layers: int,
+    marks: tuple[int, ...],
+    limit: int,
+    asked: int,
+    rate: float,
+    threads: int,
+    seed: int,
+    out: Path,
+) -> None:
+    """Train a cross-encoder for the second stage (search.rerank), and print its NDCG@10.
+
+    Of each set: the first stage, shares of the second in the sum of both, and the second alone.
+    """
+    from registry.embedding.training import runs
+
+    lines = runs.cross(
+        base, model, sets, names,
+        operations=operations, start=start, unseen=unseen, layers=layers, marks=sorted(marks),
+        limit=limit, asked=asked,        rate=rate, threads=threads, seed=seed, out=out,
+    )  # fmt: skip
+    for line in lines:
+        click.echo(line)
+
+
+@main.command(name="leave-out")
+@click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
+@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
+@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
+@click.option("--unseen", multiple=True, default=("livemcpbench",), show_default=True,
+              help="A set of --sets that is never trained on.")  # fmt: skip
+@click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
+@click.option("--limit", type=click.IntRange(1), default=800, show_default=True,
+              help="Pairs of a set at most.")  # fmt: skip
+@click.option("--asked", type=click.IntRange(1), default=300, show_default=True,
+              help="Requests of a set that are evaluated at most.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--batch", type=click.IntRange(8), default=64, show_default=True, help="Pairs.")
+@click.option("--rate", type=float, default=8e-5, show_default=True, help="Learning rate.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--seed", type=int, default=7, show_default=True)
+def leave_out(
+    *,
+    base: Path,
+    sets: Path,
+    names: tuple[str, ...],
+    unseen: tuple[str, ...],
+    apis: tuple[Path, ...],
+    limit: int,
+    asked: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    threads: int,
+    seed: int,
+) -> None:
+    """Train without each set in turn, and print its NDCG@10, untuned and tuned.
+
+    The recipe is that of `train` without passages.
+    """
+    from registry.embedding.training import runs
+    from registry.embedding.training.train import Recipe
+
+    recipe = Recipe(
+        epochs=4, steps=steps, batch_size=batch, learning_rate=rate, seed=seed, threads=threads
+    )
+    for line in runs.without_each(
+        base, sets, names, apis, unseen=unseen, limit=limit, asked=asked, recipe=recipe
+    ):
+        click.echo(line)
+
+
 def run() -> None:
     """Run `main`, and print an expected error as one line."""
     try:

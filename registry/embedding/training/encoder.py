@@ -49,23 +49,30 @@ def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 def encode(weights: Weights, ids: Tensor, mask: Tensor, dropout: float = 0.0) -> Tensor:
     """L2-normalised vectors, shape (texts, 384); every operation exports to ONNX opset 17."""
-    hidden = _embeddings(weights, ids, dropout)
+    hidden = embedded(weights, ids, dropout)
     hidden_from = (1.0 - mask[:, None, None, :].to(hidden.dtype)) * -10000.0
     for layer in range(LAYERS):
-        hidden = _layer(weights, f"encoder.layer.{layer}.", hidden, hidden_from, dropout=dropout)
+        hidden = transformed(
+            weights, f"encoder.layer.{layer}.", hidden, hidden_from, dropout=dropout
+        )
     kept = mask[:, :, None].to(hidden.dtype)
     pooled = (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)
     return pooled / (pooled * pooled).sum(1, keepdim=True).sqrt().clamp(min=1e-9)
 
 
-def _embeddings(weights: Weights, ids: Tensor, dropout: float) -> Tensor:
+def embedded(weights: Weights, ids: Tensor, dropout: float, kinds: Tensor | None = None) -> Tensor:
+    """The states before the first layer. `kinds`: of each token, 0 or 1; None: all 0."""
     words = functional.embedding(ids, weights["embeddings.word_embeddings.weight"])
     positions = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
-    kinds = weights["embeddings.token_type_embeddings.weight"][0]
-    return _drop(_norm(weights, "embeddings.LayerNorm", words + positions + kinds), dropout)
+    of_kind = weights["embeddings.token_type_embeddings.weight"]
+    added = of_kind[0] if kinds is None else functional.embedding(kinds, of_kind)
+    return _drop(_norm(weights, "embeddings.LayerNorm", words + positions + added), dropout)
 
 
-def _layer(weights: Weights, at: str, hidden: Tensor, masked: Tensor, *, dropout: float) -> Tensor:
+def transformed(
+    weights: Weights, at: str, hidden: Tensor, masked: Tensor, *, dropout: float
+) -> Tensor:
+    """The states after the layer whose weights' names begin with `at`."""
     attended = _linear(
         weights, at + "attention.output.dense", _attention(weights, at, hidden, masked)
     )

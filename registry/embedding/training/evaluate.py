@@ -25,6 +25,7 @@ Embed = Callable[[list[str]], Vectors]
 
 K1, B = 1.2, 0.6
 SHARE = 0.8  # of the cosine in the fused score
+WORDS = 4  # as in `registry.search.fusion`, which this room may not import
 WHOLE = 0.3  # weight of the cosine to the query; the rest is that of the best sentence
 STOP_WORDS = frozenset(
     re.findall(
@@ -64,10 +65,33 @@ def evaluate(
     for query, cosine in zip(queries, cosines, strict=True):
         gold = {at[one] for one in query.gold}
         words = lexical.scores(query.text)
-        fused = share * cosine + (1 - share) * words / max(float(words.max()), 1e-9)
+        fused = share * cosine + (1 - share) * words / _full(words)
         found.append((ndcg(cosine, gold), ndcg(words, gold), ndcg(fused, gold)))
     dense, worded, both = (100 * sum(column) / len(found) for column in zip(*found, strict=True))
     return Scores(dense, worded, both, len(found))
+
+
+def fused_scores(
+    tools: ToolSet,
+    queries: Sequence[TrainingQuery],
+    embed_tools: Embed,
+    embed_queries: Embed,
+    *,
+    share: float = SHARE,
+) -> Vectors:
+    """Scores of meaning and words together, of shape (queries, tools)."""
+    lexical = Lexical(tools.tools)
+    texts = [tool_text(tool) for tool in tools.tools]
+    scores = share * dense_scores(embed_tools(texts), queries, embed_queries)
+    for row, query in zip(scores, queries, strict=True):
+        words = lexical.scores(query.text)
+        row += (1 - share) * words / _full(words)
+    return scores
+
+
+def _full(words: NDArray[np.float64]) -> float:
+    """The BM25 that counts as all of the words."""
+    return max(float(words.max()), WORDS * math.log(1 + len(words)))
 
 
 def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed) -> Vectors:

@@ -48,14 +48,20 @@ def export_float(weights: Weights, path: Path) -> None:
 def export_int8(weights: Weights, path: Path, *, reduce_range: bool = False) -> None:
     """Write the int8 graph; `path` is replaced only when the new file is complete."""
     with tempfile.TemporaryDirectory(dir=path.parent) as work:
-        plain, prepared, small = (Path(work) / name for name in ("plain", "prepared", "small"))
+        plain = Path(work) / "plain"
         export_float(weights, plain)
-        quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
-        quantize_dynamic(
-            str(prepared),
-            str(small),
-            per_channel=True,
-            reduce_range=reduce_range,
-            weight_type=QuantType.QInt8,
-        )
-        small.replace(path)
+        quantize(plain, path, reduce_range=reduce_range)
+
+
+def quantize(plain: Path, path: Path, *, reduce_range: bool = False) -> None:
+    """Write `path`, the graph `plain` in int8; files beside `plain` are overwritten."""
+    prepared, small = plain.with_name("prepared"), plain.with_name("small")
+    quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
+    quantize_dynamic(
+        str(prepared),
+        str(small),
+        per_channel=True,
+        reduce_range=reduce_range,
+        weight_type=QuantType.QInt8,
+    )
+    small.replace(path)

@@ -36,7 +36,7 @@ def judge(
     found: list[Scores] = []
     for name in names:
         tools = load(sets / name)
-        found.append(evaluated(tools, _sample(tools, split, limit), of_tools, of_queries))
+        found.append(evaluated(tools, sample(tools, split, limit), of_tools, of_queries))
         yield _line(name, found[-1])
     count = len(found)
     yield _line(
@@ -50,7 +50,8 @@ def judge(
     )
 
 
-def _sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
+def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
+    """At most `limit` queries of the split "train", "test" or "all"; the same in each run."""
     wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
     return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
 

@@ -1,22 +1,37 @@
 """Implementation of the commands: files in, files and lines out."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, set_num_threads
 
+from registry.embedding.training import cross as crossed
 from registry.embedding.training import data
-from registry.embedding.training.encoder import load_weights
+from registry.embedding.training.encoder import Weights, load_weights
+from registry.embedding.training.evaluate import Scores
+from registry.embedding.training.evaluate import evaluate as evaluated
 from registry.embedding.training.export import export_int8
-from registry.embedding.training.inference import TOOL_TOKENS, embed, load_tokenizer, session
+from registry.embedding.training.inference import (
+    QUERY_TOKENS,
+    TOOL_TOKENS,
+    embed,
+    load_tokenizer,
+    session,
+)
 from registry.embedding.training.operations import operation_pairs
 from registry.embedding.training.passages import passage_pairs
+from registry.embedding.training.report import sample
 from registry.embedding.training.sets import load, tool_text
 from registry.embedding.training.train import Recipe, average
 from registry.embedding.training.train import train as trained
+
+log = logging.getLogger(__name__)
+
+WRONG = 7  # tools beside the right one in a list that a cross-encoder is trained on
 
 
 def tune(
@@ -54,6 +69,93 @@ def tune(
             pairs += passage_pairs(path, recipe.seed)[:limit]
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
     return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
+
+
+def without_each(
+    base: Path,
+    sets: Path,
+    names: Sequence[str],
+    apis: Sequence[Path],
+    *,
+    unseen: Sequence[str],
+    limit: int,
+    asked: int,
+    recipe: Recipe,
+) -> Iterator[str]:
+    """Leave-one-set-out evaluation: each set by weights tuned on the other sets, `unseen` ones by
+    weights tuned on all of `names`. A line of NDCG@10, untuned and tuned, of each set."""
+    yield f"{'left out':14} {'untuned':>15} {'tuned':>15}"
+    yield f"{'':14} {'dense   fused':>15} {'dense   fused':>15}"
+    tokenizer = base / "tokenizer.json"
+    before = load_weights(base / "model.safetensors")
+    for left_out in (*([one] for one in names), list(unseen)):
+        others = [one for one in names if one not in left_out]
+        tuned = tune(base, sets, others, apis, limit=limit, recipe=recipe)
+        for name in left_out:
+            scores = [scored(weights, tokenizer, sets / name, asked) for weights in (before, tuned)]
+            cells = (f"{one.dense:7.1f} {one.fused:7.1f}" for one in scores)
+            yield f"{name:14} {' '.join(cells)}"
+
+
+def scored(weights: Weights, tokenizer: Path, folder: Path, asked: int) -> Scores:
+    """Scores of `weights`, in int8, on at most `asked` requests of the set in `folder`."""
+    with TemporaryDirectory() as work:
+        export_int8(weights, Path(work) / "model.onnx")
+        running = session(Path(work) / "model.onnx", 1)
+        of_tools = partial(embed, running, load_tokenizer(tokenizer, TOOL_TOKENS))
+        of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+        tools = load(folder)
+        return evaluated(tools, sample(tools, "all", asked), of_tools, of_queries)
+
+
+def cross(
+    base: Path,
+    model: Path,
+    sets: Path,
+    names: Sequence[str],
+    *,
+    operations: Sequence[Path],
+    start: Path | None,
+    unseen: Sequence[str],
+    layers: int,
+    marks: Sequence[int],
+    limit: int,
+    asked: int,
+    rate: float,
+    threads: int,
+    seed: int,
+    out: Path,
+) -> Sequence[str]:
+    """Train a cross-encoder on what `model` finds, and write it. Lines of its evaluation."""
+    set_num_threads(threads)
+    tokenizer = base / "tokenizer.json"
+    running = session(model, threads)
+    of_tools = partial(embed, running, load_tokenizer(tokenizer, TOOL_TOKENS))
+    of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+    lists, judged = [], {}
+    for name in (*names, *unseen):
+        tools = load(sets / name)
+        tested = sample(tools, "test" if name in names else "all", asked)
+        judged[name] = crossed.rankings(tools, tested, of_tools, of_queries)
+        if name in names:
+            taught = sample(tools, "train", limit)
+            lists += crossed.rankings(tools, taught, of_tools, of_queries)
+    for path in operations:
+        lists += crossed.of_operations(path, seed, WRONG)
+    weights = load_weights(start or base / "model.safetensors")
+    trained_one = crossed.CrossEncoder(weights, tokenizer, layers)
+    shares = " ".join(f"{share:6g}" for share in crossed.SHARES)
+    lines = [f"{'requests':>8} {'set':14} {'first':>6} {shares} second"]
+
+    def mark(seen: int) -> None:
+        for name, asked in judged.items():
+            scores = " ".join(f"{one:6.1f}" for one in crossed.judged(trained_one, asked))
+            lines.append(f"{seen:8} {name:14} {scores}")
+            log.info(lines[-1])
+
+    crossed.train(trained_one, lists, rate=rate, wrong=WRONG, seed=seed, marks=marks, mark=mark)
+    crossed.export(trained_one, out)
+    return lines
 
 
 def export(base: Path, tuned: Sequence[Path], share: float, out: Path) -> None:

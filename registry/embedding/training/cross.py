@@ -1,0 +1,254 @@
+"""Cross-encoder of the second stage: it reads a request and a tool together, and scores them.
+
+The first layers of the encoder with a second kind of token and one output. Trained list by list:
+the cross-entropy of a right tool among wrong ones that the first stage ranks near it (Nogueira and
+Cho 2019; listwise: Cao et al. 2007). Word and position embeddings are frozen.
+"""
+
+import logging
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from registry.embedding.texts import query_text
+from registry.embedding.training import encoder
+from registry.embedding.training.encoder import WIDTH, Weights
+from registry.embedding.training.evaluate import Embed, fused_scores, ndcg
+from registry.embedding.training.export import quantize
+from registry.embedding.training.operations import operation_pairs
+from registry.embedding.training.sets import (
+    ToolSet,
+    TrainingQuery,
+    TrainingTool,
+    seeded,
+    tool_text,
+)
+
+log = logging.getLogger(__name__)
+
+READ = 24  # tools of the first stage that are read
+TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request
+BATCH = 8  # requests
+SHARES = (0.005, 0.01, 0.02, 0.03, 0.05)  # of the standard score in the sum of both stages
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A request, and the texts of tools in the order and with the scores of the first stage."""
+
+    query: str
+    texts: tuple[str, ...]
+    scores: NDArray[np.float32]
+    gold: frozenset[int]  # places in `texts`
+    wanted: int  # tools that the request needs, found or not
+
+
+def rankings(
+    tools: ToolSet, queries: Sequence[TrainingQuery], embed_tools: Embed, embed_queries: Embed
+) -> list[Ranking]:
+    """What the first stage finds for `queries`."""
+    texts = [read_text(tool) for tool in tools.tools]
+    ids = [tool.id for tool in tools.tools]
+    found = []
+    for query, row in zip(
+        queries, fused_scores(tools, queries, embed_tools, embed_queries), strict=True
+    ):
+        best = np.argsort(-row, kind="stable")[:READ]
+        gold = frozenset(at for at, one in enumerate(best) if ids[one] in query.gold)
+        shown = tuple(texts[one] for one in best)
+        found.append(Ranking(query_text(query.text), shown, row[best], gold, len(query.gold)))
+    return found
+
+
+def read_text(tool: TrainingTool) -> str:
+    """The text of a tool that the second stage reads: what a search shows of it."""
+    return tool_text(replace(tool, tags=(), parameters=()))
+
+
+def of_operations(path: Path, seed: int, wrong: int) -> list[Ranking]:
+    """Requests made of an OpenAPI description, each with its operation and `wrong` others,
+    operations of the same resource first."""
+    pairs, chance = operation_pairs(path, seed), seeded(seed)
+    found = []
+    for pair in pairs:
+        others = [one for one in pairs if one.tool.id not in pair.also]
+        near = [one for one in others if one.group == pair.group]
+        near = chance.sample(near, min(len(near), wrong))
+        far = chance.sample(others, wrong)
+        texts = [read_text(one.tool) for one in (pair, *(near + far)[:wrong])]
+        scores = np.zeros(len(texts), np.float32)
+        found.append(Ranking(pair.query, tuple(texts), scores, frozenset((0,)), 1))
+    return found
+
+
+class CrossEncoder:
+    """Weights, and the tokens that they read."""
+
+    def __init__(self, weights: Weights, tokenizer: Path, layers: int) -> None:
+        """The first `layers` of an encoder's weights, with an untrained output."""
+        self.layers = layers
+        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(TOKENS)
+        self.weights = {
+            name: tensor.clone()
+            for name, tensor in weights.items()
+            if not name.startswith("encoder.layer.") or int(name.split(".")[2]) < layers
+        }
+        self.weights["head.weight"] = torch.zeros(1, WIDTH)
+        self.weights["head.bias"] = torch.zeros(1)
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            found = scored(self.weights, self.layers, self.batch([(query, one) for one in texts]))
+        return np.asarray(found.float().numpy())
+
+    def batch(self, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor]:
+        """(ids, mask, kinds), each of shape (pairs, tokens of the longest)."""
+        rows = [self._tokens(*pair) for pair in pairs]
+        width = max(len(ids) for ids, _ in rows)
+        made = torch.zeros((3, len(rows), width), dtype=torch.int64)
+        for at, (ids, first) in enumerate(rows):
+            made[0, at, : len(ids)] = torch.tensor(ids)
+            made[1, at, : len(ids)] = 1
+            made[2, at, first : len(ids)] = 1
+        return made[0], made[1], made[2]
+
+    def _tokens(self, query: str, text: str) -> tuple[list[int], int]:
+        """The tokens of a pair, and the place of the first one of `text`."""
+        asked = self._tokenizer.encode(query).ids
+        asked = asked if len(asked) <= QUERY_TOKENS else [*asked[: QUERY_TOKENS - 1], asked[-1]]
+        read = self._tokenizer.encode(text).ids[1:]
+        room = TOKENS - len(asked)
+        return asked + (read if len(read) <= room else [*read[: room - 1], read[-1]]), len(asked)
+
+
+def scored(
+    weights: Weights, layers: int, read: tuple[Tensor, Tensor, Tensor], dropout: float = 0.0
+) -> Tensor:
+    """One score for each pair, `read` as by `CrossEncoder.batch`; every operation exports to ONNX
+    opset 17."""
+    ids, mask, kinds = read
+    hidden = encoder.embedded(weights, ids, dropout, kinds)
+    masked = (1.0 - mask[:, None, None, :].to(hidden.dtype)) * -10000.0
+    for layer in range(layers):
+        at = f"encoder.layer.{layer}."
+        hidden = encoder.transformed(weights, at, hidden, masked, dropout=dropout)
+    kept = mask[:, :, None].to(hidden.dtype)
+    pooled = (hidden * kept).sum(1) / kept.sum(1)
+    return functional.linear(pooled, weights["head.weight"], weights["head.bias"])[:, 0]
+
+
+def train(
+    model: CrossEncoder,
+    lists: Sequence[Ranking],
+    *,
+    rate: float,
+    wrong: int,
+    seed: int,
+    marks: Sequence[int],
+    mark: Callable[[int], None],
+) -> None:
+    """Train on `lists`, over and over, up to the last of `marks`; `mark` is called at each, with
+    the number of requests seen."""
+    torch.manual_seed(seed)
+    chance = seeded(seed)
+    usable = [one for one in lists if one.gold and len(one.texts) - len(one.gold) >= wrong]
+    tuned = [
+        tensor.requires_grad_()
+        for name, tensor in model.weights.items()
+        if not name.startswith(("embeddings.word", "embeddings.position"))
+    ]
+    optimizer = torch.optim.AdamW(tuned, lr=rate, weight_decay=0.01)
+    steps = marks[-1] // BATCH
+    for step, lot in enumerate(_lots(usable, chance, steps), 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, step / 50) * max(0.05, 1 - step / steps)
+        loss = _loss(model, lot, wrong, chance)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(tuned, 1.0)
+        optimizer.step()
+        if step % 50 == 0:
+            log.info("%d requests, loss %.3f", step * BATCH, loss.item())
+        if any((step - 1) * BATCH < one <= step * BATCH for one in marks):
+            mark(step * BATCH)
+
+
+def _lots(
+    lists: Sequence[Ranking], chance: random.Random, steps: int
+) -> Iterator[Sequence[Ranking]]:
+    order: list[Ranking] = []
+    for _ in range(steps):
+        if len(order) < BATCH:
+            order = chance.sample(lists, len(lists))
+        lot, order = order[:BATCH], order[BATCH:]
+        yield lot
+
+
+def _loss(model: CrossEncoder, lot: Sequence[Ranking], wrong: int, chance: random.Random) -> Tensor:
+    """Mean cross-entropy of a right tool among `wrong` others; it stands first of its list."""
+    pairs = []
+    for one in lot:
+        others = [at for at in range(len(one.texts)) if at not in one.gold]
+        chosen = [chance.choice(sorted(one.gold)), *chance.sample(others, wrong)]
+        pairs += [(one.query, one.texts[at]) for at in chosen]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = scored(model.weights, model.layers, model.batch(pairs), dropout=0.1)
+    lists = found.float().view(len(lot), wrong + 1)
+    return functional.cross_entropy(lists, torch.zeros(len(lot), dtype=torch.int64))
+
+
+def judged(model: CrossEncoder, asked: Sequence[Ranking]) -> list[float]:
+    """Mean NDCG@10 of the first stage, of each of SHARES, and of the second stage alone."""
+    columns = []
+    for one in asked:
+        second = model.scores(one.query, one.texts)
+        standard = (second - second.mean()) / max(float(second.std()), 1e-6)
+        mixed = [one.scores + share * standard for share in SHARES]
+        gold = set(one.gold) | {-at for at in range(1, one.wanted - len(one.gold) + 1)}
+        columns.append([ndcg(scores, gold) for scores in (one.scores, *mixed, second)])
+    return [100 * float(value) for value in np.mean(columns, axis=0)]
+
+
+class _Graph(torch.nn.Module):
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.layers = model.layers
+        self.kept = torch.nn.ParameterDict(
+            {name.replace(".", "/"): tensor.detach() for name, tensor in model.weights.items()}
+        )
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        named = {name.replace("/", "."): tensor for name, tensor in self.kept.items()}
+        return scored(named, self.layers, (input_ids, attention_mask, token_type_ids))[:, None]
+
+
+def export(model: CrossEncoder, path: Path) -> None:
+    """Write the int8 graph that `search.rerank_model` names: three inputs, one score a pair."""
+    example = torch.ones((2, 8), dtype=torch.int64)
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+        torch.onnx.export(
+            _Graph(model).eval(),
+            (example, example, example),
+            str(Path(work) / "plain"),
+            dynamo=False,
+            opset_version=17,
+            input_names=names,
+            output_names=["logits"],
+            dynamic_axes={
+                **{name: {0: "pairs", 1: "tokens"} for name in names},
+                "logits": {0: "pairs"},
+            },
+        )
+        quantize(Path(work) / "plain", path)
