@@ -209,6 +209,14 @@ def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         yield Problem(where(path, provider), dotted(path), text)
 
 
+def search_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Conflicts among the settings of searches."""
+    path = ("search", "rerank_model")
+    if settings.search.rerank != "off" and not settings.search.rerank_model:
+        text = f"expected the folder of a cross-encoder: search.rerank is {settings.search.rerank}"
+        yield Problem(where(("search", "rerank")), dotted(path), text)
+
+
 def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts among the settings of chat models."""
     models, chosen = settings.models, ("models", "strategy")
@@ -558,6 +566,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_unclear_redis(settings, where),
         *_two_engines(settings, where),
         *embedding_conflicts(settings, where),
+        *search_conflicts(settings, where),
         *model_conflicts(settings, where),
         *oauth_conflicts(settings, where),
         *policy_conflicts(settings, where),

@@ -357,6 +357,10 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     exact_limit: Count
     hnsw_ef: Count
     postings_limit: Count
+    rerank: Literal["off", "on", "auto"]
+    rerank_model: str
+    rerank_tools: Count
+    rerank_share: Share
     feedback: bool
     feedback_share: Share
     usage_log: bool

@@ -9,13 +9,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from anyio import create_task_group
 
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
+from registry.embedding.kinds import TOOL
 from registry.embedding.texts import readable
 from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.filters import DocumentCounts
@@ -26,6 +27,9 @@ from schemas.errors import InvalidParams, Unavailable, Unreachable
 
 if TYPE_CHECKING:
     from registry.search.replica import Replica
+
+Find: TypeAlias = Callable[[Pool, SearchQuery, Ready, str], Awaitable[SearchResult]]
+"""A search of text that was cleaned, with the embedder that is ready."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -79,6 +83,7 @@ class Search:
         )
         self._counts = DocumentCounts(clock)
         self._read = replica.read if replica else read
+        self._find = self._found if settings.rerank == "off" else self._second_stage()
 
     @property
     def model_failed(self) -> bool:
@@ -100,15 +105,26 @@ class Search:
         ready = Ready() if query.mode == "lexical" else self._encoding.ready(query.kind.purpose)
         if query.mode != "lexical" and ready.embedder is None:
             self._refuse_words()
-        model = ready.embedder.model if ready.embedder else None
-        return await self._found(
-            pool,
-            SearchRun(self._settings, self._counts, query, text=text, model=model),
-            ready,
-            text,
-        )
+        return await self._find(pool, query, ready, text)
 
-    async def _found(self, pool: Pool, run: SearchRun, ready: Ready, text: str) -> SearchResult:
+    def _second_stage(self) -> "Find":
+        """Hybrid searches of tools, whose best are ranked again; others as ever."""
+        from registry.search.rerank import SecondStage
+
+        second = SecondStage(self._settings)
+
+        async def find(pool: Pool, query: SearchQuery, ready: Ready, text: str) -> SearchResult:
+            if query.mode != "hybrid" or query.kind is not TOOL:
+                return await self._found(pool, query, ready, text)
+            more = replace(query, limit=max(query.limit, second.reads), details=True)
+            found = await self._found(pool, more, ready, text)
+            return replace(found, hits=(await second.ranked(text, found.hits))[: query.limit])
+
+        return find
+
+    async def _found(self, pool: Pool, query: SearchQuery, ready: Ready, text: str) -> SearchResult:
+        model = ready.embedder.model if ready.embedder else None
+        run = SearchRun(self._settings, self._counts, query, text=text, model=model)
         started = time.perf_counter()
         prepare = partial(self._read, pool, run.prepare)
         if ready.embedder is None:

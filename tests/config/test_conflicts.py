@@ -329,6 +329,12 @@ def test_meaning_or_nothing_needs_meaning() -> None:
     assert loaded(closed).disclosure.when_down == "fail_closed"
 
 
+def test_a_second_stage_needs_its_model() -> None:
+    said = problem("search: {rerank: auto}\n")
+    assert said.startswith("toolgate.yaml:1: search.rerank_model: expected the folder")
+    assert loaded("search: {rerank_model: /some/folder}\n").search.rerank == "off"
+
+
 @pytest.mark.parametrize(
     ("portal", "expected"),
     [

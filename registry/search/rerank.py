@@ -1,0 +1,153 @@
+"""Second stage of a search: a cross-encoder reads the request and the best tools together.
+
+Any cross-encoder in ONNX that takes input_ids, attention_mask and token_type_ids, with a BERT
+tokenizer.json beside it; none comes with the product, as none that was trained for it found more
+(registry/embedding/training/README.md). Its scores are standardised within an answer, so that
+models of any scale can be used. Imported only where `search.rerank` is not off.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+import onnxruntime
+from anyio import CapacityLimiter, to_thread
+from tokenizers import Tokenizer
+
+from config.settings import SearchSettings as Settings
+from registry.embedding.texts import ToolFields, query_text, readable, tool_text
+from registry.search.fusion import DIGITS, Hit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("toolgate.search")
+
+TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request; as in training
+CHARACTERS = 8 * TOKENS  # that are tokenised of a text
+CLEAR = 0.1  # lead of the first from which `auto` reads none: it is right in 6 to 10 of 10 then
+BATCH = 8  # pairs of similar length
+RUNS = 2  # concurrent runs of the model
+INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class CannotRerank(Exception):
+    """The model cannot be loaded or run; says why."""
+
+
+class SecondStage:
+    """Re-ranks the best tools of a search, where it can: a failure leaves their order."""
+
+    def __init__(self, settings: Settings) -> None:
+        """A stage whose model is not loaded yet."""
+        self.reads = settings.rerank_tools
+        self._settings = settings
+        self._model: _CrossEncoder | None = None
+        self._lock = threading.Lock()
+        self._runs = CapacityLimiter(RUNS)
+        self._failed = False
+
+    async def ranked(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """`hits`, best first, in their new order."""
+        if self._failed or len(hits) < 2 or self._is_clear(hits):
+            return list(hits)
+        read, rest = hits[: self.reads], hits[self.reads :]
+        try:
+            with anyio.fail_after(self._settings.query_timeout_s):
+                scores = await to_thread.run_sync(
+                    partial(self._scores, query_text(query), [_text(one) for one in read]),
+                    limiter=self._runs,
+                    abandon_on_cancel=True,
+                )
+        except CannotRerank as error:
+            self._failed = True  # the same files would fail again
+            log.warning("search_rerank_failed", extra={"reason": str(error)})
+            return list(hits)
+        except TimeoutError:
+            log.warning("search_rerank_failed", extra={"reason": "timeout"})
+            return list(hits)
+        return [*mixed(read, scores, self._settings.rerank_share), *rest]
+
+    def _is_clear(self, hits: Sequence[Hit]) -> bool:
+        return self._settings.rerank == "auto" and hits[0].score - hits[1].score >= CLEAR
+
+    def _scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
+        with self._lock:
+            if self._model is None:
+                self._model = _CrossEncoder(Path(self._settings.rerank_model))
+        return self._model.scores(query, texts)
+
+
+def mixed(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> list[Hit]:
+    """`hits` by their score and `share` of the standard score of the second stage."""
+    standard = (scores - scores.mean()) / max(float(scores.std()), 1e-6)
+    found = [
+        replace(one, score=round(one.score + share * float(more), DIGITS))
+        for one, more in zip(hits, standard, strict=True)
+    ]
+    return sorted(found, key=lambda one: -one.score)
+
+
+def _text(hit: Hit) -> str:
+    return tool_text(
+        ToolFields(
+            name=hit.name, title=hit.title or "", description=hit.description, source=hit.source
+        )
+    )
+
+
+class _CrossEncoder:
+    def __init__(self, folder: Path) -> None:
+        """The model in `folder`. Raises CannotRerank."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3  # errors
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._session = onnxruntime.InferenceSession(
+                folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the two libraries' exceptions share no other base
+            raise CannotRerank(f"search.rerank_model cannot be loaded: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        if {one.name for one in self._session.get_inputs()} != INPUTS:
+            raise CannotRerank(f"search.rerank_model: expected the inputs {', '.join(INPUTS)}")
+
+    def scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
+        """One score for each text, shape (texts,). Raises CannotRerank."""
+        asked = self._tokens(query, QUERY_TOKENS)
+        read = [self._tokens(text, TOKENS - len(asked) + 1)[1:] for text in texts]
+        order = sorted(range(len(read)), key=lambda at: len(read[at]))
+        found = np.empty(len(read), np.float32)
+        for start in range(0, len(order), BATCH):
+            some = order[start : start + BATCH]
+            found[some] = self._run(asked, [read[at] for at in some])
+        return found
+
+    def _tokens(self, text: str, limit: int) -> list[int]:
+        """At most `limit` tokens, the last of which ends the text."""
+        # one by one: encode_batch starts threads, and warns at every fork from then on
+        ids: list[int] = self._tokenizer.encode(readable(text, CHARACTERS)).ids
+        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+    def _run(self, asked: list[int], read: Sequence[list[int]]) -> "NDArray[Any]":
+        ids = np.zeros((len(read), len(asked) + max(map(len, read))), np.int64)
+        mask, kinds = np.zeros_like(ids), np.zeros_like(ids)
+        for row, tokens in enumerate(read):
+            end = len(asked) + len(tokens)
+            ids[row, :end] = asked + tokens
+            mask[row, :end] = 1
+            kinds[row, len(asked) : end] = 1
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds}
+        try:
+            (scores, *_) = self._session.run(None, given)
+            return np.asarray(scores, np.float32).reshape(len(read))
+        except Exception as error:  # as above
+            raise CannotRerank(f"search.rerank_model failed: {error}") from error

@@ -1,0 +1,145 @@
+"""The second stage of a search.
+
+`overlap/model.onnx` stands for a cross-encoder: its score is the number of pairs of equal tokens in
+the request and the text. Its vectors stand for a first stage that knows nothing of the request.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import registry.embedding
+from config.settings import SearchSettings as Settings
+from registry.database.postgres import Database
+from registry.search import Filters, Hit, Mode, Search, SearchQuery
+from registry.search.rerank import CLEAR, SecondStage, mixed
+from registry.sources.store import SourceDraft, ToolStore
+from schemas.binding import OpenAPIBinding
+from schemas.tool import ToolDraft
+from tests.fixtures_database import HOST
+from tests.registry.search.finding import SETTINGS
+from tests.registry.search.meaning import Words, embed_tools
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = {
+    "alpha": "Weather of a city, by its name.",
+    "beta": "Weather of a city today, with wind and rain.",
+    "gamma": "Invoices of a customer.",
+}
+ASKED = "weather with rain and wind today"
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Those of a second stage that decides alone."""
+    folder = tmp_path_factory.mktemp("overlap")
+    shutil.copy(Path(__file__).with_name("overlap") / "model.onnx", folder)
+    shutil.copy(Path(registry.embedding.__file__).with_name("model") / "tokenizer.json", folder)
+    return replace(
+        SETTINGS, rerank="on", rerank_model=str(folder), rerank_share=1.0, query_timeout_s=60.0
+    )
+
+
+def hit(name: str, score: float, description: str = "") -> Hit:
+    return Hit(name, name, None, description or TOOLS[name], "shop", score, 0.0, score)
+
+
+def hits(*scores: float) -> list[Hit]:
+    return [hit(name, score) for name, score in zip(TOOLS, scores, strict=True)]
+
+
+async def names(settings: Settings, found: list[Hit], text: str = ASKED) -> list[str]:
+    return [one.name for one in await SecondStage(settings).ranked(text, found)]
+
+
+async def test_a_tool_that_reads_better_moves_up(settings: Settings) -> None:
+    assert await names(settings, hits(0.51, 0.5, 0.49)) == ["beta", "alpha", "gamma"]
+
+
+async def test_only_the_best_tools_are_read(settings: Settings) -> None:
+    found = [hit("alpha", 0.5), hit("gamma", 0.4), hit("beta", 0.3)]
+    assert await names(replace(settings, rerank_tools=2), found) == ["alpha", "gamma", "beta"]
+    assert await names(replace(settings, rerank_tools=3), found) == ["beta", "alpha", "gamma"]
+
+
+async def test_auto_reads_nothing_where_the_first_leads_clearly(settings: Settings) -> None:
+    auto = replace(settings, rerank="auto")
+    assert await names(auto, hits(0.51 + CLEAR, 0.5, 0.4)) == ["alpha", "beta", "gamma"]
+    assert await names(auto, hits(0.49 + CLEAR, 0.5, 0.4)) == ["beta", "alpha", "gamma"]
+    assert await names(settings, hits(0.51 + CLEAR, 0.5, 0.4)) == ["beta", "alpha", "gamma"]
+
+
+async def test_long_and_odd_texts_are_read_in_part(settings: Settings) -> None:
+    long = [hit("alpha", 0.5, "city " * 50_000), hit("beta", 0.4, "\ud800\0"), hit("gamma", 0.3)]
+    assert set(await names(settings, long, "city \ud800" * 10_000)) == {"alpha", "beta", "gamma"}
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_order(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = SecondStage(replace(settings, rerank_model=str(tmp_path)))
+    for _ in range(2):
+        assert await stage.ranked(ASKED, hits(0.3, 0.2, 0.1)) == hits(0.3, 0.2, 0.1)
+    assert [one.message for one in caplog.records] == ["search_rerank_failed"]
+
+
+async def test_a_model_with_other_inputs_leaves_the_order(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundled = Path(registry.embedding.__file__).with_name("model")
+    for name in ("model.onnx", "tokenizer.json"):
+        shutil.copy(bundled / name, tmp_path)
+    wrong = replace(settings, rerank_model=str(tmp_path))
+    assert await names(wrong, hits(0.3, 0.2, 0.1)) == ["alpha", "beta", "gamma"]
+    assert "token_type_ids" in caplog.records[0].reason  # type: ignore[attr-defined]
+
+
+def test_scores_of_any_scale_count_the_same() -> None:
+    scores = np.array([1.0, 3.0, 2.0], np.float32)
+    small, large = (mixed(hits(0.3, 0.29, 0.1), by * scores, 0.1) for by in (0.01, 100))
+    assert [one.name for one in small] == ["beta", "alpha", "gamma"]
+    assert [one.score for one in small] == pytest.approx([one.score for one in large], abs=1e-6)
+    same = mixed(hits(0.3, 0.2, 0.1), np.ones(3, np.float32), 0.5)
+    assert same == hits(0.3, 0.2, 0.1)
+
+
+@pytest.fixture
+async def filled(store: ToolStore, database: Database) -> Database:
+    drafts = [
+        ToolDraft(f"/{name}@get", name, text, {"type": "object"}, OpenAPIBinding("GET", "/x"))
+        for name, text in TOOLS.items()
+    ]
+    await store.save(HOST, SourceDraft("shop", "openapi", "shop.json"), drafts)
+    await embed_tools(database)
+    return database
+
+
+async def test_a_search_for_few_reads_more_and_answers_few(
+    settings: Settings, filled: Database
+) -> None:
+    async def found(settings: Settings, mode: Mode = "hybrid") -> list[str]:
+        search = Search(lambda: filled.pool, lambda _: Words(), settings)
+        result = await search.run(SearchQuery("city", 1, mode, Filters(HOST)))
+        return [one.name for one in result.hits]
+
+    (first,) = await found(replace(settings, rerank="off"))
+    assert await found(settings) == [first]  # as good as any for this request
+    invoices = replace(settings, rerank_tools=3)
+    search = Search(lambda: filled.pool, lambda _: Words(), invoices)
+    result = await search.run(SearchQuery(ASKED, 1, "hybrid", Filters(HOST)))
+    assert [one.name for one in result.hits] == ["beta"]
+    assert await found(settings, "lexical") == await found(
+        replace(settings, rerank="off"), "lexical"
+    )
+
+
+def test_nothing_of_it_is_imported_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "registry.search.rerank", None)  # importing it would fail
+    Search(lambda: None, lambda _: None, SETTINGS)
+    with pytest.raises(ImportError):
+        Search(lambda: None, lambda _: None, replace(SETTINGS, rerank="on"))
