@@ -41,6 +41,7 @@ ANY_TEXT = {
     *(("librarian", "research", key) for key in ("model", "sub_model")),
     ("memory", "agent_claim"),
     ("memory", "extraction", "strategy"),
+    ("search", "rerank_model"),
     ("database", "data_dir"),
     ("audit", "spool_dir"),
     *(("server", "tls", key) for key in ("cert", "key")),
