@@ -24,7 +24,7 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
-from gateway.documents.chunking.chunks import Chunk, Chunking
+from gateway.documents.chunking.chunks import Chunk, Chunking, CodeSymbol
 from gateway.documents.chunking.cut import CODE, cut
 from gateway.documents.chunking.grammars import parser
 from gateway.documents.reading.kinds import media_type
@@ -37,6 +37,7 @@ TIMEOUT_S = 120.0
 WHOLE, ALONE = 95.0, 90.0
 _PYTHON = re.compile(r'[ \t]*[rRuU]?("""|\'\'\')(.*?)\1[ \t]*\n?', re.DOTALL)
 _COMMENTS = re.compile(r"(?:^[ \t]*//[/!]?[^\n]*\n)+", re.MULTILINE)
+_DOCUMENTS = {"text/x-go": "// ", "text/x-rust": "///"}  # how a line of documentation begins
 _OTHERS = re.compile(r"(?:^|/)(?:tests?|examples|docs|fuzz)/|_test\.|(?:^|/)test_")  # not measured
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\n\s*\n")
 
@@ -54,6 +55,7 @@ class Definition:
 
     path: str
     symbol: str
+    place: int  # among the definitions of its file, of which several may have its symbol
     query: str
 
 
@@ -131,12 +133,7 @@ def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row
         (one for _, found in stripped for one in found),
         key=lambda one: hashlib.sha256(f"{one.path}{one.symbol}".encode()).digest(),
     )[:QUERIES]
-    places = {
-        (file.path, one.symbol): (one.start_line, one.end_line)
-        for file, _ in stripped
-        for chunk in cut(file.text, media_type=file.media_type, path=file.path)
-        for one in chunk.definitions
-    }
+    spans = {file.path: definitions_of(file) for file, _ in stripped}
     hits = dict.fromkeys(DEPTHS, 0)
     settings = {"knowledge": {"enabled": True}}
     with installation(rig, f"definitions-{name}", {}, settings) as one, serving(rig, one) as child:
@@ -149,7 +146,7 @@ def _search_rows(rig: Rig, name: str, files: Sequence[CodeFile]) -> Iterator[Row
         await_vectors(one)
         with closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection:
             for question in asked:
-                rank = _rank(connection, name, question, places)
+                rank = _rank(connection, name, question, spans[question.path])
                 for depth in DEPTHS:
                     hits[depth] += rank <= depth
     for depth in DEPTHS:
@@ -163,17 +160,19 @@ def _rank(
     connection: HTTPConnection,
     collection: str,
     question: Definition,
-    places: Mapping[tuple[str, str], tuple[int, int]],
+    definitions: Sequence[CodeSymbol],
 ) -> int:
-    """The place of the definition among what is found; one past all if it is not."""
-    start, end = places.get((question.path, question.symbol), (0, -1))
+    """The rank of the definition among what is found; one past all if it is not."""
+    wanted = definitions[question.place]
     body = {"query": question.query, "collections": [collection], "limit": DEPTHS[-1],
             "tokens": 1_000_000}  # fmt: skip
     found = _posted(connection, "/query", body)["evidence"]
     ranks = (
         at
         for at, one in enumerate(found, 1)
-        if one["path"] == question.path and one["lines"][0] <= end and one["lines"][1] >= start
+        if one["path"] == question.path
+        and one["lines"][0] <= wanted.end_line
+        and one["lines"][1] >= wanted.start_line
     )
     return next(ranks, DEPTHS[-1] + 1)
 
@@ -188,12 +187,17 @@ def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -
     return msgspec.json.decode(text)  # type: ignore[no-any-return]
 
 
+def definitions_of(file: CodeFile) -> list[CodeSymbol]:
+    """All definitions of a file, in order."""
+    chunks = cut(file.text, media_type=file.media_type, chunking=Chunking(size=10**9))
+    return [one for chunk in chunks for one in chunk.definitions]
+
+
 def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
     """A file without documentations, and the definitions that had one."""
-    chunks = cut(file.text, media_type=file.media_type, chunking=Chunking(size=10**9))
     data, found = file.text.encode(), []
     removed: list[tuple[int, int]] = []
-    for one in (each for chunk in chunks for each in chunk.definitions):
+    for place, one in enumerate(definitions_of(file)):
         text = data[one.start : one.end].decode()
         match = _documentation(file.media_type, text)
         if match is None:
@@ -203,7 +207,7 @@ def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
         name = one.symbol.rpartition(".")[2]
         query = _query(match[0], name)
         if len(query.split()) >= WORDS:
-            found.append(Definition(file.path, one.symbol, query))
+            found.append(Definition(file.path, one.symbol, place, query))
     for start, end in sorted(set(removed), reverse=True):
         data = data[:start] + data[end:]
     return replace(file, text=data.decode()), found
@@ -212,7 +216,7 @@ def stripped_of(file: CodeFile) -> tuple[CodeFile, list[Definition]]:
 def _documentation(type_: str, text: str) -> re.Match[str] | None:
     if type_ != "text/x-python":
         match = _COMMENTS.match(text)
-        return match if match and match[0].lstrip().startswith(("///", "// ")) else None
+        return match if match and match[0].lstrip().startswith(_DOCUMENTS[type_]) else None
     body = re.search(r":[ \t]*(?:#[^\n]*)?\n", text)
     while body and (match := _PYTHON.match(text, body.end())) is None:
         head = text[: body.end()]
