@@ -121,7 +121,14 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
     """Rows of (source, norm, target): what the chunks %(seeds)s mention, and the chunks that are
     about that, or, without `about`, that mention it. Names that were merged count as one in the
     collection of their merge, and lead from the question to all that mentions them. `allowed`: a
-    condition on `target`."""
+    condition on `target`.
+
+    Links to code come from texts that mention a symbol. What a definition calls, its namesakes, and
+    symbols that are words of the question are seldom what is asked for: without them the definition
+    is among the first 5 in 71 of 100 searches of click, with them in 55.
+    """
+    of_code = "AND (mention.type <> 'symbol' OR mention.role = 'mention')" if about else ""
+    named = "AND (named.id IS NOT NULL OR target.type <> 'symbol')" if about else ""
     asked = "UNION SELECT NULL, one FROM unnest(%(asked)s::text[]) AS one" if about else ""
     role = "AND target.role = 'subject'" if about else ""
     asked_role = "AND (target.role = 'subject' OR named.id IS NULL)" if about else ""
@@ -134,7 +141,7 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
             SELECT DISTINCT seed.id, collection_id, mention.norm
             FROM unnest(%(seeds)s::uuid[]) AS seed (id)
             JOIN knowledge_mention_t AS mention
-                ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id)
+                ON (mention.host_id, mention.chunk_id) = (%(host)s, seed.id) {of_code}
             JOIN permitted USING (collection_id)
         ), same (collection_id, norm, other) AS (
             SELECT shelf.collection_id, one.norm, beside.other
@@ -173,6 +180,7 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
         FROM name JOIN named USING (norm) CROSS JOIN permitted
         JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
             AND target.collection_id = permitted.collection_id AND target.norm = name.norm {role}
+            {named}
         WHERE {allowed or "true"}
         UNION
         SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
