@@ -2,68 +2,116 @@
 """Communities: names of a collection that stand in the same passages, found on demand by label
 propagation (Raghavan 2007) in an order that is always the same. No model is asked.
 
-A large collection is judged by a sample of its chunks: those with the first ids, which are random.
+Their titles are the names that tell them from the other communities, by c-TF-IDF (Grootendorst
+2022); the sentences nearest to all that their passages say sum them up. A large collection is
+judged by a sample of its chunks: those with the first ids, which are random.
 """
 
+import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
 from anyio import CapacityLimiter, to_thread
 
-from gateway.wings.knowledge.entities import Entities, Hop, NameMention, npmi
+from gateway.documents.chunking.pieces import sentences
+from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
 from gateway.wings.knowledge.readers import KnowledgeReader
-from gateway.wings.knowledge.search import EDGES, PERMITTED
+from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, shown
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
 CHUNKS = 500  # of a collection that are read
 NAMES = 20  # of a chunk that are read
 ROUNDS = 20
-PASSAGES = 3  # that show what a community is about
+TITLE = 3  # names
+CENTRAL = 3  # sentences
+PASSAGES = 20  # of a community that sentences are chosen of, those with most of its names
+SENTENCE = 400  # characters of a sentence that are shown
 KEPT = 8  # results that are kept, by the rows that they were computed from
+_WORD = re.compile(r"\w{3,}")
 Ties = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Community:
     names: Sequence[str]  # those with the strongest ties to the others first
-    chunks: int  # that mention one of them
-    evidence: Sequence[Hop]  # chunks that mention most of them, each with a name in it
+    title: Sequence[str]  # those that others have least
+    chunks: Sequence[str]  # that mention one of them, those with most of them first
+
+
+@dataclass(frozen=True, slots=True)
+class CitedSentence:
+    text: str
+    document: str
+    path: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommunitiesFound:
+    """Those that most chunks mention first. `is_sample`: there are more chunks than were read."""
+
+    items: Sequence[tuple[Community, Sequence[CitedSentence]]]
+    chunks: int
+    is_sample: bool
 
 
 class Communities:
-    def __init__(self, pool: Pool, entities: Entities) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._entities = entities
         self._limiter = CapacityLimiter(1)
 
-    async def of(
-        self, reader: KnowledgeReader, collection: str
-    ) -> tuple[Sequence[Community], int, bool]:
-        """Those that most chunks mention first, the number of chunks that were read, and whether
-        there are more."""
+    async def of(self, reader: KnowledgeReader, collection: str, limit: int) -> CommunitiesFound:
         values = {**reader.values(), "names": [collection]}
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _ROWS, values)
             merges = await opened.rows(LOOKUPS, _MERGES, values)
-        found = await to_thread.run_sync(
-            communities, tuple(map(tuple, rows)), tuple(map(tuple, merges)), limiter=self._limiter
+            found = await to_thread.run_sync(
+                communities, tuple(map(tuple, rows)), tuple(map(tuple, merges)),
+                limiter=self._limiter,
+            )  # fmt: skip
+            ids = [id_ for one in found[:limit] for id_ in one.chunks[:PASSAGES]]
+            told = await opened.rows(LOOKUPS, shown(""), {**values, "ids": ids}) if ids else []
+        passages = {row[0]: ScoredChunk(*row) for row in told}
+        summed = await to_thread.run_sync(
+            lambda: [central(one, passages) for one in found[:limit]], limiter=self._limiter
         )
         chunks = len({row[2] for row in rows})
-        return found, chunks, chunks >= CHUNKS or len(rows) >= EDGES
+        is_sample = chunks >= CHUNKS or len(rows) >= EDGES
+        return CommunitiesFound(list(zip(found[:limit], summed, strict=True)), chunks, is_sample)
 
-    async def quoted(
-        self, reader: KnowledgeReader, collection: str, found: Sequence[Community]
-    ) -> list[list[NameMention]]:
-        """The evidence of each."""
-        hops = [hop for one in found for hop in one.evidence]
-        quotes = await self._entities.quoted(reader, hops, [collection]) if hops else {}
-        places = [[(hop.chunk, hop.source) for hop in one.evidence] for one in found]
-        return [[quotes[place] for place in one if place in quotes] for one in places]
+
+def central(community: Community, passages: Mapping[str, ScoredChunk]) -> Sequence[CitedSentence]:
+    """The sentences nearest to all that the passages say, by the cosine of tf-idf, with their
+    places. What several say counts once."""
+    texts = [passages[id_] for id_ in community.chunks[:PASSAGES] if id_ in passages]
+    said = {one.text.lower(): one for text in texts for one in reversed(list(_sentences(text)))}
+    words = {key: frozenset(_WORD.findall(key)) for key in said}
+    spread = Counter(word for one in words.values() for word in one)
+    rare = {word: math.log(1 + len(said) / count) for word, count in spread.items()}
+
+    def nearness(key: str) -> float:
+        length = math.sqrt(sum(rare[word] ** 2 for word in words[key])) or 1.0
+        return sum(spread[word] * rare[word] ** 2 for word in words[key]) / length
+
+    best = sorted(said, key=lambda key: (-round(nearness(key), 9), key))
+    return [said[key] for key in best[:CENTRAL]]
+
+
+def _sentences(passage: ScoredChunk) -> Iterator[CitedSentence]:
+    text, at = passage.text, 0
+    for end in (*sentences(text, 0, len(text)), len(text)):
+        told = " ".join(text[at:end].split())[:SENTENCE]
+        begin = end - len(text[at:end].lstrip())
+        if told:
+            line = passage.start_line + text.count("\n", 0, begin)
+            yield CitedSentence(told, passage.document, passage.path, line)
+        at = end
 
 
 @lru_cache(maxsize=KEPT)
@@ -83,30 +131,49 @@ def communities(
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for norm, label in _labels(ties).items():
         groups[label].append(norm)
-    found = [_community(group, ties, written, places) for group in groups.values()]
-    return tuple(sorted(found, key=lambda it: (-it.chunks, -len(it.names), list(it.names))))
+    found = [_community(group, ties, places) for group in groups.values()]
+    titled = zip(found, _titles([one.names for one in found], places), strict=True)
+    named = [
+        Community(
+            [written[norm] for norm in one.names], [written[norm] for norm in title], one.chunks
+        )
+        for one, title in titled
+    ]
+    return tuple(sorted(named, key=lambda it: (-len(it.chunks), -len(it.names), list(it.names))))
 
 
 def _community(
-    group: Sequence[str],
-    ties: Ties,
-    written: Mapping[str, str],
-    places: Mapping[str, Mapping[str, str]],
+    group: Sequence[str], ties: Ties, places: Mapping[str, Mapping[str, str]]
 ) -> Community:
+    """The community of some norms, as yet without a title."""
     members = set(group)
     inside = {one: sum(t for other, t in ties[one].items() if other in members) for one in group}
     norms = sorted(group, key=lambda norm: (-round(inside[norm], 9), norm))
-    held: defaultdict[str, list[str]] = defaultdict(list)
-    for norm in norms:
-        for chunk in places[norm]:
-            held[chunk].append(norm)
-    chunks = sorted(held, key=lambda one: (-len(held[one]), one))
-    evidence = [
-        Hop(mentioned, mentioned, chunk)
-        for chunk in chunks[:PASSAGES]
-        if (mentioned := places[held[chunk][0]][chunk])
+    held = Counter(chunk for norm in norms for chunk in places[norm])
+    return Community(norms, (), sorted(held, key=lambda one: (-held[one], one)))
+
+
+def _titles(
+    groups: Sequence[Sequence[str]], places: Mapping[str, Mapping[str, str]]
+) -> list[list[str]]:
+    """The norms that weigh most in each group by c-TF-IDF: a chunk counts for the group that it
+    names most."""
+    held = [Counter(chunk for norm in group for chunk in places[norm]) for group in groups]
+    home: dict[str, int] = {}
+    for at, one in enumerate(held):
+        for chunk, count in one.items():
+            if chunk not in home or count > held[home[chunk]][chunk]:
+                home[chunk] = at
+    average = sum(map(len, places.values())) / (len(groups) or 1)
+
+    def weight(at: int, norm: str) -> float:
+        own = sum(home[chunk] == at for chunk in places[norm])
+        return own * math.log(1 + average / len(places[norm]))
+
+    return [
+        sorted(group, key=lambda norm: -round(weight(at, norm), 9))[:TITLE]
+        for at, group in enumerate(groups)
     ]
-    return Community([written[norm] for norm in norms], len(chunks), evidence)
 
 
 def _roots(merges: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -79,7 +79,7 @@ class KnowledgeParts:
             self.searcher,
             settings,
             entities=entities,
-            communities=Communities(pool, entities),
+            communities=Communities(pool),
             ingestion=self.ingestion,
             metrics=self.metrics,
             answer=None if model is None else model.query,

@@ -11,6 +11,7 @@ from config.types import END, HostId
 from gateway.operations.operation import Cursor
 from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
+from gateway.wings.knowledge.communities import CitedSentence
 from gateway.wings.knowledge.documents import DocumentState
 from gateway.wings.knowledge.entities import NamedRelation, NameMention
 from gateway.wings.knowledge.filters import ChunkFilter
@@ -249,14 +250,28 @@ class ListCommunities(Struct, frozen=True, forbid_unknown_fields=True):
     names: Annotated[int, Meta(ge=1, le=100, description="names of each that are shown")] = 10
 
 
+class SentenceView(Struct, frozen=True):
+    """A sentence, and where it stands."""
+
+    text: str
+    document: str
+    path: str
+    line: int
+
+    @classmethod
+    def of(cls, one: CitedSentence) -> "SentenceView":
+        return cls(one.text, one.document, one.path, one.line)
+
+
 class CommunityView(Struct, frozen=True):
-    """Names that stand in the same passages; `evidence`: passages with most of them."""
+    """Names that stand in the same passages. `name`: those that tell it from the others;
+    `summary`: the sentences nearest to all that its passages say."""
 
     name: str
     size: int
     passages: int
     names: tuple[str, ...]
-    evidence: tuple[MentionView, ...]
+    summary: tuple[SentenceView, ...]
 
 
 class CommunityList(Struct, frozen=True):

@@ -4,9 +4,10 @@ import pytest
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge import graph
-from gateway.wings.knowledge.communities import communities
+from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import Edge, linked, page_ranked
+from gateway.wings.knowledge.search import ScoredChunk
 from tests.wings.knowledge.rig import KnowledgeRig
 
 pytestmark = pytest.mark.anyio
@@ -199,10 +200,10 @@ async def test_communities_are_of_what_the_caller_may_read_now(rig: KnowledgeRig
     assert [one.passages for one in found.items] == [3, 1]
     assert set(found.items[0].names[:2]) == {"Ada Lovelace", "Charles Babbage"}
     assert {"Niels Bohr", "Lise Meitner"} <= set(found.items[1].names)
-    assert found.items[0].name == ", ".join(found.items[0].names[:3])
-    assert (len(found.items[0].evidence), found.passages, found.sampled) == (3, 4, False)
-    assert [(one.path, one.quote[:9]) for one in found.items[1].evidence] == [
-        ("bohr.md", "They say ")
+    assert {"Ada Lovelace", "Charles Babbage"} <= set(found.items[0].name.split(", "))
+    assert (len(found.items[0].summary), found.passages, found.sampled) == (3, 4, False)
+    assert [(one.path, one.line, one.text) for one in found.items[1].summary] == [
+        ("bohr.md", 1, "They say Niels Bohr met Lise Meitner.")
     ]
     assert await ann("communities", collection="notes") == found
     assert len((await ann("communities", collection="notes", limit=1, names=1)).items[0].names) == 1
@@ -230,12 +231,37 @@ def test_communities_are_the_same_in_any_order_of_their_rows() -> None:
     ]
     rows.append(("a", "A", "xyz0"))
     found = communities(tuple(rows), ())
-    assert [(set(one.names), one.chunks) for one in found] == [(set("ABC"), 4), (set("XYZ"), 2)]
+    assert [(set(one.names), len(one.chunks)) for one in found] == [
+        (set("ABC"), 4), (set("XYZ"), 2),
+    ]  # fmt: skip
     assert communities(tuple(sorted(rows, reverse=True)), ()) == found
     assert communities((), ()) == ()
     merges = (("q", "r"), ("a", "q"), ("r", "x"))
     names = [set(one.names) for one in communities(tuple(rows), merges)]
     assert names == [set("ABC"), set("YZ")]
+
+
+def test_a_community_is_called_by_what_others_have_not_and_summed_up_by_its_centre() -> None:
+    rows = [(name, name.upper(), chunk) for chunk, names in {
+        "1": "apk", "2": "apk", "3": "apk", "4": "a", "5": "xyp", "6": "xyp", "7": "x",
+    }.items() for name in names]  # fmt: skip
+    first, second = communities(tuple(rows), ())
+    assert (first.title[0], second.title[0]) == ("A", "X")  # not P, which both have
+    texts = {
+        "1": "Herons nest in reeds. The weather was mild.",
+        "2": "Herons nest in the reeds of lakes. Nobody came.",
+        "3": "Herons eat fish in lakes. Herons nest in reeds.",
+    }
+    passages = {id_: chunk_of(id_, text) for id_, text in texts.items()}
+    found = central(first, passages)
+    assert {one.text for one in found} == {
+        "Herons nest in reeds.", "Herons nest in the reeds of lakes.", "Herons eat fish in lakes.",
+    }  # fmt: skip
+    assert central(first, {}) == []
+
+
+def chunk_of(id_: str, text: str) -> ScoredChunk:
+    return ScoredChunk(id_, "notes", id_, f"{id_}.md", 1, 0, "text", 1, 1, None, "", "", text)
 
 
 async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig) -> None:
@@ -245,6 +271,22 @@ async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig
     found = await ann("entity", name="Jaguar")
     assert (found.passages, found.senses) == (2, ("Jaguar (animal)", "Jaguar (car)"))
     assert (await ann("entity", name="Jaguar (car)")).passages == 1
+
+
+async def test_code_is_linked_from_texts_alone(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    code = "def close(pool):\n    drain(pool)\n"
+    await ann.add(code, path="pool.py")
+    await ann.add("def drain(waiting):\n    return waiting\n", path="queue.py")
+    await ann.add("class Door:\n    def close(self):\n        return 1\n", path="door.py")
+    asked = "pool is shut, then close"
+    paths = [one.path for one in (await ann("query", query=asked)).evidence]
+    assert set(paths) == {"pool.py", "door.py"}  # by their words; what is called is not
+    plain = await ann("query", query=asked, mode="naive")
+    assert paths == [one.path for one in plain.evidence]
+    await ann.add("# Shutting\n\nTo shut a pool use `drain`.", path="guide.md")
+    paths = [one.path for one in (await ann("query", query="shut a pool")).evidence]
+    assert {"guide.md", "queue.py"} <= set(paths)
 
 
 async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:
