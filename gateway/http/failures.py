@@ -15,7 +15,10 @@ def failure_text(error: Exception, timeout_s: float) -> str:
     if type(error) is TimeoutError:
         return f"did not answer within {timeout_s:g} s"
     if is_private(error):
-        return "lies in a private network and only its description says so; set its base_url"
+        return (
+            "lies in a private network and only its description says so;"
+            " set its base_url, or imports.private_networks"
+        )
     if isinstance(error, TooLarge):
         return str(error)
     failures = (error, error.__cause__) if isinstance(error, ConnectFailed) else (error,)

@@ -40,6 +40,10 @@ SCREENS = (
         "do/memory_add",
     ),
 )
+ZOOMED = (
+    *("", "search/compare?q=add+a+pet", "tools/createPet/try", "collections/handbook", "memory"),
+    *("events", "chat", "ask?q=when+does+the+shop+open", "skills/sell-a-pet", "policy", "audit"),
+)
 WIDTHS = ((1280, 860), (320, 700))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 LANGUAGES = ("en", "zh")
@@ -61,6 +65,21 @@ async def test_a_screen_is_accessible_and_keeps_its_policy(still: Watched, path:
                 name = picture(f"{path}-{scheme}-{language}-{width}")
                 await still.page.screenshot(path=name, animations="disabled", full_page=True)
                 await still.check(f"{path}, {scheme}, {language}, {width}")
+
+
+@pytest.mark.parametrize("path", ZOOMED)
+async def test_a_screen_bears_a_zoom_of_200_per_cent_and_forced_colours(
+    house: House, browser: Browser, path: str
+) -> None:
+    """A window of 1280 pixels has half as many at 200 %; colours are those of the system."""
+    zoomed = {"width": 640, "height": 430}
+    async with watched(browser, house.url, viewport=zoomed, device_scale_factor=2) as visitor:
+        await visitor.open(path)
+        await visitor.page.screenshot(path=picture(f"zoom-{path}"), full_page=True)
+        await visitor.check(f"{path}, zoomed", accessible=False)
+        await visitor.page.emulate_media(forced_colors="active", color_scheme="dark")
+        await visitor.page.screenshot(path=picture(f"forced-{path}"), full_page=True)
+        await visitor.check(f"{path}, in forced colours")
 
 
 async def test_a_new_visitor_gets_from_an_import_to_the_audit_log(
@@ -208,6 +227,30 @@ async def test_a_tool_shows_its_request_before_it_is_called(site: Client, browse
         await page.screenshot(path=picture("try-preview"), full_page=True)
 
 
+async def test_two_who_edit_a_rule_see_both_side_by_side(site: Client, browser: Browser) -> None:
+    base = f"{site.url}/console"
+    async with (
+        watched(browser, base, locale="en-GB") as first,
+        watched(browser, base, locale="en-GB") as second,
+    ):
+        await first.open("do/putRule?name.rule=edited-by-two")
+        await first.page.locator('[name="/effect"]').select_option(label="deny")
+        await first.page.locator('[name="/tools"]').fill("more_0003")
+        await first.page.get_by_role("button", name="Write a rule").click()
+        await expect(first.page.get_by_role("cell", name="edited-by-two").first).to_be_visible()
+        for one in (first, second):
+            await one.open("do/putRule?name.rule=edited-by-two")
+        await first.page.locator('[name="/reason"]').fill("Too costly.")
+        await first.page.get_by_role("button", name="Write a rule").click()
+        await expect(first.page.get_by_text("Too costly.")).to_be_visible()
+        await second.page.locator('[name="/effect"]').select_option(label="allow")
+        await second.page.get_by_role("button", name="Write a rule").click()
+        await expect(second.page.locator("#conflict")).to_contain_text("Too costly.")
+        await expect(second.page.locator("#conflict tbody tr")).to_have_count(2)
+        await second.page.screenshot(path=picture("conflict"), full_page=True)
+        await second.check("do/putRule")
+
+
 async def test_requests_of_ones_own_are_evaluated_with_plots(
     site: Client, browser: Browser
 ) -> None:
@@ -219,6 +262,10 @@ async def test_requests_of_ones_own_are_evaluated_with_plots(
         await expect(page.locator(".plot").first).to_be_visible()
         await visitor.check("search/X")
         await page.screenshot(path=picture("search-evaluation"), full_page=True)
+        await page.set_viewport_size({"width": 640, "height": 430})
+        await page.emulate_media(forced_colors="active")
+        await visitor.check("search/X, zoomed and in forced colours")
+        await page.screenshot(path=picture("forced-search-evaluation"), full_page=True)
 
 
 async def test_texts_of_services_are_text(site: Client, browser: Browser) -> None:

@@ -131,6 +131,7 @@ async def imported(visit: Visit) -> Response:
         else msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
         errors=errors,
         report=report,
+        public_only=not visit.parts.settings().imports.private_networks,
         problem=problem,
         key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
     )  # fmt: skip

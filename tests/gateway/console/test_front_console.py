@@ -79,6 +79,7 @@ async def a_source_is_looked_at_and_imported(browser: Browser) -> None:
     status, text = await browser.post("sources/new", {**fields, "act": "preview"})
     assert (status, "evil" in text) == (200, True)
     assert "Every operation becomes a tool" in text
+    assert "call public addresses only" in text
     assert (await browser.get("sources/evil"))[0] == 404  # nothing was written
     status, text = await browser.post("sources/new", {**fields, "act": "import"})
     assert status == 200, text[-500:]

@@ -17,7 +17,10 @@ from tests.servers.rest import Endless, Held, Recorder, Silent
 
 pytestmark = pytest.mark.anyio
 
-PRIVATE = "pets lies in a private network and only its description says so; set its base_url"
+PRIVATE = (
+    "pets lies in a private network and only its description says so;"
+    " set its base_url, or imports.private_networks"
+)
 
 
 @pytest.fixture
