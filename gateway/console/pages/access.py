@@ -162,7 +162,7 @@ async def exported(visit: Visit) -> Response:
         for one in answer.value["items"]:
             cells = (one["entry"].get(name, "") for name in COLUMNS)
             table.writerow(
-                [_cell(cell) for cell in (one["chain_id"], one["sequence"], *cells, one["hash"])]
+                [csv_cell(cell) for cell in (one["chain_id"], one["sequence"], *cells, one["hash"])]
             )
             count += 1
         after = answer.value.get("next", "")
@@ -172,7 +172,8 @@ async def exported(visit: Visit) -> Response:
     return Response(text.getvalue(), 200, headers, "text/csv")
 
 
-def _cell(value: Any) -> str:
+def csv_cell(value: Any) -> str:
+    """A cell that no spreadsheet calculates."""
     text = str(value)
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 

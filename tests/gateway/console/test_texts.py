@@ -8,6 +8,7 @@ from string import Formatter
 import pytest
 
 from gateway.console.navigation import GROUPS, OF_WINGS
+from gateway.console.pages.access import csv_cell
 from gateway.console.pages.acts import TITLES
 from gateway.console.screens import SCREENS
 from gateway.console.texts import Texts, language_of, translations, visible
@@ -118,3 +119,9 @@ def test_markdown_has_no_html_of_its_own_and_is_not_rendered_where_it_is_long(
     found = markdown(text)
     assert "<img" not in found
     assert shown is None or found == shown
+
+
+def test_a_cell_of_an_export_is_no_formula() -> None:
+    hostile = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
+    assert all(csv_cell(one) == f"'{one}" for one in hostile)
+    assert (csv_cell("plain"), csv_cell(-5)) == ("plain", "-5")  # a number is none
