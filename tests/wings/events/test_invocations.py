@@ -1,13 +1,22 @@
 """Invocations through a gateway: accepted, run for their caller, read, cancelled, redriven."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
+import anyio
+import msgspec
 import pytest
+from psycopg import AsyncConnection
 
 from config.settings import Settings
 from gateway.operations.operation import cursor
-from tests.fixtures_gateway import Client, Recorder, running
+from gateway.wings.events.journal import Journal
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
+from tests.polling import until
 from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +35,112 @@ async def test_v01_a_tool_is_called_after_the_request(client: Client, service: R
     assert (over["id"], over["status"], over["attempt"]) == (one["id"], "ACKED", 1)
     assert over["result"]["structuredContent"]["heard"]["path"] == "/pets/7"
     assert [one["path"] for one in service.requests] == ["/pets/7"]
+
+
+async def test_v01_an_answer_follows_the_commit(client: Client, settings: Settings) -> None:
+    """The process of the database that stores it is ended before it can commit."""
+    answers: list[int] = []
+
+    async def ask() -> None:
+        answers.append((await client.post(ROOT, {"skillName": "report"}))[0])
+
+    async with locked(settings), anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await ended_while_it_waits(settings, "INSERT INTO invocation_t")
+    assert answers == [503]
+    assert (await got(client, ROOT))[1] == {"items": []}
+    await ask()
+    assert answers == [503, 202]
+    url = settings.database.url
+    async with await AsyncConnection.connect(url) as other:
+        found = await other.execute("SELECT status FROM invocation_t")
+        assert await found.fetchall() == [("PENDING",)]
+
+
+async def test_row29_a_claim_that_the_database_drops_is_repeated(
+    client: Client, settings: Settings
+) -> None:
+    one = await invoked(client, "report")
+    answers: list[tuple[int, Any]] = []
+
+    async def claim() -> None:
+        answers.append((await client.post("/events/v1/claims", {"skills": ["report"]}))[:2])
+
+    async with locked(settings), anyio.create_task_group() as group:
+        group.start_soon(claim)
+        await ended_while_it_waits(settings, "picked")
+    await claim()
+    assert [status for status, _ in answers] == [503, 200]
+    [taken] = answers[1][1]["items"]
+    assert (taken["id"], taken["fence"], taken["attempt"]) == (one["id"], 1, 1)
+
+
+async def test_row29_what_no_notice_tells_of_is_found_by_polling(
+    client: Client, service: Recorder
+) -> None:
+    """As where a pooler such as PgBouncer swallows NOTIFY: the journal alone is changed."""
+    one = await invoked(client, "getPet", {"id": 404})
+    assert (await ended(client, one["id"]))["status"] == "FAILED"
+    pool = client.gateway.feed.pool
+    assert pool is not None
+    assert await Journal(pool).redrive(HOST, [one["id"]]) == [one["id"]]
+    await until(lambda: len(service.requests) == 2)
+    assert (await ended(client, one["id"]))["redriven"] == 1
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_row29_the_clock_of_the_database_counts(
+    settings: Settings, service: Recorder, hours: int
+) -> None:
+    """A gateway whose clock is an hour behind, or ahead of, that of the database."""
+    url = settings.database.url
+    async with await AsyncConnection.connect(url) as connection:
+        await connection.execute("CREATE SCHEMA IF NOT EXISTS shifted")
+        await connection.execute(
+            "CREATE OR REPLACE FUNCTION shifted.now() RETURNS timestamptz STABLE LANGUAGE sql"
+            f" AS $$ SELECT pg_catalog.now() + interval '{hours} hours' $$"
+        )
+    path = quote("-csearch_path=shifted,public,pg_catalog")
+    shifted = f"{url}{'&' if '?' in url else '?'}options={path}"
+    database = msgspec.structs.replace(settings.database, url=shifted)
+    async with running(with_events(msgspec.structs.replace(settings, database=database))) as client:
+        slow = await invoked(client, "slow", deadlineS=1800.0)
+        with anyio.fail_after(DEADLINE_S):
+            await service.arrived.wait()
+        delayed = await invoked(client, "getPet", {"id": 7}, delayS=0.1, deadlineS=1800.0)
+        waits = await invoked(client, "getPet", {"id": 8}, delayS=1800.0)
+        over = await ended(client, delayed["id"])
+        away = datetime.fromisoformat(over["due"]) - datetime.now(UTC)
+        assert abs(away - timedelta(hours=hours)) < timedelta(minutes=20)
+        service.release.set()
+        for row in (over, await ended(client, slow["id"])):
+            assert (row["status"], row["attempt"]) == ("ACKED", 1)
+        assert (await got(client, f"{ROOT}/{waits['id']}"))[1]["status"] == "PENDING"
+
+
+@asynccontextmanager
+async def locked(settings: Settings) -> AsyncIterator[None]:
+    """While nothing can be written to the journal."""
+    async with await AsyncConnection.connect(settings.database.url) as connection:
+        await connection.execute("LOCK TABLE invocation_t IN SHARE ROW EXCLUSIVE MODE")
+        yield
+
+
+async def ended_while_it_waits(settings: Settings, statement: str) -> None:
+    """End the process of the database in which a statement waits for a lock."""
+    url = settings.database.url
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+
+        async def ended_() -> bool:
+            found = await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                " AND strpos(query, %s) > 0 AND pid <> pg_backend_pid()",
+                [statement],
+            )
+            return await found.fetchone() is not None
+
+        await until(ended_)
 
 
 async def test_v05_the_same_request_is_the_same_invocation(client: Client) -> None:

@@ -1,5 +1,8 @@
 """The journal: states, fences, order, turns of tenants, and what the database refuses."""
 
+import itertools
+from datetime import timedelta
+
 import anyio
 import psycopg
 import pytest
@@ -354,6 +357,54 @@ async def test_v04_the_database_refuses(
     async with await psycopg.AsyncConnection.connect(events_database.url) as connection:
         with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.NotNullViolation)):
             await connection.execute(statement.encode())
+
+
+STATES = {  # with what belongs to each
+    "PENDING": "reason = NULL, lease_ts = NULL, finished_ts = NULL",
+    "DISPATCHED": "reason = NULL, lease_ts = now(), finished_ts = NULL",
+    "ACKED": "reason = NULL, lease_ts = NULL, finished_ts = now()",
+    "FAILED": "reason = 'cancelled', lease_ts = NULL, finished_ts = now()",
+}
+CHANGES = {
+    *(("PENDING", "DISPATCHED"), ("PENDING", "FAILED")),
+    *(("DISPATCHED", "PENDING"), ("DISPATCHED", "ACKED"), ("DISPATCHED", "FAILED")),
+}
+
+
+async def test_v04_states_change_in_these_ways_and_no_other(journal: Journal) -> None:
+    """Each with all that belongs to the new state, so that the state alone is refused."""
+    for old, new in itertools.permutations(STATES, 2):
+        id_ = await accepted(journal)
+        async with borrowed(journal._pool) as connection:
+            for state in {"PENDING": (), "DISPATCHED": (old,)}.get(old, ("DISPATCHED", old)):
+                await connection.execute(_change(state), [id_])
+            if (old, new) in CHANGES:
+                await connection.execute(_change(new), [id_])
+            else:
+                with pytest.raises(psycopg.errors.CheckViolation):
+                    await connection.execute(_change(new), [id_])
+                await connection.rollback()
+
+
+def _change(state: str) -> bytes:
+    more = ", attempt = attempt + 1, fence = fence + 1" if state == "DISPATCHED" else ""
+    text = f"UPDATE invocation_t SET status = '{state}', {STATES[state]}{more}"
+    return f"{text} WHERE invocation_id = %s".encode()
+
+
+async def test_v04_a_retry_is_pending_again_and_due_later(journal: Journal) -> None:
+    id_ = await accepted(journal)
+    [one] = await claimed(journal)
+    assert await journal.end([end(one, error=b"{}", retry_s=3600)]) == {(id_, 1)}
+    row = await journal.get(HOST, id_)
+    assert row is not None
+    assert (row.status, row.attempt, row.reason, row.finished) == ("PENDING", 1, None, None)
+    assert row.due - row.created >= timedelta(hours=1)
+    assert await claimed(journal) == []
+    async with borrowed(journal._pool) as connection:
+        await connection.execute("UPDATE invocation_t SET due_ts = now()")
+    [two] = await claimed(journal)
+    assert (two.invocation_id, two.attempt, two.fence) == (id_, 2, 2)
 
 
 async def test_v11_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:

@@ -153,13 +153,19 @@ async def test_v04_a_hook_hears_of_each_step_and_may_refuse(
     evented: Settings, service: Recorder
 ) -> None:
     HEARD.clear()
-    settings = replace(evented, events=replace(evented.events, hook=f"{__name__}:hook"))
+    changed = replace(evented.events, hook=f"{__name__}:hook", attempts=2)
+    away = {"away": replace(evented.sources["pets"], base_url="http://127.0.0.1:1", prefix="away_")}
+    settings = replace(evented, events=changed, sources={**evented.sources, **away})
     async with running(settings) as client:
+        one = await invoked(client, "away_listPets", correlationId="c1")
+        assert (await ended(client, one["id"]))["reason"] == "attempts"
         for number, status in ((7, "ACKED"), (404, "FAILED"), (9, "FAILED")):
             one = await invoked(client, "getPet", {"id": number}, correlationId=f"c{number}")
             assert (await ended(client, one["id"]))["status"] == status
-        await until(lambda: heard(8))
-    steps = {number: [s for s, c in HEARD if c == f"c{number}"] for number in (7, 404, 9)}
+        await until(lambda: heard(14))
+    steps = {number: [s for s, c in HEARD if c == f"c{number}"] for number in (1, 7, 404, 9)}
+    first = ["before_dispatch", "dispatched", "failed"]
+    assert steps[1] == [*first, "before_dispatch", "dispatched", "dead"]
     assert steps[7] == ["before_dispatch", "dispatched", "acked"]
     assert steps[404] == ["before_dispatch", "dispatched", "dead"]
     assert steps[9] == ["before_dispatch", "dead"]
