@@ -54,6 +54,10 @@ class Page:
         """Code inside sentences."""
         return _SPAN.findall(self.prose)
 
+    def blocks(self, language: str) -> list[str]:
+        """Fenced code in a language."""
+        return [block for written, block in _FENCE.findall(self.text) if written == language]
+
     def lines_of_shell(self) -> Iterator[str]:
         for language, block in _FENCE.findall(self.text):
             if language == "sh":

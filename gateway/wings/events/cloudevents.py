@@ -86,7 +86,8 @@ def completion(row: Invocation) -> dict[str, Any]:
     )
     event = {
         "specversion": "1.0",
-        "id": f"{row.invocation_id}.{row.attempt}",
+        # One that is redriven ends again, with an id of its own: neither number goes back.
+        "id": f"{row.invocation_id}.{row.fence + row.redriven}",
         "source": _source(row.host_id, row.principal_id),
         "type": COMPLETION,
         "subject": row.skill_name,

@@ -36,7 +36,7 @@ from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, WORK, Waits
+from gateway.wings.events.notices import CANCEL, ENDED, WORK, Waits
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
@@ -293,6 +293,7 @@ class EventOperations:
             self._say(CANCEL)
         if ended:
             self._waits.ended([(asked.tenant, row.invocation_id)])
+            self._say(ENDED)
         view: InvocationView = view_of(await self._found(asked), self.settings.payload_bytes)
         return view
 

@@ -2,24 +2,31 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
+import aiohttp
 import anyio
 import msgspec
 import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec.structs import replace
+from redis.asyncio import Redis
 
 from config.settings import EventKafka, Settings
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS
+from tests.documentation.pages import ROOT as REPOSITORY
+from tests.documentation.pages import Page
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
 from tests.fixtures_redis import RedisServer, free_ports
 from tests.polling import until
-from tests.wings.events.rig import EVENT, ended, got, invoked, with_events
+from tests.wings.events.rig import EVENT, ROOT, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -277,3 +284,83 @@ async def test_v03_completions_are_published_to_a_stream(
             [(_, fields)] = redis.xrange(keys[0])
         event = msgspec.json.decode(fields[b"event"])
         assert event["data"]["correlationId"] == one["correlationId"]
+
+
+@pytest.fixture
+def consumers() -> dict[str, Any]:
+    """The functions of the documentation for consumers of one's own."""
+    [code] = [
+        one
+        for one in Page(REPOSITORY / "docs/events.md").blocks("python")
+        if "redis_entries" in one
+    ]
+    made: dict[str, Any] = {}
+    exec(code, made)
+    return made
+
+
+@pytest.mark.parametrize("engine", ["redis", "kafka"], indirect=True)
+async def test_v03_consumers_of_ones_own_work_and_hear_of_ends(
+    engine: Settings, consumers: dict[str, Any]
+) -> None:
+    """As the documentation says; one that failed and was redriven is told of twice."""
+    ends = f"e{uuid4().hex}"
+    settings = with_events(engine, **{**kept(engine), "topics": (ends,)})
+    heard: list[Any] = []
+
+    async def run(delivery: Any) -> Any:
+        return {"year": delivery["arguments"]["year"]}
+
+    async def handle(event: Any) -> None:
+        heard.append(event)
+
+    async def woken(entries: AsyncIterator[Any], http: aiohttp.ClientSession) -> None:
+        async for _ in entries:
+            await consumers["work"](http, run)
+
+    async with (
+        running(settings) as client,
+        aiohttp.ClientSession(client.url) as http,
+        streams(settings, consumers, ends) as (accepted, ended_),
+        anyio.create_task_group() as group,
+    ):
+        one = await invoked(client, "report", {"year": 2025}, replyTo=ends, delayS=3600.0)
+        async with client.http.delete(f"{client.url}{ROOT}/{one['id']}"):
+            pass
+        group.start_soon(consumers["tell"], ended_, handle)
+        await until(lambda: heard)
+        status, answer, _ = await client.post("/events/v1/redrives", {"ids": [one["id"]]})
+        assert status == 200, answer
+        group.start_soon(woken, accepted, http)
+        two = await invoked(client, "report", {"year": 2026}, replyTo=ends)
+        await until(lambda: len({event["id"] for event in heard}) == 3)
+        group.cancel_scope.cancel()
+    told = [(event["data"]["correlationId"], event["data"]["status"]) for event in heard]
+    assert set(told) == {(one["id"], "FAILED"), (one["id"], "ACKED"), (two["id"], "ACKED")}
+    assert {event["data"].get("result", {}).get("year") for event in heard} == {None, 2025, 2026}
+
+
+@asynccontextmanager
+async def streams(
+    settings: Settings, consumers: dict[str, Any], ends: str
+) -> AsyncIterator[tuple[AsyncIterator[Any], AsyncIterator[Any]]]:
+    """What was accepted, and completions, by the functions of the documentation."""
+    if url := settings.events.redis_url:
+        names = (f"tg:{HOST}:invocations", f"tg:{HOST}:{ends}")
+        async with Redis.from_url(url) as redis:
+            one, two = (consumers["redis_entries"](redis, name, "reports") for name in names)
+            yield one, two
+        return
+    kafka = settings.events.kafka
+    options: dict[str, Any] = {
+        "bootstrap_servers": kafka.servers[0],
+        "group_id": f"own{uuid4().hex}",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "metadata_max_age_ms": 200,  # topics that are not there yet
+    }
+    async with (
+        AIOKafkaConsumer(f"{kafka.group}-invocations", **options) as accepted,
+        AIOKafkaConsumer(ends, **{**options, "group_id": f"own{uuid4().hex}"}) as told,
+    ):
+        yield consumers["kafka_values"](accepted), consumers["kafka_values"](told)
