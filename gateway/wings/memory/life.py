@@ -68,6 +68,15 @@ class MemoryLife:
         self._ended: dict[tuple[str, str], None] = {}  # tenants and owners of sessions
         self._wake = anyio.Event()
 
+    @property
+    def waiting_sessions(self) -> int:
+        """Sessions that ended, and whose memories are not promoted yet."""
+        return len(self._ended)
+
+    @property
+    def waiting_uses(self) -> int:
+        return len(self._uses.counts)
+
     def session_ended(self, session: Session) -> None:
         """Listener: its memories are promoted a moment later."""
         tenant = session.principal.tenant

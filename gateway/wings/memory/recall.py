@@ -92,6 +92,7 @@ class Recaller:
         self._settings = settings
         self._known = frozenset(one.upper() for one in settings.scripts)
         self._uses = uses
+        self.outcomes: Counter[str] = Counter()  # of searches
 
     async def search(self, recall: Recall, *, wait_s: float = math.inf) -> Found:
         """`wait_s`: how long to wait for the vector of the query at most."""
@@ -113,6 +114,7 @@ class Recaller:
         if recall.counts and text:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in found])
         note = encoded.why and f"searched by words only: {encoded.why}"
+        self.outcomes["nothing" if not found else "words_only" if note else "found"] += 1
         return Found(found, note, duplicates)
 
     async def similar(

@@ -7,6 +7,7 @@ finds the first. All times are the database's.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -109,12 +110,20 @@ class MemoryStore:
         self._settings = settings
         self._limits = Jsonb({name: getattr(settings, name) for name in QUOTAS})
         self._tenants: dict[str, tuple[float, int]] = {}  # when counted, rows
+        self.given: Counter[tuple[str, str]] = Counter()  # memories, by scope and outcome
 
     async def add(
         self, target: Target, memories: Sequence[NewMemory], document: str | None = None
     ) -> list[StoredMemory]:
         """Store memories in one transaction, in their order. `document`: whose chunks they are;
         those that it had and that are not among these are retired. Raises ProblemDetails."""
+        added = await self._added(target, memories, document)
+        self.given.update((target.scope, "added" if one.created else "present") for one in added)
+        return added
+
+    async def _added(
+        self, target: Target, memories: Sequence[NewMemory], document: str | None
+    ) -> list[StoredMemory]:
         placed = any(one.slot is not None or one.replaces is not None for one in memories)
         if target.scope != "session" and document is None and not placed:
             return await self._add_at_once(target, memories)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from gateway.operations.operation import Operation
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
+from gateway.wings.memory.gauges import MemoryGauges
 from gateway.wings.memory.keeping import KeepingOperations
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.parts import MemoryParts
@@ -32,6 +33,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     yield Offer(
         operations=operations_of(memory),
         tasks=[memory.life.run],
+        collectors=[MemoryGauges(memory.store, memory.recaller, memory.life)],
         resources=items.resources,
         prompts=items.prompts,
         call_ended=memory.notes.call_ended,

@@ -1,0 +1,42 @@
+"""Metrics of the wing: of this process, since its start."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.wings.memory.life import MemoryLife
+from gateway.wings.memory.recall import Recaller
+from gateway.wings.memory.store import MemoryStore
+
+
+class MemoryGauges(Collector):
+    def __init__(self, store: MemoryStore, recaller: Recaller, life: MemoryLife) -> None:
+        self._store = store
+        self._recaller = recaller
+        self._life = life
+
+    def collect(self) -> Iterator[Metric]:
+        given = CounterMetricFamily(
+            "toolgate_memory_given",
+            "Memories that were given: added, or present already.",
+            labels=("scope", "outcome"),
+        )
+        for labels, count in sorted(self._store.given.items()):
+            given.add_metric(labels, count)
+        searches = CounterMetricFamily(
+            "toolgate_memory_searches",
+            "Searches of memories: found, nothing, or found by words only.",
+            labels=("outcome",),
+        )
+        for outcome, count in sorted(self._recaller.outcomes.items()):
+            searches.add_metric((outcome,), count)
+        sessions = GaugeMetricFamily(
+            "toolgate_memory_sessions_waiting", "Sessions that ended and wait for promotion."
+        )
+        sessions.add_metric((), self._life.waiting_sessions)
+        uses = GaugeMetricFamily(
+            "toolgate_memory_uses_waiting", "Memories whose uses are not stored yet."
+        )
+        uses.add_metric((), self._life.waiting_uses)
+        yield from (given, searches, sessions, uses)
