@@ -39,11 +39,12 @@ from benchmarks.rig import Rig, running, start_upstream
 from benchmarks.search import measure_search
 from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, markdown, missed, render
+from benchmarks.tracing import measure_tracing
 
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions", "ingestion", "library",
+    "agents", "definitions", "ingestion", "library", "tracing",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -112,6 +113,7 @@ def main(
         "calls": measure_calls,
         "peers": measure_peers,
         "guarded": measure_guarded,
+        "tracing": measure_tracing,
         "lists": measure_lists,
         "portal": measure_portal,
         "mcp": measure_mcp,

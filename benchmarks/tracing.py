@@ -7,8 +7,8 @@ that of encoding and sending the spans of a round, which lasts as long as `traci
 second gateway without anything shows the noise. Functions called per request are counted as in
 `benchmarks.ways`; they are the same in every run.
 
-The floor of a call over a socket, with a server in front and clients beside it, is some 200 us on
-the machine of the tables: `us` shows what is added to that.
+`python -m benchmarks --only tracing` (`measure_tracing`) has calls per second over HTTP, between
+gateways of their own on one core, each right after one without traces.
 """
 
 import asyncio
@@ -16,14 +16,25 @@ import random
 import statistics
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import calls
+from benchmarks.footprint import OPERATIONS
+from benchmarks.processes import Child
+from benchmarks.race import Entry, race
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target
+from benchmarks.toolgate import gateway
 from benchmarks.ways import (
     Recorder,
     Walk,
@@ -37,6 +48,9 @@ from benchmarks.ways import (
 from config.settings import Settings
 from gateway.app import Gateway
 
+RATIOS = {"off": 0.998, "1 %": 0.99, "100 %": 0.8}  # of the calls per second without traces
+SHARES = {"off": None, "1 %": 0.01, "100 %": 1.0}
+QUEUE = 1_000_000  # spans: none is dropped, so that each is paid for
 GOALS = {"off": 0.2, "traces of 1 %": 1.0, "traces of 100 %": 20.0}  # per cent, of calls per second
 ROUND_S = 2.0  # of one gateway: as long as between two sendings (tracing.flush_s)
 BY_NAME = msgspec.json.encode(
@@ -65,6 +79,50 @@ server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 print(f"http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()
 """
+
+
+def measure_tracing(rig: Rig) -> list[Row]:
+    """Calls per second with traces, each share beside a gateway without any; the noise is shown by
+    another one without."""
+    with ExitStack() as stack:
+        sink = stack.enter_context(collector())
+        plain = stack.enter_context(gateway(rig, OPERATIONS))
+        call = calls.call(calls.find_tool(plain.port))
+
+        def entry(name: str, child: Child) -> Entry:
+            request = calls.rpc(child.port, "tools/call", call)
+            targets = (Target("floor", RATIOS[name]),) if name in RATIOS else ()
+            arrive = partial(calls.checked, child, request)
+            return Entry(f"/rpc tools/call, traces: {name}", arrive, targets=targets)
+
+        children = {
+            name: stack.enter_context(gateway(rig, OPERATIONS, traced(share, sink)))
+            for name, share in SHARES.items()
+        }
+        entries = [entry(name, child) for name, child in children.items()]
+        rows = race(rig, entry("none", plain), entries)
+        for child in children.values():
+            check_exported(child)
+        return rows
+
+
+def traced(share: float | None, sink: str) -> dict[str, Any]:
+    """Settings with traces of that share of the messages."""
+    if share is None:
+        return {}
+    endpoint = f"{sink}/v1/traces"
+    return {"tracing": {"enabled": True, "ratio": share, "queue": QUEUE, "endpoint": endpoint}}
+
+
+def check_exported(child: Child) -> None:
+    """Raises Unavailable if spans were dropped, as those are not paid for."""
+    with urllib.request.urlopen(f"{child.url}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    lost = [
+        one for one in lines if one.startswith("toolgate_spans_total") and "exported" not in one
+    ]
+    if any(float(one.rpartition(" ")[2]) for one in lost):
+        raise Unavailable(f"spans were lost: {lost}")
 
 
 class Contender:
@@ -143,7 +201,7 @@ def variants(base: Settings, sink: str) -> Mapping[str, Settings]:
     """The settings of each gateway."""
     change = msgspec.structs.replace
 
-    def traced(ratio: float) -> Settings:
+    def sampling(ratio: float) -> Settings:
         tracing = change(
             base.tracing, enabled=True, ratio=ratio, flush_s=NEVER_S, endpoint=f"{sink}/v1/traces"
         )
@@ -152,9 +210,9 @@ def variants(base: Settings, sink: str) -> Mapping[str, Settings]:
     return {
         "nothing": base,
         "off": base,
-        "traces of 1 %": traced(0.01),
-        "traces of 10 %": traced(0.1),
-        "traces of 100 %": traced(1.0),
+        "traces of 1 %": sampling(0.01),
+        "traces of 10 %": sampling(0.1),
+        "traces of 100 %": sampling(1.0),
         "metrics.tools": change(base, metrics=change(base.metrics, tools=200)),
     }
 

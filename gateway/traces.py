@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from random import getrandbits
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ SAMPLED = 1  # bit of the flags
 TRACEPARENT = "traceparent"  # the header, and the member of `_meta` (SEP-414)
 
 
-class SpanContext(NamedTuple):
+class SpanContext(Struct, frozen=True, gc=False):  # thousands wait: nothing for the collector
     """Identity of a span, here or elsewhere."""
 
     trace_id: int
@@ -40,7 +40,7 @@ class SpanContext(NamedTuple):
         return {"trace_id": f"{self.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
 
 
-class Span(Struct):
+class Span(Struct, gc=False):
     """A finished operation. `attributes` follow the semantic conventions, or begin with
     `toolgate.`."""
 
