@@ -10,7 +10,7 @@ CHECKS := check-format check-lint check-types check-layers check-lock
 
 .PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
-.PHONY: side-by-side image chart sbom docs reference
+.PHONY: screenshots side-by-side image chart sbom docs reference
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -55,6 +55,10 @@ test: $(STAMP)-test ## the whole suite
 
 test-browser: $(STAMP)-browser ## the console in Chromium, which has to be installed: apt-get install chromium fonts-noto-cjk
 	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser $(ARGS)
+
+screenshots: $(STAMP)-browser ## the pictures of the documentation, made anew by a browser test
+	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser/test_console.py -k import_to_the_audit_log
+	for one in 1-import 3-found 5-approvals; do cp .browser/walk-$$one.png docs/images/console-$${one#*-}.png; done
 
 test-ray: $(STAMP)-test ## bulk ingestion on a local Ray (200 MB), in an environment of its own
 	@test -d $(VENV)-ray || $(PYTHON) -m venv $(VENV)-ray

@@ -33,7 +33,7 @@ def within(text: str, folder: Path) -> str:
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
         inside = (folder / target).resolve().is_relative_to(PAGES)
-        return found[0] if inside and target.endswith(".md") else found[1]
+        return found[0] if inside and target.endswith((".md", ".png")) else found[1]
 
     return LINK.sub(kept, text)
 

@@ -36,8 +36,9 @@ def site() -> ModuleType:
 def test_links_that_leave_the_documentation_become_text(site: ModuleType) -> None:
     text = (
         "[a](../examples/a) [b](cli.md#x) [c](https://c.example/) [d](../README.md#speed) [e](#e)"
+        " ![f](images/f.png)"
     )
-    kept = "a [b](cli.md#x) [c](https://c.example/) d [e](#e)"
+    kept = "a [b](cli.md#x) [c](https://c.example/) d [e](#e) ![f](images/f.png)"
     assert site.within(text, DOCS) == kept
 
 
