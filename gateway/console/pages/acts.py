@@ -14,7 +14,7 @@ from gateway.console.desk import NO_ERRORS, OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
-from gateway.console.visit import Visit, as_json, in_lines, segments_of
+from gateway.console.visit import SHOWN_BYTES, Visit, as_json, in_lines, segments_of
 from gateway.operations.operation import NoQuery, Operation
 from gateway.wings.abc import ConsolePage
 
@@ -381,7 +381,7 @@ def _act_page(
         tries=operation.id == "putRule" and visit.desk.may("tryRule"),
         problem="" if told is None else told.problem,
         conflict=conflict,
-        began=in_lines(filled.began) if filled.edition else "",
+        began=_sent_along(filled),
         removes=operation.effect == "remove",
         named=filled.named,
         confirmed_by=filled.confirmed_by,
@@ -391,6 +391,12 @@ def _act_page(
         key=(not is_latest and visit.posted("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
+
+
+def _sent_along(filled: ActForm) -> str:
+    """What a form began with, as JSON; "" where it is too long to be posted."""
+    text = in_lines(filled.began) if filled.edition else ""
+    return text if len(text) <= SHOWN_BYTES else ""
 
 
 def title_of(visit: Visit, operation: Operation) -> str:
