@@ -1,6 +1,10 @@
 """Chunkers in WebAssembly: what they may do, what is made of broken ones, and how they are used."""
 
 import base64
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ pytestmark = pytest.mark.anyio
 LIMITS = WasmLimits(time_s=20)
 EXAMPLES = Path(__file__).parents[3] / "examples" / "chunkers"
 EXAMPLE = EXAMPLES / "recutils.wasm"
+TOOLCHAIN = "CHUNKER_TOOLCHAIN"
 LINES = (EXAMPLES / "lines.wat").read_text()  # a component
 BOOKS = """\
 # Books of the station
@@ -340,6 +345,25 @@ async def test_a_file_that_its_chunker_fails_at_is_degraded_to_text(books: Knowl
     [document] = (await ann("documents", collection="books")).items
     assert document.status == "processed"
     assert document.note.startswith("it was cut as plain text: its chunker returned span 0 from 0")
+
+
+@pytest.mark.skipif(
+    TOOLCHAIN not in os.environ,
+    reason=f"{TOOLCHAIN} names no folder with bin/python-zig and node_modules of jco",
+)
+def test_a_component_is_made_of_c_by_the_commands_of_the_guide(tmp_path: Path) -> None:
+    tools = Path(os.environ[TOOLCHAIN])
+    for name in ("lines.c", "component.mjs", "chunker.wit"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    (tmp_path / "node_modules").symlink_to(tools / "node_modules")
+    (command,) = re.findall(r"^ {4}python-zig (.*)$", (EXAMPLES / "README.md").read_text(), re.M)
+    for one in ([tools / "bin/python-zig", *command.split()], ["node", "component.mjs"]):
+        subprocess.run(one, cwd=tmp_path, check=True, timeout=300)
+    samples = [("a.rec", "Heron\n\nTérn\n"), ("b.rec", "x"), ("c.rec", "a b\n" * 100)]
+    report = tried((tmp_path / "lines.wasm").read_bytes(), samples, Chunking(), LIMITS)
+    assert (report.error, [one.chunks for one in report.samples]) == ("", [2, 1, 100])
+    error = error_of((tmp_path / "lines.wasm").read_bytes(), "x" * 2001)
+    assert "a line is longer than a chunk may be" in error
 
 
 async def test_a_component_cuts_documents_or_leaves_them_to_text(books: KnowledgeRig) -> None:

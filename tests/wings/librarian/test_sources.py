@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from dulwich.refs import Ref
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from config.load import load
 from gateway.context import Context
 from gateway.http.webhooks import signed
 from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.search import KIND
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.shelves import Shelves
 from gateway.wings.librarian.sources import (
@@ -33,11 +35,15 @@ from gateway.wings.librarian.tracking import HOOKS, HookSecrets
 from gateway.wings.library import PassageQuery, SourcePlace
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
+from registry.embedding.kinds import search_kinds
+from registry.embedding.models import register
+from registry.embedding.worker import Worker
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, taken
 from tests.gateway.documents.test_remote import GitServer, committed, git, served
 from tests.recycling import Recycling
 from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.test_vectors import Colours
 from tests.wings.librarian.test_library import context
 
 __all__ = ["git"]
@@ -132,6 +138,49 @@ async def test_l22_only_what_changed_in_a_branch_is_read(
     after = await tracking.chunks()
     assert {before[id_] for id_ in before.keys() - after.keys()} == {"src/a.py", "src/b.py"}
     assert {after[id_] for id_ in after.keys() - before.keys()} == {"src/a.py"}
+
+
+class Counted(Colours):
+    """A model that keeps what it embeds."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Any, *, query: bool = False) -> NDArray[Any]:
+        self.texts += texts
+        return await super().embed(texts, query=query)
+
+
+async def embedded(rig: KnowledgeRig, model: Counted) -> list[str]:
+    """The texts that are embedded now."""
+    model.texts.clear()
+    kinds = search_kinds([KIND])
+    worker = Worker(rig.database.pool, model, load(None, {}).embedding, kinds=kinds)
+    while await worker.step():
+        pass
+    return sorted(model.texts)
+
+
+async def test_l22_of_one_changed_file_only_its_changed_chunks_are_embedded(
+    git: GitServer, tracking: Tracking
+) -> None:
+    model, files = Counted(), dict[bytes, tuple[int, bytes]]()
+    await register(tracking.rig.database.pool, model, KIND.purpose)
+    body = b"def stay_%d():\n" + b"    call()\n" * 150 + b"\n\ndef go_%d():\n" + b"    go()\n" * 150
+    for number in range(20):
+        files[b"src/f%d.py" % number] = (FILE, body % (number, number))
+    committed(git.repository, files)
+    one = await tracking.refresh(await tracking.add(project(git)))
+    assert one.report["added"] == 20
+    assert len(await embedded(tracking.rig, model)) == len(await tracking.chunks()) >= 40
+    _, text = files[b"src/f7.py"]
+    files[b"src/f7.py"] = (FILE, text.replace(b"go_7", b"went_7"))
+    committed(git.repository, files)
+    one = await tracking.refresh(one)
+    told = [one.report[name] for name in ("changed", "unchanged", "deleted")]
+    assert told == [1, 19, 0]
+    (found,) = await embedded(tracking.rig, model)
+    assert "went 7" in found
 
 
 async def test_l22_a_failed_reading_leaves_what_was_there(
