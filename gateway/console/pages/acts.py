@@ -105,7 +105,7 @@ WING_PLACES: Mapping[tuple[str, str], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MemberChange:
     """A member that was changed since a form began, by another visitor or in the form. None where
     it is empty."""
 
@@ -334,15 +334,15 @@ async def _conflict(visit: Visit, filled: ActForm, answer: OperationAnswer) -> R
         filled, present=present, edition=_edition(operation, present, schema), began=now
     )
     own = filled.began if operation.body is None else filled.reading.value
-    found = _differences(filled.began, now, own)
+    found = _changed_members(filled.began, now, own)
     return _act_page(visit, latest, answer=answer, conflict=found)
 
 
-def _differences(*values: Any) -> Sequence[Difference]:
+def _changed_members(*values: Any) -> Sequence[MemberChange]:
     """Members that are not the same as they began, as they are now, and in the form."""
     known = [one if isinstance(one, dict) else {} for one in values]
     found = (
-        Difference(name, *(None if one.get(name) in EMPTY else one[name] for one in known))
+        MemberChange(name, *(None if one.get(name) in EMPTY else one[name] for one in known))
         for name in dict.fromkeys(name for one in known for name in one)
     )
     return [one for one in found if one.is_theirs or one.is_own]
@@ -354,7 +354,7 @@ def _act_page(
     *,
     answer: OperationAnswer | None = None,
     trial: OperationAnswer | None = None,
-    conflict: Sequence[Difference] | None = None,
+    conflict: Sequence[MemberChange] | None = None,
     errors: Mapping[str, str] = NO_ERRORS,
 ) -> Response:
     operation, reading, told = filled.operation, filled.reading, answer or trial
