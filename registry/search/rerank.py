@@ -60,10 +60,9 @@ class SecondStage:
         read, rest = hits[: self.reads], hits[self.reads :]
         try:
             with anyio.fail_after(self._settings.query_timeout_s):
-                scores = await to_thread.run_sync(
+                scores = await to_thread.run_sync(  # never abandoned: `runs` counts what runs
                     partial(self._scores, query_text(query), [_text(one) for one in read]),
                     limiter=self._runs,
-                    abandon_on_cancel=True,
                 )
         except CannotRerank as error:
             self._failed = True  # the same files would fail again
@@ -118,7 +117,8 @@ class _CrossEncoder:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         if {one.name for one in self._session.get_inputs()} != INPUTS:
-            raise CannotRerank(f"search.rerank_model: expected the inputs {', '.join(INPUTS)}")
+            names = ", ".join(sorted(INPUTS))
+            raise CannotRerank(f"search.rerank_model: expected the inputs {names}")
 
     def scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
         """One score for each text, shape (texts,). Raises CannotRerank."""
@@ -129,6 +129,8 @@ class _CrossEncoder:
         for start in range(0, len(order), BATCH):
             some = order[start : start + BATCH]
             found[some] = self._run(asked, [read[at] for at in some])
+        if not np.isfinite(found).all():
+            raise CannotRerank("search.rerank_model gave a score that is no finite number")
         return found
 
     def _tokens(self, text: str, limit: int) -> list[int]:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import anyio
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ import registry.embedding
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Database
 from registry.search import Filters, Hit, Mode, Search, SearchQuery
-from registry.search.rerank import CLEAR, SecondStage, mixed
+from registry.search.rerank import CLEAR, RUNS, SecondStage, mixed
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
@@ -97,6 +98,34 @@ async def test_a_model_with_other_inputs_leaves_the_order(
     wrong = replace(settings, rerank_model=str(tmp_path))
     assert await names(wrong, hits(0.3, 0.2, 0.1)) == ["alpha", "beta", "gamma"]
     assert "token_type_ids" in caplog.records[0].reason  # type: ignore[attr-defined]
+
+
+async def test_a_score_that_is_no_number_leaves_the_order(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = (Path(settings.rerank_model) / "model.onnx").read_bytes()
+    divides = model.replace(b'y"\x03Mul', b'y"\x03Div')  # by 0, where a token is of the request
+    (tmp_path / "model.onnx").write_bytes(divides)
+    shutil.copy(Path(settings.rerank_model) / "tokenizer.json", tmp_path)
+    stage = SecondStage(replace(settings, rerank_model=str(tmp_path)))
+    assert await stage.ranked(ASKED, hits(0.3, 0.2, 0.1)) == hits(0.3, 0.2, 0.1)
+    assert "finite" in caplog.records[0].reason  # type: ignore[attr-defined]
+
+
+async def test_a_search_that_is_given_up_counts_until_its_thread_ends(settings: Settings) -> None:
+    """Else each that times out while a model loads leaves one more thread."""
+    stage = SecondStage(settings)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            with stage._lock:  # the model is loaded under it
+                for _ in range(RUNS):
+                    group.start_soon(stage.ranked, ASKED, hits(0.3, 0.2, 0.1))
+                while stage._runs.borrowed_tokens < RUNS:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(0.1)
+                assert stage._runs.borrowed_tokens == RUNS
 
 
 def test_scores_of_any_scale_count_the_same() -> None:
