@@ -18,9 +18,12 @@ _DEPTHS = 16  # parts below are cut between lines
 _NAME = 100  # characters of a part's name
 _HEADER = 500  # characters of the first row of a table
 ITEM = "-"  # name of the items of YAML
-_JSON = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\],]|[^\s{}\[\],":]+')
+# What is not closed is one sign to its end: texts would else be read again from each of its signs.
+_JSON = re.compile(r'"(?:[^"\\\n]|\\.)*"?|[{}\[\],]|[^\s{}\[\],":]+')
 _XML = re.compile(
-    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[?!][^>]*>|<(/?)([^\s/<>]{1,100})[^<>]*?(/?)>", re.DOTALL
+    r"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[?!][^>]*>?"
+    r"|<(/?)([^\s/<>]{1,100}+)[^<>]*?(/?)>",
+    re.DOTALL,
 )
 _YAML = re.compile(
     r"^( *)((?:- +)*)(?:([^\s#'\"\[{&*!|>%@`-][^:\n]{0,99}|\"[^\"\n]{1,99}\"):(?=\s))?", re.M

@@ -71,11 +71,11 @@ class Communities:
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _ROWS, values)
             merges = await opened.rows(LOOKUPS, _MERGES, values)
-            found = await to_thread.run_sync(
-                communities, tuple(map(tuple, rows)), tuple(map(tuple, merges)),
-                limiter=self._limiter,
-            )  # fmt: skip
-            ids = [id_ for one in found[:limit] for id_ in one.chunks[:PASSAGES]]
+        found = await to_thread.run_sync(
+            communities, tuple(map(tuple, rows)), tuple(map(tuple, merges)), limiter=self._limiter
+        )  # between two transactions: who waits for the thread holds no connection
+        ids = [id_ for one in found[:limit] for id_ in one.chunks[:PASSAGES]]
+        async with transaction(self._pool, Transaction) as opened:
             told = await opened.rows(LOOKUPS, shown(""), {**values, "ids": ids}) if ids else []
         passages = {row[0]: ScoredChunk(*row) for row in told}
         summed = await to_thread.run_sync(

@@ -137,3 +137,16 @@ def zipped(*names: str) -> bytes:
 )
 def test_types_of_files(path: str, data: bytes, expected: str) -> None:
     assert kinds.media_type(path, data) == expected
+
+
+@pytest.mark.parametrize(
+    ("sign", "media_type"),
+    [
+        ("<!--", "application/xml"),
+        ("<![CDATA[", "application/xml"),
+        ("<!", "application/xml"),
+        ('"\\', "application/json"),
+    ],
+)
+def test_signs_that_are_not_closed_are_read_once(sign: str, media_type: str) -> None:
+    assert len(list(records(sign * 200_000, media_type))) < 3  # for hours otherwise
