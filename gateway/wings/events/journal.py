@@ -7,6 +7,7 @@ triggers of the tables decide between processes; the clock is the database's.
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, LiteralString
@@ -438,8 +439,14 @@ class Journal:
         return accepted
 
     async def _stored_but_known(self, drafts: Sequence[Draft]) -> set[str]:
-        """The ids of those that are stored: of all but those whose ids were given before. Raises
-        UniqueViolation for one that ends meanwhile."""
+        """The ids of those that are stored: of all but those whose ids were given before, anew for
+        each that ends meanwhile."""
+        for _ in drafts:
+            with suppress(UniqueViolation):
+                return await self._stored_unknown(drafts)
+        return await self._stored_unknown(drafts)
+
+    async def _stored_unknown(self, drafts: Sequence[Draft]) -> set[str]:
         async with borrowed(self._pool) as connection:
             unknown = [one for one in drafts if await _known(connection, one) is None]
             return await _stored(connection, unknown)
