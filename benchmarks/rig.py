@@ -54,13 +54,17 @@ def start_upstream(directory: Path, cores: Cores) -> tuple[Child, str]:
     return start("stub", arguments, directory, cores.load, port=port), "raw ASGI under uvicorn"
 
 
-@contextmanager
-def mcp_server(rig: Rig) -> Iterator[Child]:
-    """The MCP server behind the gateway, on the core of the load as the stub is."""
+def start_mcp_server(directory: Path, cores: frozenset[int]) -> Child:
     port = free_port()
     arguments = uvicorn(sys.executable, "benchmarks.mcp_server:app", port)
     arguments += ["--timeout-graceful-shutdown", "1"]  # its streams end with it
-    child = start("mcp-server", arguments, rig.directory, rig.cores.load, port=port)
+    return start("mcp-server", arguments, directory, cores, port=port)
+
+
+@contextmanager
+def mcp_server(rig: Rig) -> Iterator[Child]:
+    """The MCP server behind the gateway, on the core of the load as the stub is."""
+    child = start_mcp_server(rig.directory, rig.cores.load)
     with running(child, "/streams", rig.say):
         yield child
 

@@ -39,8 +39,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from benchmarks.guarded import COUNTED, MANY, RULES, Identity
 from benchmarks.mcp_server import TOOL
-from benchmarks.processes import free_port, start
-from benchmarks.rig import uvicorn
+from benchmarks.rig import running, start_mcp_server
 from config.access import Rate, Rule
 from config.load import load
 from config.settings import Settings, SourceSettings
@@ -418,14 +417,9 @@ def petshop() -> Iterator[str]:
 @contextmanager
 def mcp_server(directory: Path) -> Iterator[str]:
     """The URL of the server of the benchmarks, for as long as it runs."""
-    port = free_port()
-    arguments = uvicorn(sys.executable, "benchmarks.mcp_server:app", port)
-    child = start("mcp-server", arguments, directory, frozenset(os.sched_getaffinity(0)), port=port)
-    try:
-        child.await_ready("/streams")
+    child = start_mcp_server(directory, frozenset(os.sched_getaffinity(0)))
+    with running(child, "/streams", lambda _: None):
         yield child.url
-    finally:
-        child.stop()
 
 
 @contextmanager
