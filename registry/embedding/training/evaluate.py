@@ -9,7 +9,7 @@ split, stemmed words.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,16 +56,11 @@ def evaluate(
     share: float = SHARE,
 ) -> Scores:
     """Mean NDCG@10 of `queries` against the whole catalogue of `tools`."""
-    lexical = Lexical(tools.tools)
-    cosines = dense_scores(
-        embed_tools([tool_text(tool) for tool in tools.tools]), queries, embed_queries
-    )
     at = {tool.id: number for number, tool in enumerate(tools.tools)}
     found: list[tuple[float, float, float]] = []
-    for query, cosine in zip(queries, cosines, strict=True):
+    for query, cosine, words in _both(tools, queries, embed_tools, embed_queries):
         gold = {at[one] for one in query.gold}
-        words = lexical.scores(query.text)
-        fused = share * cosine + (1 - share) * words / _full(words)
+        fused = _fused(cosine, words, share)
         found.append((ndcg(cosine, gold), ndcg(words, gold), ndcg(fused, gold)))
     dense, worded, both = (100 * sum(column) / len(found) for column in zip(*found, strict=True))
     return Scores(dense, worded, both, len(found))
@@ -80,13 +75,24 @@ def fused_scores(
     share: float = SHARE,
 ) -> Vectors:
     """Scores of meaning and words together, of shape (queries, tools)."""
+    found = _both(tools, queries, embed_tools, embed_queries)
+    scores = [_fused(cosine, words, share) for _, cosine, words in found]
+    return np.array(scores, np.float32).reshape(len(queries), len(tools.tools))
+
+
+def _both(
+    tools: ToolSet, queries: Sequence[TrainingQuery], embed_tools: Embed, embed_queries: Embed
+) -> Iterator[tuple[TrainingQuery, Vectors, NDArray[np.float64]]]:
+    """Each query with its scores by meaning and by words, each of shape (tools,)."""
     lexical = Lexical(tools.tools)
-    texts = [tool_text(tool) for tool in tools.tools]
-    scores = share * dense_scores(embed_tools(texts), queries, embed_queries)
-    for row, query in zip(scores, queries, strict=True):
-        words = lexical.scores(query.text)
-        row += (1 - share) * words / _full(words)
-    return scores
+    vectors = embed_tools([tool_text(tool) for tool in tools.tools])
+    cosines = dense_scores(vectors, queries, embed_queries)
+    for query, cosine in zip(queries, cosines, strict=True):
+        yield query, cosine, lexical.scores(query.text)
+
+
+def _fused(cosine: Vectors, words: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    return share * cosine + (1 - share) * words / _full(words)
 
 
 def _full(words: NDArray[np.float64]) -> float:
