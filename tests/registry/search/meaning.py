@@ -5,7 +5,7 @@ What the bundled model finds is measured elsewhere; here it matters which vector
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.search.transaction import HalfVector, VectorDumper
+from registry.sources.store import SourceDraft, ToolStore
+from schemas.binding import OpenAPIBinding
+from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 
 MODEL = "test/vector.100%"  # as awkward in a statement as a name can be
@@ -54,6 +57,16 @@ def direction(word: str) -> NDArray[np.float64]:
     seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8])
     found = np.random.default_rng(seed).standard_normal(384)
     return found / np.linalg.norm(found)
+
+
+async def save_tools(store: ToolStore, database: Database, tools: Mapping[str, str]) -> None:
+    """Save tools of a source `shop` by name and description, and give them their vectors."""
+    drafts = [
+        ToolDraft(f"/{name}@get", name, text, {"type": "object"}, OpenAPIBinding("GET", "/x"))
+        for name, text in tools.items()
+    ]
+    await store.save(HOST, SourceDraft("shop", "openapi", "shop.json"), drafts)
+    await embed_tools(database)
 
 
 async def embed_tools(database: Database, host_id: str = HOST, model: str = MODEL) -> None:

@@ -18,7 +18,7 @@ from schemas.errors import Unavailable, Unreachable
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
-from tests.registry.search.meaning import DOWN, MODEL, Words, embed_tools, vector
+from tests.registry.search.meaning import DOWN, MODEL, Words, embed_tools, save_tools, vector
 
 pytestmark = pytest.mark.anyio
 
@@ -33,12 +33,7 @@ PATIENT = replace(SETTINGS, query_timeout_s=60.0)
 
 @pytest.fixture
 async def filled(store: ToolStore, database: Database) -> Database:
-    drafts = [
-        ToolDraft(f"/{name}@get", name, text, {"type": "object"}, OpenAPIBinding("GET", "/x"))
-        for name, text in TOOLS.items()
-    ]
-    await store.save(HOST, SourceDraft("shop", "openapi", "shop.json"), drafts)
-    await embed_tools(database)
+    await save_tools(store, database, TOOLS)
     return database
 
 

@@ -18,12 +18,10 @@ from config.settings import SearchSettings as Settings
 from registry.database.postgres import Database
 from registry.search import Filters, Hit, Mode, Search, SearchQuery
 from registry.search.rerank import CLEAR, RUNS, SecondStage, mixed
-from registry.sources.store import SourceDraft, ToolStore
-from schemas.binding import OpenAPIBinding
-from schemas.tool import ToolDraft
+from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
-from tests.registry.search.meaning import Words, embed_tools
+from tests.registry.search.meaning import Words, save_tools
 
 pytestmark = pytest.mark.anyio
 
@@ -139,12 +137,7 @@ def test_scores_of_any_scale_count_the_same() -> None:
 
 @pytest.fixture
 async def filled(store: ToolStore, database: Database) -> Database:
-    drafts = [
-        ToolDraft(f"/{name}@get", name, text, {"type": "object"}, OpenAPIBinding("GET", "/x"))
-        for name, text in TOOLS.items()
-    ]
-    await store.save(HOST, SourceDraft("shop", "openapi", "shop.json"), drafts)
-    await embed_tools(database)
+    await save_tools(store, database, TOOLS)
     return database
 
 
