@@ -439,8 +439,8 @@ class Journal:
         return accepted
 
     async def _stored_but_known(self, drafts: Sequence[Draft]) -> set[str]:
-        """The ids of those that are stored: of all but those whose ids were given before, anew for
-        each that ends meanwhile."""
+        """Store the drafts whose ids were not given before, and return the ids of these. It is
+        tried again for each invocation that ends meanwhile."""
         for _ in drafts:
             with suppress(UniqueViolation):
                 return await self._stored_unknown(drafts)
