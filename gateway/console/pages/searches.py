@@ -24,18 +24,18 @@ TABLE = (1, 3, 5, 10)  # numbers of results that the table has
 
 async def evaluations(visit: Visit) -> Response:
     """The form of an evaluation, and those that were made; by POST a new one."""
-    text, problem = visit.posted("requests"), ""
+    text, problem, status = visit.posted("requests"), "", 200
     if visit.request.method == "POST":
         answer = await _evaluated(visit, text)
         if answer.ok and "job" in answer.value:
             return visit.to("search", answer.value["job"])
         if answer.ok:  # without jobs
             return _result(visit, {"state": "succeeded", "result": answer.value})
-        problem = " ".join([answer.problem, *answer.errors.values()])
+        problem, status = " ".join([answer.problem, *answer.errors.values()]), answer.status
     jobs = await visit.desk.items("listJobs", operation=EVALUATE, limit=20)
     return visit.page(
         "search.html",
-        422 if problem else 200,
+        status,
         tab="search",
         text=text,
         problem=problem,
@@ -47,7 +47,7 @@ async def evaluations(visit: Visit) -> Response:
 
 async def compared(visit: Visit) -> Response:
     """One request searched in two ways, side by side, with the rank of each tool in the other."""
-    query, problem = visit.query.get("q", "").strip(), ""
+    query, problem, status = visit.query.get("q", "").strip(), "", 200
     sides: dict[str, dict[str, Any]] = {}
     for at, side in enumerate(SIDES):
         mode = visit.query.get(f"mode_{side}", "")
@@ -58,8 +58,10 @@ async def compared(visit: Visit) -> Response:
             answer = await visit.desk.run(
                 "searchTools", body=body | ({"source": one["source"]} if one["source"] else {})
             )
-            problem = problem or answer.problem
-            one |= answer.value if answer.ok else {}
+            if answer.ok:
+                one |= answer.value
+            elif not problem:
+                problem, status = answer.problem, answer.status
         sides[side] = one
     ranks = {
         side: {hit["name"]: rank for rank, hit in enumerate(one["hits"], 1)}
@@ -67,7 +69,7 @@ async def compared(visit: Visit) -> Response:
     }
     return visit.page(
         "search_compare.html",
-        422 if problem else 200,
+        status,
         tab="compare",
         query=query,
         problem=problem,
