@@ -118,11 +118,13 @@ async def decided(visit: Visit) -> Response:
 
 
 async def denied(visit: Visit) -> Response:
-    """Deny the selected calls. Each call is approved by itself."""
+    """Deny all selected calls, also if one is decided already. Each is approved by itself."""
+    refused = None
     for one in visit.form.get("approval", ()):
         answer = await visit.desk.run("decide", {"approval": one}, body={"approve": False})
-        if not answer.ok:
-            return visit.refused(answer)
+        refused = refused or (None if answer.ok else answer)
+    if refused is not None:
+        return visit.refused(refused)
     return visit.to("approvals", decided="denied" if "approval" in visit.form else "")
 
 

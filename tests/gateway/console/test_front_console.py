@@ -116,6 +116,15 @@ async def a_rule_lets_a_call_wait_until_it_is_approved(browser: Browser, client:
     assert other is not None
     _, text = await browser.post("approvals/deny", {"approval": other[1]})
     assert "Bello" not in text
+    await browser.post("tools/createPet/try", {**call, "/name": "Luna"})
+    _, text = await browser.get("approvals")
+    luna = re.search(r'"name": "Luna".*?name="approval" value="([^"]+)"', unescape(text), re.S)
+    assert luna is not None
+    both = [("approval", luna[1])]
+    status, _ = await browser.post("approvals/deny", {"approval": other[1]}, also=both)
+    assert status == 409  # Bello's is decided; Luna's is denied all the same
+    _, text = await browser.get("approvals")
+    assert "Luna" not in text
     approval = re.search(r"/console/approvals/([0-9a-f-]{36})", text)
     assert approval is not None
     assert await browser.head(f"approvals/{approval[1]}") == 405  # it decides nothing

@@ -1,7 +1,7 @@
 """A visitor of the console without a browser: pages are read, and their forms posted."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,9 +27,15 @@ class Browser:
             return await self._read(answer)
 
     async def post(
-        self, path: str, data: dict[str, str], token: str | None = None, **headers: str
+        self,
+        path: str,
+        data: dict[str, str],
+        token: str | None = None,
+        also: Sequence[tuple[str, str]] = (),
+        **headers: str,
     ) -> tuple[int, str]:
-        sent = {"_csrf": self.token if token is None else token, **data}
+        """`also` are further values, as of boxes with one name of which several are selected."""
+        sent = [("_csrf", self.token if token is None else token), *data.items(), *also]
         headers = {"Sec-Fetch-Site": "same-origin"} | headers
         async with self._http.post(f"{self._root}/{path}", data=sent, headers=headers) as answer:
             return await self._read(answer)
