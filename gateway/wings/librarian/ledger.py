@@ -20,6 +20,7 @@ from schemas.errors import ToolgateError
 Limit = Literal[
     "depth", "iterations", "calls", "lookups", "tokens", "cost", "seconds", "errors"
 ]  # fmt: skip
+_COUNTED = {"model": "iterations", "llm": "calls", "library": "lookups", "context": "lookups"}
 REFUSALS = 100  # of what a limit forbids, after which the run ends
 
 
@@ -52,15 +53,15 @@ class RunLedger:
         self._slots = anyio.CapacityLimiter(limits.concurrency)
         self._began = time.monotonic() - seconds
         self._used = {"iterations": 0, "calls": 0, "lookups": 0, "cached": 0}
-        self._lost_tokens, self._lost_cost = 0, 0.0
+        self._carried_tokens, self._carried_cost = 0, 0.0
         self._refusals = 0
 
     @property
     def spent(self) -> RunSpent:
         return RunSpent(
             **self._used,
-            tokens=self.budget.used.total + self._lost_tokens,
-            cost=round(self.budget.spent + self._lost_cost, 9),
+            tokens=self.budget.used.total + self._carried_tokens,
+            cost=round(self.budget.spent + self._carried_cost, 9),
             seconds=round(time.monotonic() - self._began, 3),
         )
 
@@ -101,13 +102,14 @@ class RunLedger:
                     raise
                 raise self.refused("tokens" if forbids else "cost") from error
 
-    def replay(self, kind: str, usage: TokenUsage, cost: float, *, cached: bool = False) -> None:
-        """Count a request of this run that another process made: an iteration, or a call."""
-        what = "iterations" if kind == "model" else "cached" if cached else "calls"
-        self._used[what] += 1
-        self._lost_tokens += usage.total
-        self._lost_cost += cost
+    def carry(self, kind: str, tokens: int, cost: float, *, cached: bool) -> None:
+        """Count a step of this run that another process made."""
+        what = "cached" if cached else _COUNTED.get(kind)
+        if what is not None:
+            self._used[what] += 1
+        self._carried_tokens += tokens
+        self._carried_cost += cost
         if self.budget.tokens is not None:
-            self.budget.tokens -= usage.total
+            self.budget.tokens -= tokens
         if self.budget.money is not None:
             self.budget.money -= cost

@@ -224,11 +224,12 @@ class RunLog:
     run_id: str
     ledger: RunLedger
     steps: dict[tuple[str, int], RunStep] = field(default_factory=dict)
-    _counted: set[tuple[str, int]] = field(default_factory=set)  # in the ledger
 
     async def read(self) -> None:
+        """Read the steps of former processes, and count what they have used."""
         for step in await self.store.steps(self.host_id, self.run_id):
             self.steps[step.node, step.seq] = step
+            self.ledger.carry(step.kind, step.tokens, step.cost, cached=_is_cached(step))
 
     def recorded(self, node: str, seq: int, digest: str) -> RunStep | None:
         """Raises Diverged."""
@@ -240,7 +241,6 @@ class RunLog:
     async def add(self, step: RunStep) -> None:
         """Raises TakenOver."""
         self.steps[step.node, step.seq] = step
-        self._counted.add((step.node, step.seq))
         await self.store.put(self.host_id, self.run_id, step, self.ledger.spent.seconds)
 
     async def paid(
@@ -265,17 +265,10 @@ class RunLog:
         return answer
 
     async def _replayed(self, step: RunStep) -> PartAnswer | str:
-        counts = (step.node, step.seq) not in self._counted
-        self._counted.add((step.node, step.seq))
         if step.answer is None:
-            self.ledger.replay(step.kind, TokenUsage(step.tokens), step.cost)
             await self._ended(step, LOST, step.ms)
             return LOST
-        answer: PartAnswer | str = msgspec.json.decode(step.answer, type=PartAnswer | str)
-        if counts and isinstance(answer, PartAnswer):
-            usage = TokenUsage() if answer.cached else answer.usage
-            self.ledger.replay(step.kind, usage, step.cost, cached=answer.cached)
-        return answer
+        return msgspec.json.decode(step.answer, type=PartAnswer | str)
 
     async def _ended(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
         told = answer if isinstance(answer, PartAnswer) else PartAnswer("")
@@ -289,6 +282,14 @@ class RunLog:
         )
         self.steps[step.node, step.seq] = step
         await self.store.end_step(self.host_id, self.run_id, step)
+
+
+def _is_cached(step: RunStep) -> bool:
+    """Whether a question was answered by the cache."""
+    if step.kind != "llm" or step.answer is None:
+        return False
+    answer: PartAnswer | str = msgspec.json.decode(step.answer, type=PartAnswer | str)
+    return isinstance(answer, PartAnswer) and answer.cached
 
 
 def _amount(worst: tuple[TokenUsage, ModelCost | None]) -> float:

@@ -106,16 +106,18 @@ async def librarian(rig: KnowledgeRig, files: Mapping[str, str]) -> AsyncIterato
     await ann("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
     for path, text in files.items():
         await ann.add(text, collection="code", path=path)
-    async with providing(Answer()) as provider:
-        scripted = Strategy(
-            url=provider.url, needs_key=False, model="m", price=Price(input=1.0, output=1.0)
-        )
-        settings = replace(
-            SETTINGS.models, strategies={"scripted": scripted}, strategy="scripted",
-            backoff_s=0.001, retries=0,
-        )  # fmt: skip
-        async with ConfiguredModels(settings) as models:
-            yield Librarian(rig, models, provider)
+    async with providing(Answer()) as provider, scripted_models(provider.url) as models:
+        yield Librarian(rig, models, provider)
+
+
+def scripted_models(url: str) -> ConfiguredModels:
+    """The models of a gateway whose provider is a script."""
+    scripted = Strategy(url=url, needs_key=False, model="m", price=Price(input=1.0, output=1.0))
+    settings = replace(
+        SETTINGS.models, strategies={"scripted": scripted}, strategy="scripted", backoff_s=0.001,
+        retries=0,
+    )  # fmt: skip
+    return ConfiguredModels(settings)
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -347,13 +346,6 @@ class Mortal(RunStore):
         self.left -= 1
 
 
-CELLS = (
-    "a, b = llm_query_batched(['first', 'second'])\nimport random\nr = random.random()",
-    "print(a, b, r, len(lib.files()), llm_query('third ' + a))",
-    FINAL,
-)
-
-
 async def begun(caller: LibrarianCaller, writes: int, **more: Any) -> None:
     """Begin a run that is killed before a write."""
     questions = caller.operations["librarian_research"].handle.__self__  # type: ignore[attr-defined]
@@ -361,30 +353,6 @@ async def begun(caller: LibrarianCaller, writes: int, **more: Any) -> None:
     with suppress(Killed, BaseExceptionGroup):
         await caller("research", question=QUESTION, strategy="recursive", **more)
     questions._runs.__class__ = RunStore
-
-
-async def test_l21_a_run_goes_on_and_pays_nothing_twice(library: Librarian) -> None:
-    settings = librarian_settings(answers={"answers": 0})
-    whole, lost = [], 0
-    for writes in range(100):
-        await library.script(blocks(*CELLS))
-        ann = library.caller(settings)
-        await begun(ann, writes)
-        [run, *_] = (await ann("list_runs")).runs
-        if run.state == "completed":
-            break
-        assert run.state == "running"
-        found = await ann("research", question=QUESTION, run=run.run)
-        twice = {one: n for one, n in Counter(library.prompts).items() if n > 1}
-        assert not twice, (writes, twice)
-        lost += "lost" in json.dumps(
-            [one.answer for one in (await ann("get_run", run=run.run)).steps]
-        )
-        whole.append(found)
-    assert len(whole) > 10
-    assert {one.incomplete for one in whole} == {""}
-    assert {one.answer for one in whole} == {whole[0].answer}
-    assert lost
 
 
 async def test_l21_a_replay_that_differs_ends_with_what_there_is(library: Librarian) -> None:
