@@ -412,6 +412,18 @@ async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: 
         await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
 
 
+async def test_l20_answers_are_shared_among_who_may_read_all_that_they_are_from(
+    library: Librarian,
+) -> None:
+    await library.rig.caller()("put_collection", collection="own", kind="code")
+    await library.script(blocks("FINAL(llm_query('what it is'))"))
+    settings = librarian_settings()
+    asked = {"question": QUESTION, "strategy": "recursive"}
+    for who, cached in (("ann", 0), ("bo", 0), ("bo", 1), ("ann", 1)):
+        found = await library.caller(settings, who)("research", **asked)
+        assert (found.spent.cached, found.spent.calls) == (cached, 1 - cached), who
+
+
 async def test_l20_the_answer_of_a_run_is_gone_with_the_grant(library: Librarian) -> None:
     put, bo = library.rig.caller(), library.caller(librarian_settings(), "bo")
     await library.script(blocks(FINAL))
