@@ -160,7 +160,7 @@ class TrackedSources:
 
     async def _read(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
         """Read a source that was claimed. Raises ProblemDetails."""
-        found: IngestedSource | ProblemDetails = conflict("Another process reads the source now.")
+        found: IngestedSource | ProblemDetails | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._renew, one, tasks.cancel_scope)
@@ -170,10 +170,18 @@ class TrackedSources:
             with anyio.move_on_after(LEAVING_S, shield=True):
                 await self._sources(_LEAVE, claim_of(one))
             raise
+        if found is None:
+            raise await self._lost(one)
         if isinstance(found, ProblemDetails):
             await self._end(one, None, found.detail)
             raise found
         return await self._end(one, found, None)
+
+    async def _lost(self, one: TrackedSource) -> ProblemDetails:
+        """Why a claim is no longer there."""
+        if await self._sources(_GET, claim_of(one)):
+            return conflict("Another process reads the source now.")
+        return not_found("source", one.id)
 
     async def _ingested(
         self, context: Context, one: TrackedSource, job: Job
@@ -274,7 +282,8 @@ _OF = f"""
         AND (%(source)s::uuid IS NULL OR source_id = %(source)s::uuid)
     ORDER BY collection, type, location
 """.encode()
-_HOOKED = f"SELECT {_COLUMNS} FROM librarian_source_t WHERE {_ONE} AND webhook".encode()
+_GET = f"SELECT {_COLUMNS} FROM librarian_source_t WHERE {_ONE}".encode()
+_HOOKED = _GET + b" AND webhook"
 _DELETE = f"DELETE FROM librarian_source_t WHERE {_ONE} RETURNING {_COLUMNS}".encode()
 _DUE_NOW = f"""
     UPDATE librarian_source_t SET next_ts = now() WHERE {_ONE} RETURNING {_COLUMNS}

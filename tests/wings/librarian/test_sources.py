@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import pytest
 from dulwich.refs import Ref
 from msgspec.structs import replace
@@ -413,6 +414,26 @@ async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
     assert await tracking.sources.delete(context(), one.id)
     with pytest.raises(ProblemDetails, match="There is no source"):
         await tracking.refresh(one)
+
+
+async def test_a_source_that_is_deleted_while_it_is_read_is_not_found(tracking: Tracking) -> None:
+    settings = replace(load(None, {}).librarian, enabled=True, lease_s=0.3)
+    shelves = Shelves(lambda: tracking.rig.parts.library)
+    impatient = TrackedSources(tracking.rig.database.pool, shelves, settings)
+
+    refreshed, answered = anyio.Event(), anyio.Event()
+
+    async def delete(_url: str) -> None:
+        await tracking.rig.run("DELETE FROM librarian_source_t")
+        await refreshed.wait()  # the next renewal of the claim ends it
+        answered.set()
+
+    async with meanwhile(delete) as url:
+        one = await tracking.add(url, type="url")
+        with anyio.fail_after(30), pytest.raises(ProblemDetails, match="There is no source"):
+            await impatient.refresh(context(), one, NO_JOB)
+        refreshed.set()
+        await answered.wait()
 
 
 async def test_a_deleted_collection_takes_its_sources_and_their_secrets(
