@@ -8,7 +8,8 @@ as well. A document is cut between the outermost parts that fit.
 import csv
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from gateway.documents.chunking.chunks import Chunk, Chunking
@@ -162,11 +163,12 @@ SCANNERS: Mapping[str, Scanner] = {
 }
 
 
-def records(text: str, media_type: str) -> Iterator[DataRecord]:
-    """The parts of a document with their ends and paths, those within others before these."""
+def records(text: str, media_type: str, parts: Iterable[DataPart]) -> Iterator[DataRecord]:
+    """The parts of a document that a scanner has found, with their ends and paths, those within
+    others before these."""
     opened: list[tuple[int, int]] = []  # their starts and depths
     path: tuple[str, ...] = ()
-    for part in (*SCANNERS[media_type](text), DataPart(len(text), 0, "")):
+    for part in chain(parts, [DataPart(len(text), 0, "")]):
         while opened and opened[-1][1] >= part.depth:
             start, depth = opened.pop()
             end = _end(text, start, part.start, media_type)

@@ -8,10 +8,10 @@ meant: `confidence` says how many. What an index of code has resolved needs no s
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import psycopg
@@ -50,6 +50,7 @@ from gateway.wings.library import (
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
+T = TypeVar("T")
 GLOB = 256  # characters
 PATTERN = 1000  # characters
 PATTERN_BYTES = 2**20  # of a compiled one
@@ -433,9 +434,8 @@ def _records(rows: Sequence[Sequence[Any]], *, wanted: Any, ends: float) -> Iter
     for collection, path, version, content, media_type in rows:
         text = bytes(content).decode()
         starts = line_starts(text)
-        for count, one in enumerate(records(text, media_type)):
-            if count % 1000 == 0 and time.monotonic() > ends:
-                raise _too_long()
+        parts = _in_time(SCANNERS[media_type](text), ends)
+        for one in _in_time(records(text, media_type, parts), ends):
             if wanted.fullmatch("/".join(filter(None, one.path))):
                 yield Passage(
                     collection=collection,
@@ -446,6 +446,14 @@ def _records(rows: Sequence[Sequence[Any]], *, wanted: Any, ends: float) -> Iter
                     kind="record",
                     symbol="/".join(filter(None, one.path)),
                 )
+
+
+def _in_time(found: Iterable[T], ends: float) -> Iterator[T]:
+    """Raises ProblemDetails when the time is up."""
+    for one in found:
+        if time.monotonic() > ends:
+            raise _too_long()
+        yield one
 
 
 def _too_long() -> ProblemDetails:

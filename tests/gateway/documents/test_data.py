@@ -1,14 +1,16 @@
 """Chunks of structured data, and the types of files."""
 
 import json
+from collections.abc import Iterator
 from io import BytesIO
+from itertools import count
 from zipfile import ZipFile
 
 import pytest
 
 from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.chunking.cut import cut
-from gateway.documents.chunking.data import records
+from gateway.documents.chunking.data import SCANNERS, DataPart, DataRecord, records
 from gateway.documents.reading import kinds
 from tests.gateway.documents.test_chunks import assert_covered, texts
 
@@ -64,14 +66,23 @@ XML = "<a><b n='1'>t</b><!-- <b> --><b/><d><e>x</e></d></a>"
 def test_parts_of_data_have_their_path_and_end(
     text: str, media_type: str, path: str, found: list[str]
 ) -> None:
-    parts = records(text, f"application/{media_type}")
+    parts = records_of(text, f"application/{media_type}")
     named = [one for one in parts if "/".join(filter(None, one.path)) == path]
     assert [text[one.start : one.end] for one in named] == found
 
 
 def test_the_parts_of_deep_data_are_found_in_linear_time() -> None:
     for text, media_type in (("[" * 100_000, "json"), ("<a>" * 100_000, "xml")):
-        assert len(list(records(text, f"application/{media_type}"))) == 16
+        assert len(list(records_of(text, f"application/{media_type}"))) == 16
+
+
+def test_the_parts_of_data_are_not_held_at_once() -> None:
+    endless = (DataPart(0, 0, str(number)) for number in count())
+    assert next(records("[]", "application/json", endless)).path == ("0",)
+
+
+def records_of(text: str, media_type: str) -> Iterator[DataRecord]:
+    return records(text, media_type, SCANNERS[media_type](text))
 
 
 def test_tables_have_their_first_row_as_header() -> None:
@@ -149,4 +160,4 @@ def test_types_of_files(path: str, data: bytes, expected: str) -> None:
     ],
 )
 def test_signs_that_are_not_closed_are_read_once(sign: str, media_type: str) -> None:
-    assert len(list(records(sign * 200_000, media_type))) < 3  # for hours otherwise
+    assert len(list(records_of(sign * 200_000, media_type))) < 3  # for hours otherwise

@@ -124,6 +124,16 @@ async def test_l27_parts_of_data_are_found_by_their_path(
             await found(wrong)
 
 
+async def test_texts_are_searched_for_so_long(library: Library, rig: KnowledgeRig) -> None:
+    await rig.caller().add('{"port": 80}', collection="code", path="deploy.json")
+    async with rigged(rig.database, knowledge_settings(grep_s=1e-6)) as hurried:
+        read = hurried.parts.library
+        with pytest.raises(ProblemDetails, match="took too long"):
+            await read.records(context(), ["code"], "none")
+        with pytest.raises(ProblemDetails, match="took too long"):
+            await read.grep(context(), ["code"], "none")
+
+
 async def test_l08_references_have_their_line_and_a_confidence(library: Library) -> None:
     places = await library.references(context(), ["code"], "App.run")
     found = [(one.path, one.lines[0], one.quote, one.confidence) for one in places]
