@@ -16,12 +16,12 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Pool, borrowed, make_pool
+from registry.search.rest import Rest
 from registry.search.transaction import PLANNER, A, Planner, Transaction, Work, read, transaction
 from schemas.signals import Signal
 
 log = logging.getLogger("toolgate.search")
 
-FIRST_REST_S = 1.0
 POSITION = "SELECT pg_current_wal_insert_lsn()::text"
 
 _PLANNER = PLANNER + b", coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)"
@@ -61,12 +61,9 @@ class Replica:
             size=settings.read_pool_max,
             timeout_s=settings.read_timeout_s,
         )
-        self._longest_rest_s = settings.retry_max_s
-        self._clock = clock
+        self._rest = Rest(settings.retry_max_s, clock)
         self._position: str | None = None  # of the newest catalog; None: not queried yet
         self._loads = 0
-        self._rest_s = 0.0  # 0: the replica answered last time
-        self._rests_until = 0.0
         self.reads = self.fallbacks = 0
         loaded.subscribe(self._forget)
 
@@ -79,7 +76,7 @@ class Replica:
 
     async def read(self, pool: Pool, work: Work[A]) -> A:
         """The result of `work` in a transaction of the replica, or else of `pool`, the primary."""
-        if self._rests() or (position := await self._known_position(pool)) is None:
+        if self._rest.rests() or (position := await self._known_position(pool)) is None:
             return await read(pool, work)
         try:
             async with self._transaction(position) as opened:
@@ -89,7 +86,7 @@ class Replica:
         except psycopg.errors.SerializationFailure:
             pass  # cancelled, because it was in the way of what the replica replays
         except (psycopg.Error, PoolTimeout) as error:
-            self._rest(error)
+            self._failed(error)
         else:
             self._answered()
             self.reads += 1
@@ -122,22 +119,10 @@ class Replica:
         self._position = None
         self._loads += 1
 
-    def _rests(self) -> bool:
-        """Whether the replica is left alone. When its rest is over, one search tries it."""
-        if not self._rest_s:
-            return False
-        if self._clock() < self._rests_until:
-            return True
-        self._rests_until = self._clock() + self._rest_s
-        return False
-
-    def _rest(self, error: Exception) -> None:
-        self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), self._longest_rest_s)
-        self._rests_until = self._clock() + self._rest_s
-        reason = {"reason": type(error).__name__, "retry_s": self._rest_s}
+    def _failed(self, error: Exception) -> None:
+        reason = {"reason": type(error).__name__, "retry_s": self._rest.failed()}
         log.warning("search_replica_away", extra=reason)
 
     def _answered(self) -> None:
-        if self._rest_s:
+        if self._rest.answered():
             log.info("search_replica_back")
-        self._rest_s = 0.0
