@@ -8,7 +8,8 @@ an answer, so that models of any scale can be used. Imported only where `search.
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from tokenizers import Tokenizer
 from config.settings import SearchSettings as Settings
 from registry.embedding.texts import ToolFields, query_text, readable, tool_text
 from registry.search.fusion import DIGITS, Hit
+from registry.search.rest import Rest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +36,7 @@ CHARACTERS = 8 * TOKENS  # that are tokenised of a text
 CLEAR = 0.1  # lead of the first from which `auto` reads none: it is right in 6 to 10 of 10 then
 BATCH = 8  # pairs of similar length
 RUNS = 2  # concurrent runs of the model
+LONGEST_REST_S = 60.0
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
@@ -42,20 +45,21 @@ class CannotRerank(Exception):
 
 
 class SecondStage:
-    """Re-ranks the best tools of a search, where it can: a failure leaves their order."""
+    """Re-ranks the best tools of a search, where it can: a failure leaves their order, and those of
+    the searches in the rest that follows."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         """A stage whose model is not loaded yet."""
         self.reads = settings.rerank_tools
         self._settings = settings
         self._model: _CrossEncoder | None = None
         self._lock = threading.Lock()
         self._runs = CapacityLimiter(RUNS)
-        self._failed = False
+        self._rest = Rest(LONGEST_REST_S, clock)
 
     async def ranked(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """`hits`, best first, in their new order."""
-        if self._failed or len(hits) < 2 or self._is_clear(hits):
+        if len(hits) < 2 or self._is_clear(hits) or self._rest.rests():
             return list(hits)
         read, rest = hits[: self.reads], hits[self.reads :]
         try:
@@ -65,22 +69,29 @@ class SecondStage:
                     limiter=self._runs,
                 )
         except CannotRerank as error:
-            self._failed = True  # the same files would fail again
-            log.warning("search_rerank_failed", extra={"reason": str(error)})
-            return list(hits)
+            return self._failed(hits, str(error))
         except TimeoutError:
-            log.warning("search_rerank_failed", extra={"reason": "timeout"})
-            return list(hits)
+            return self._failed(hits, "timeout")
+        if self._rest.answered():
+            log.info("search_rerank_back")
         return [*mixed(read, scores, self._settings.rerank_share), *rest]
+
+    def _failed(self, hits: Sequence[Hit], reason: str) -> list[Hit]:
+        extra = {"reason": reason, "retry_s": self._rest.failed()}
+        log.warning("search_rerank_failed", extra=extra)
+        return list(hits)
 
     def _is_clear(self, hits: Sequence[Hit]) -> bool:
         return self._settings.rerank == "auto" and hits[0].score - hits[1].score >= CLEAR
 
     def _scores(self, query: str, texts: Sequence[str]) -> "NDArray[Any]":
         with self._lock:
-            if self._model is None:
-                self._model = _CrossEncoder(Path(self._settings.rerank_model))
-        return self._model.scores(query, texts)
+            model = self._model = self._model or _CrossEncoder(Path(self._settings.rerank_model))
+        try:
+            return model.scores(query, texts)
+        except CannotRerank:
+            self._model = None  # its files may be others by the next try
+            raise
 
 
 def mixed(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> list[Hit]:

@@ -98,16 +98,49 @@ async def test_a_model_with_other_inputs_leaves_the_order(
     assert "token_type_ids" in caplog.records[0].reason  # type: ignore[attr-defined]
 
 
-async def test_a_score_that_is_no_number_leaves_the_order(
+async def test_a_second_stage_that_failed_rests_and_is_tried_again(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One failure must not end it until a restart, nor may each search pay for a broken model."""
+    caplog.set_level("INFO", logger="toolgate.search")
+    now = 100.0
+    stage = SecondStage(replace(settings, rerank_model=str(tmp_path)), clock=lambda: now)
+
+    async def first() -> str:
+        return (await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)))[0].name
+
+    def logged() -> list[tuple[str, float | None]]:
+        return [(one.message, getattr(one, "retry_s", None)) for one in caplog.records]
+
+    assert [await first() for _ in range(3)] == ["alpha"] * 3
+    assert logged() == [("search_rerank_failed", 1.0)]
+    now += 1.0
+    assert [await first() for _ in range(3)] == ["alpha"] * 3
+    assert logged()[1:] == [("search_rerank_failed", 2.0)]
+    for name in ("model.onnx", "tokenizer.json"):
+        shutil.copy(Path(settings.rerank_model) / name, tmp_path)
+    now += 1.9
+    assert await first() == "alpha"
+    now += 0.1
+    assert [await first() for _ in range(2)] == ["beta"] * 2
+    assert logged()[2:] == [("search_rerank_back", None)]
+
+
+async def test_a_model_that_fails_in_a_run_is_loaded_again(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = (Path(settings.rerank_model) / "model.onnx").read_bytes()
     divides = model.replace(b'y"\x03Mul', b'y"\x03Div')  # by 0, where a token is of the request
     (tmp_path / "model.onnx").write_bytes(divides)
     shutil.copy(Path(settings.rerank_model) / "tokenizer.json", tmp_path)
-    stage = SecondStage(replace(settings, rerank_model=str(tmp_path)))
-    assert await stage.ranked(ASKED, hits(0.3, 0.2, 0.1)) == hits(0.3, 0.2, 0.1)
+    now = 100.0
+    stage = SecondStage(replace(settings, rerank_model=str(tmp_path)), clock=lambda: now)
+    assert await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)) == hits(0.51, 0.5, 0.49)
     assert "finite" in caplog.records[0].reason  # type: ignore[attr-defined]
+    (tmp_path / "model.onnx").unlink()  # the graph that is loaded may still read the old file
+    (tmp_path / "model.onnx").write_bytes(model)
+    now += 1.0
+    assert (await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)))[0].name == "beta"
 
 
 async def test_a_search_that_is_given_up_counts_until_its_thread_ends(settings: Settings) -> None:
