@@ -4,10 +4,12 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -421,19 +423,20 @@ async def test_a_source_that_is_deleted_while_it_is_read_is_not_found(tracking: 
     shelves = Shelves(lambda: tracking.rig.parts.library)
     impatient = TrackedSources(tracking.rig.database.pool, shelves, settings)
 
-    refreshed, answered = anyio.Event(), anyio.Event()
+    loop, refreshed = asyncio.get_running_loop(), threading.Event()
+    deleting = partial(tracking.rig.run, "DELETE FROM librarian_source_t")
 
-    async def delete(_url: str) -> None:
-        await tracking.rig.run("DELETE FROM librarian_source_t")
-        await refreshed.wait()  # the next renewal of the claim ends it
-        answered.set()
+    def app(_environ: dict[str, Any], start_response: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(deleting(), loop).result(60)
+        refreshed.wait(60)  # the next renewal of the claim ends it
+        start_response("200 OK", [])
+        return [b""]
 
-    async with meanwhile(delete) as url:
-        one = await tracking.add(url, type="url")
+    with served(app) as server:
+        one = await tracking.add(f"{server}/guide.md", type="url")
         with anyio.fail_after(30), pytest.raises(ProblemDetails, match="There is no source"):
             await impatient.refresh(context(), one, NO_JOB)
         refreshed.set()
-        await answered.wait()
 
 
 async def test_a_deleted_collection_takes_its_sources_and_their_secrets(
