@@ -21,7 +21,7 @@ from uuid import UUID
 import anyio
 import psycopg
 from anyio import CancelScope, to_thread
-from psycopg import AsyncConnection, pq, sql
+from psycopg import AsyncConnection, IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -115,7 +115,9 @@ _KEEPALIVE = {
 
 
 @asynccontextmanager
-async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
+async def borrowed(
+    pool: Pool, isolation: IsolationLevel | None = None
+) -> AsyncIterator[AsyncConnection]:
     """A connection of the pool, in a transaction. It is returned to the pool even on cancellation.
 
     `pool.connection()` loses it when the cancellation of a scope reaches its own clean-up.
@@ -123,11 +125,19 @@ async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
     with CancelScope(shield=True):  # at most as long as the pool's timeout
         connection = await pool.getconn()
     try:
+        if isolation is not None:
+            await connection.set_isolation_level(isolation)
         async with connection:
             yield connection
     finally:
         with CancelScope(shield=True):
+            if isolation is not None and _is_idle(connection):
+                await connection.set_isolation_level(None)
             await pool.putconn(connection)
+
+
+def _is_idle(connection: AsyncConnection) -> bool:
+    return connection.info.transaction_status == pq.TransactionStatus.IDLE
 
 
 @asynccontextmanager
@@ -141,7 +151,7 @@ async def autocommitted(pool: Pool) -> AsyncIterator[AsyncConnection]:
         yield connection
     finally:
         with CancelScope(shield=True):
-            if connection.info.transaction_status == pq.TransactionStatus.IDLE:
+            if _is_idle(connection):
                 await connection.set_autocommit(False)
             await pool.putconn(connection)
 

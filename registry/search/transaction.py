@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from psycopg import AsyncCursor
+from psycopg import AsyncCursor, IsolationLevel
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
@@ -108,9 +108,11 @@ Work: TypeAlias = Callable[[Transaction], Awaitable[A]]
 
 @asynccontextmanager
 async def transaction(
-    pool: Pool, make: Callable[[AsyncCursor[TupleRow]], Opened]
+    pool: Pool,
+    make: Callable[[AsyncCursor[TupleRow]], Opened],
+    isolation: IsolationLevel | None = None,
 ) -> AsyncIterator[Opened]:
-    async with borrowed(pool) as connection, connection.cursor() as cursor:
+    async with borrowed(pool, isolation) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         yield make(cursor)
 

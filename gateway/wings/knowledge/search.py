@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from psycopg import IsolationLevel
+
 from config.knowledge import KnowledgeSettings
 from gateway.documents.chunking.mentions import normal
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
@@ -97,7 +99,9 @@ class Searcher:
             return ChunksFound()
         share = self._settings.semantic_share if query.share is None else query.share
         encoded = await self._encoding.of(KIND.purpose, text) if share else Encoded()
-        async with transaction(self._pool, Transaction) as opened:
+        # All statements see the same version of each document.
+        snapshot = IsolationLevel.REPEATABLE_READ
+        async with transaction(self._pool, Transaction, snapshot) as opened:
             candidates, docs = await self._candidates(opened, query, text, encoded)
             vectors = encoded.vectors is not None
             fused = ranked(
