@@ -8,8 +8,7 @@ Cho 2019; listwise: Cao et al. 2007). Word and position embeddings are frozen.
 import logging
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,75 +18,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from registry.embedding.texts import query_text
 from registry.embedding.training import encoder
 from registry.embedding.training.encoder import WIDTH, Weights
-from registry.embedding.training.evaluate import Embed, fused_scores, ndcg
+from registry.embedding.training.evaluate import ndcg
 from registry.embedding.training.export import quantize
-from registry.embedding.training.operations import operation_pairs
-from registry.embedding.training.sets import (
-    ToolSet,
-    TrainingQuery,
-    TrainingTool,
-    seeded,
-    tool_text,
-)
+from registry.embedding.training.lists import BATCH, Ranking, chosen, lots, usable
+from registry.embedding.training.sets import seeded
 
 log = logging.getLogger(__name__)
 
-READ = 24  # tools of the first stage that are read
 TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request
-BATCH = 8  # requests
 SHARES = (0.005, 0.01, 0.02, 0.03, 0.05)  # of the standard score in the sum of both stages
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """A request, and the texts of tools in the order and with the scores of the first stage."""
-
-    query: str
-    texts: tuple[str, ...]
-    scores: NDArray[np.float32]
-    gold: frozenset[int]  # places in `texts`
-    wanted: int  # tools that the request needs, found or not
-
-
-def rankings(
-    tools: ToolSet, queries: Sequence[TrainingQuery], embed_tools: Embed, embed_queries: Embed
-) -> list[Ranking]:
-    """What the first stage finds for `queries`."""
-    texts = [read_text(tool) for tool in tools.tools]
-    ids = [tool.id for tool in tools.tools]
-    found = []
-    for query, row in zip(
-        queries, fused_scores(tools, queries, embed_tools, embed_queries), strict=True
-    ):
-        best = np.argsort(-row, kind="stable")[:READ]
-        gold = frozenset(at for at, one in enumerate(best) if ids[one] in query.gold)
-        shown = tuple(texts[one] for one in best)
-        found.append(Ranking(query_text(query.text), shown, row[best], gold, len(query.gold)))
-    return found
-
-
-def read_text(tool: TrainingTool) -> str:
-    """The text of a tool that the second stage reads: what a search shows of it."""
-    return tool_text(replace(tool, tags=(), parameters=()))
-
-
-def of_operations(path: Path, seed: int, wrong: int) -> list[Ranking]:
-    """Requests made of an OpenAPI description, each with its operation and `wrong` others,
-    operations of the same resource first."""
-    pairs, chance = operation_pairs(path, seed), seeded(seed)
-    found = []
-    for pair in pairs:
-        others = [one for one in pairs if one.tool.id not in pair.also]
-        near = [one for one in others if one.group == pair.group]
-        near = chance.sample(near, min(len(near), wrong))
-        far = chance.sample(others, wrong)
-        texts = [read_text(one.tool) for one in (pair, *(near + far)[:wrong])]
-        scores = np.zeros(len(texts), np.float32)
-        found.append(Ranking(pair.query, tuple(texts), scores, frozenset((0,)), 1))
-    return found
 
 
 class CrossEncoder:
@@ -162,7 +103,6 @@ def train(
     the number of requests seen."""
     torch.manual_seed(seed)
     chance = seeded(seed)
-    usable = [one for one in lists if one.gold and len(one.texts) - len(one.gold) >= wrong]
     tuned = [
         tensor.requires_grad_()
         for name, tensor in model.weights.items()
@@ -170,7 +110,7 @@ def train(
     ]
     optimizer = torch.optim.AdamW(tuned, lr=rate, weight_decay=0.01)
     steps = marks[-1] // BATCH
-    for step, lot in enumerate(_lots(usable, chance, steps), 1):
+    for step, lot in enumerate(lots(usable(lists, wrong), chance, steps), 1):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, step / 50) * max(0.05, 1 - step / steps)
         loss = _loss(model, lot, wrong, chance)
@@ -184,28 +124,13 @@ def train(
             mark(step * BATCH)
 
 
-def _lots(
-    lists: Sequence[Ranking], chance: random.Random, steps: int
-) -> Iterator[Sequence[Ranking]]:
-    order: list[Ranking] = []
-    for _ in range(steps):
-        if len(order) < BATCH:
-            order = chance.sample(lists, len(lists))
-        lot, order = order[:BATCH], order[BATCH:]
-        yield lot
-
-
 def _loss(model: CrossEncoder, lot: Sequence[Ranking], wrong: int, chance: random.Random) -> Tensor:
     """Mean cross-entropy of a right tool among `wrong` others; it stands first of its list."""
-    pairs = []
-    for one in lot:
-        others = [at for at in range(len(one.texts)) if at not in one.gold]
-        chosen = [chance.choice(sorted(one.gold)), *chance.sample(others, wrong)]
-        pairs += [(one.query, one.texts[at]) for at in chosen]
+    pairs = [pair for one in lot for pair in chosen(one, wrong, chance)]
     with torch.autocast("cpu", torch.bfloat16):
         found = scored(model.weights, model.layers, model.batch(pairs), dropout=0.1)
-    lists = found.float().view(len(lot), wrong + 1)
-    return functional.cross_entropy(lists, torch.zeros(len(lot), dtype=torch.int64))
+    found = found.float().view(len(lot), wrong + 1)
+    return functional.cross_entropy(found, torch.zeros(len(lot), dtype=torch.int64))
 
 
 def judged(model: CrossEncoder, asked: Sequence[Ranking]) -> list[float]:

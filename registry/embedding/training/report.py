@@ -13,9 +13,7 @@ from registry.embedding.training.inference import (
     load_tokenizer,
     session,
 )
-from registry.embedding.training.sets import ToolSet, TrainingQuery, load, seeded
-
-SAMPLE_SEED = 0
+from registry.embedding.training.sets import load, sample
 
 
 def judge(
@@ -48,16 +46,6 @@ def judge(
             sum(one.queries for one in found),
         ),
     )
-
-
-def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
-    """At most `limit` queries of the split "train", "test" or "all"; the same in each run."""
-    wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
-    return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
-
-
-def _split(tools: ToolSet, query: TrainingQuery) -> str:
-    return "test" if tools.held_out(query) else "train"
 
 
 def _line(name: str, scores: Scores) -> str:

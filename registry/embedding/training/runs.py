@@ -12,7 +12,7 @@ from torch import Tensor, set_num_threads
 from registry.embedding.training import cross as crossed
 from registry.embedding.training import data
 from registry.embedding.training.encoder import Weights, load_weights
-from registry.embedding.training.evaluate import Scores
+from registry.embedding.training.evaluate import Scores, fused_scores
 from registry.embedding.training.evaluate import evaluate as evaluated
 from registry.embedding.training.export import export_int8
 from registry.embedding.training.inference import (
@@ -22,10 +22,10 @@ from registry.embedding.training.inference import (
     load_tokenizer,
     session,
 )
+from registry.embedding.training.lists import Ranking, of_operations, rankings
 from registry.embedding.training.operations import operation_pairs
 from registry.embedding.training.passages import passage_pairs
-from registry.embedding.training.report import sample
-from registry.embedding.training.sets import load, tool_text
+from registry.embedding.training.sets import ToolSet, TrainingQuery, load, rounds, sample, tool_text
 from registry.embedding.training.train import Recipe, average
 from registry.embedding.training.train import train as trained
 
@@ -88,8 +88,7 @@ def without_each(
     yield f"{'':14} {'dense   fused':>15} {'dense   fused':>15}"
     tokenizer = base / "tokenizer.json"
     before = load_weights(base / "model.safetensors")
-    for left_out in (*([one] for one in names), list(unseen)):
-        others = [one for one in names if one not in left_out]
+    for left_out, others in rounds(names, unseen):
         tuned = tune(base, sets, others, apis, limit=limit, recipe=recipe)
         for name in left_out:
             scores = [scored(weights, tokenizer, sets / name, asked) for weights in (before, tuned)]
@@ -132,16 +131,19 @@ def cross(
     running = session(model, threads)
     of_tools = partial(embed, running, load_tokenizer(tokenizer, TOOL_TOKENS))
     of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+
+    def found(tools: ToolSet, queries: Sequence[TrainingQuery]) -> list[Ranking]:
+        return rankings(tools, queries, fused_scores(tools, queries, of_tools, of_queries))
+
     lists, judged = [], {}
     for name in (*names, *unseen):
         tools = load(sets / name)
         tested = sample(tools, "test" if name in names else "all", asked)
-        judged[name] = crossed.rankings(tools, tested, of_tools, of_queries)
+        judged[name] = found(tools, tested)
         if name in names:
-            taught = sample(tools, "train", limit)
-            lists += crossed.rankings(tools, taught, of_tools, of_queries)
+            lists += found(tools, sample(tools, "train", limit))
     for path in operations:
-        lists += crossed.of_operations(path, seed, WRONG)
+        lists += of_operations(path, seed, WRONG)
     weights = load_weights(start or base / "model.safetensors")
     trained_one = crossed.CrossEncoder(weights, tokenizer, layers)
     shares = " ".join(f"{share:6g}" for share in crossed.SHARES)

@@ -7,7 +7,7 @@ known server, category or field) and `queries.jsonl` (id, query, gold: ids of to
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from registry.embedding import texts
 
 TEST_QUERIES = 30  # percent of a set's queries
 TEST_TOOLS = 15  # percent of a set's tools
+SAMPLE_SEED = 0
 
 
 class BadTrainingSet(Exception):
@@ -85,6 +86,22 @@ def tool_text(tool: TrainingTool) -> str:
 def seeded(seed: int | str) -> random.Random:
     """A reproducible random number generator."""
     return random.Random(seed)  # noqa: S311 - no secret
+
+
+def rounds(names: Sequence[str], unseen: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """The rounds of leave-one-set-out: sets to evaluate, and those to train on."""
+    for left_out in (*([one] for one in names), list(unseen)):
+        yield left_out, [one for one in names if one not in left_out]
+
+
+def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
+    """At most `limit` queries of the split "train", "test" or "all"; the same in each run."""
+    wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
+    return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
+
+
+def _split(tools: ToolSet, query: TrainingQuery) -> str:
+    return "test" if tools.held_out(query) else "train"
 
 
 def _tool(row: dict[str, Any]) -> TrainingTool:

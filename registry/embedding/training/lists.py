@@ -1,0 +1,95 @@
+"""Lists of tools that a second stage is trained and evaluated on: a request, and what the first
+stage finds for it. Pure.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from registry.embedding.texts import query_text
+from registry.embedding.training.operations import operation_pairs
+from registry.embedding.training.sets import (
+    ToolSet,
+    TrainingQuery,
+    TrainingTool,
+    seeded,
+    tool_text,
+)
+
+READ = 24  # tools of the first stage that are read
+BATCH = 8  # requests
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A request, and the texts of tools in the order and with the scores of the first stage."""
+
+    query: str
+    texts: tuple[str, ...]
+    scores: NDArray[np.float32]
+    gold: frozenset[int]  # places in `texts`
+    wanted: int  # tools that the request needs, found or not
+
+
+def rankings(
+    tools: ToolSet, queries: Sequence[TrainingQuery], scores: NDArray[np.float32]
+) -> list[Ranking]:
+    """What the first stage finds for `queries`, by its scores of shape (queries, tools)."""
+    texts = [read_text(tool) for tool in tools.tools]
+    ids = [tool.id for tool in tools.tools]
+    found = []
+    for query, row in zip(queries, scores, strict=True):
+        best = np.argsort(-row, kind="stable")[:READ]
+        gold = frozenset(at for at, one in enumerate(best) if ids[one] in query.gold)
+        shown = tuple(texts[one] for one in best)
+        found.append(Ranking(query_text(query.text), shown, row[best], gold, len(query.gold)))
+    return found
+
+
+def read_text(tool: TrainingTool) -> str:
+    """The text of a tool that the second stage reads: what a search shows of it."""
+    return tool_text(replace(tool, tags=(), parameters=()))
+
+
+def of_operations(path: Path, seed: int, wrong: int) -> list[Ranking]:
+    """Requests made of an OpenAPI description, each with its operation and `wrong` others,
+    operations of the same resource first."""
+    pairs, chance = operation_pairs(path, seed), seeded(seed)
+    found = []
+    for pair in pairs:
+        others = [one for one in pairs if one.tool.id not in pair.also]
+        near = [one for one in others if one.group == pair.group]
+        near = chance.sample(near, min(len(near), wrong))
+        far = chance.sample(others, wrong)
+        texts = [read_text(one.tool) for one in (pair, *(near + far)[:wrong])]
+        scores = np.zeros(len(texts), np.float32)
+        found.append(Ranking(pair.query, tuple(texts), scores, frozenset((0,)), 1))
+    return found
+
+
+def usable(lists: Sequence[Ranking], wrong: int) -> list[Ranking]:
+    """Those with a right tool that was found, and `wrong` others."""
+    return [one for one in lists if one.gold and len(one.texts) - len(one.gold) >= wrong]
+
+
+def lots(
+    lists: Sequence[Ranking], chance: random.Random, steps: int
+) -> Iterator[Sequence[Ranking]]:
+    """Batches of `lists` in a new order each time all were used."""
+    order: list[Ranking] = []
+    for _ in range(steps):
+        if len(order) < BATCH:
+            order = chance.sample(lists, len(lists))
+        lot, order = order[:BATCH], order[BATCH:]
+        yield lot
+
+
+def chosen(one: Ranking, wrong: int, chance: random.Random) -> list[tuple[str, str]]:
+    """Pairs of request and text: that of a right tool, then those of `wrong` others."""
+    others = [at for at in range(len(one.texts)) if at not in one.gold]
+    places = [chance.choice(sorted(one.gold)), *chance.sample(others, wrong)]
+    return [(one.query, one.texts[at]) for at in places]
