@@ -89,9 +89,10 @@ def seeded(seed: int | str) -> random.Random:
 
 
 def rounds(names: Sequence[str], unseen: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """The rounds of leave-one-set-out: sets to evaluate, and those to train on."""
-    for left_out in (*([one] for one in names), list(unseen)):
-        yield left_out, [one for one in names if one not in left_out]
+    """The rounds of leave-one-set-out: sets to evaluate, and those to train on, which are neither
+    evaluated then nor in `unseen`."""
+    for left_out in (*([one] for one in names if one not in unseen), list(unseen)):
+        yield left_out, [one for one in names if one not in left_out and one not in unseen]
 
 
 def sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
