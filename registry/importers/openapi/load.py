@@ -16,7 +16,7 @@ import yaml
 
 from config.document import TAB, is_tab
 from schemas.errors import DuplicateKeys, ImportRejected, ParseError
-from schemas.jsonrpc import decode_strict
+from schemas.jsonrpc import decode_strict, nests_within
 
 DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
 # Values after alias expansion, per written value. A file of one kilobyte can expand to 10^9
@@ -231,11 +231,12 @@ def _parse_text(content: str, location: str, unique: bool) -> Any:
     if content.lstrip()[0] not in "{[":
         return parse_yaml(content, location, unique=unique)
     try:
-        return decode_strict(content.encode()) if unique else msgspec.json.decode(content)
+        encoded = content.encode()
+        if not nests_within(encoded, DEPTH_LIMIT):  # Python 3.12 and newer would read such ones
+            raise ImportRejected(f"{location} is nested too deeply: over {DEPTH_LIMIT} levels.")
+        return decode_strict(encoded) if unique else msgspec.json.decode(encoded)
     except DuplicateKeys as error:
         raise ImportRejected(f"{location}: {error}.") from error
-    except RecursionError as error:
-        raise ImportRejected(f"{location} is nested too deeply to be read.") from error
     except (msgspec.DecodeError, ParseError, UnicodeEncodeError) as error:
         if PurePosixPath(location).suffix in (".yaml", ".yml"):
             return parse_yaml(content, location, unique=unique)
@@ -249,8 +250,6 @@ def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:
     except json.JSONDecodeError as error:
         where = f"{location}, line {error.lineno}, column {error.colno}"
         raise ImportRejected(f"{where}: not valid JSON: {error.msg}.") from cause
-    except RecursionError as error:
-        raise ImportRejected(f"{location} is nested too deeply to be read.") from error
     # accepted by the standard library alone: NaN, big numbers, lone surrogates
     raise ImportRejected(f"{location}: not valid JSON (RFC 8259): {cause}.") from cause
 
