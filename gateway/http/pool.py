@@ -123,6 +123,7 @@ class Pool:
         for connection in list(self._open):
             connection.abort()
         await asyncio.gather(*ended)
+        self._open.clear()  # Python 3.12 and newer do not wait for the callbacks of ended futures
         await self._resolver.close()
 
     def _release(self, connection: Http1Connection) -> None:
