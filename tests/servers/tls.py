@@ -14,6 +14,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 YEAR = timedelta(days=365)
+NO_USAGE = dict.fromkeys(
+    (
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+        "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+    ),
+    False,
+)  # fmt: skip
+AUTHORITY_USAGE = x509.KeyUsage(**(NO_USAGE | {"key_cert_sign": True}))
+LEAF_USAGE = x509.KeyUsage(**(NO_USAGE | {"digital_signature": True}))
 
 
 class Authority:
@@ -68,6 +77,15 @@ class Authority:
             .not_valid_before(now - YEAR)
             .not_valid_after(now + until)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
+            # the next three, because Python 3.13 and newer check by RFC 5280 (X509_STRICT)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(AUTHORITY_USAGE if authority else LEAF_USAGE, critical=True)
             .add_extension(
                 x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(host))]),
                 critical=False,
