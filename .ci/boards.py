@@ -186,6 +186,10 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel("MCP servers up", {"{{source}}": "min by (source) (toolgate_mcp_server_up{HERE})"}),
         Panel(
+            "Sessions at MCP servers",
+            {"{{source}}": "sum by (source) (toolgate_mcp_sessions{HERE})"},
+        ),
+        Panel(
             "Requests to MCP servers",
             {
                 "{{source}}": "sum by (source) (rate(toolgate_mcp_requests_total{HERE}[WINDOW]))",
@@ -210,16 +214,79 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
     ],
+    "Jobs and wings": [
+        Panel("Jobs that have not ended", {"{{state}}": "max by (state) (toolgate_jobs{HERE})"}),
+        Panel(
+            "Jobs that ended",
+            {"{{state}}": "sum by (state) (rate(toolgate_jobs_ended_total{HERE}[WINDOW]))"},
+        ),
+        Panel(
+            "Memories given",
+            {
+                "{{scope}} {{outcome}}": "sum by (scope, outcome) "
+                "(rate(toolgate_memory_given_total{HERE}[WINDOW]))"
+            },
+        ),
+        Panel(
+            "Searches of memories",
+            {
+                "{{outcome}}": "sum by (outcome) "
+                "(rate(toolgate_memory_searches_total{HERE}[WINDOW]))"
+            },
+        ),
+        Panel(
+            "What waits of memories",
+            {
+                "sessions {{instance}}": "toolgate_memory_sessions_waiting{HERE}",
+                "uses {{instance}}": "toolgate_memory_uses_waiting{HERE}",
+            },
+        ),
+        Panel("Running invocations", {"{{instance}}": "toolgate_invocations_running{HERE}"}),
+        Panel(
+            "Deliveries that ended, and leases and deadlines that were over",
+            {
+                "{{kind}}": "sum by (kind) (rate(toolgate_invocations_outcomes_total"
+                "{HERE}[WINDOW]))",
+                "over: {{kind}}": "sum by (kind) (rate(toolgate_invocations_swept_total"
+                "{HERE}[WINDOW]))",
+            },
+        ),
+        Panel(
+            "Documents given",
+            {
+                "{{outcome}}": "sum by (outcome) "
+                "(rate(toolgate_knowledge_documents_total{HERE}[WINDOW]))",
+                "chunks": "sum(rate(toolgate_knowledge_chunks_total{HERE}[WINDOW]))",
+            },
+        ),
+        Panel(
+            "Characters of passages of a query, p95",
+            {
+                "{{mode}}": "histogram_quantile(0.95, sum by (le, mode) (rate("
+                "toolgate_knowledge_context_characters_bucket{HERE}[WINDOW])))"
+            },
+        ),
+    ],
     "Behind the requests": [
         Panel(
             "Audit records",
             {"{{outcome}}": "sum by (outcome) (rate(toolgate_audit_records_total{HERE}[WINDOW]))"},
         ),
         Panel("Audit records that wait", {"{{instance}}": "toolgate_audit_waiting{HERE}"}),
+        Panel(
+            "Audit records on disk", {"{{instance}}": "toolgate_audit_spool_bytes{HERE}"}, "bytes"
+        ),
         Panel("Delay of audit records", {"{{instance}}": "toolgate_audit_lag_seconds{HERE}"}, "s"),
         Panel(
             "Texts to embed",
             {"{{purpose}} {{status}}": "max by (purpose, status) (toolgate_embedding_tasks{HERE})"},
+        ),
+        Panel(
+            "Searches on the replica (search.replica_url)",
+            {
+                "replica {{instance}}": "toolgate_search_replica_reads{HERE}",
+                "primary {{instance}}": "toolgate_search_replica_fallbacks{HERE}",
+            },
         ),
         Panel(
             "Spans", {"{{outcome}}": "sum by (outcome) (rate(toolgate_spans_total{HERE}[WINDOW]))"}

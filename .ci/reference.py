@@ -305,9 +305,13 @@ def trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text())) for path in paths]
 
 
+def families() -> dict[str, list[str]]:
+    """Type, labels and text of each metric, by its name."""
+    return {name: row for _, tree in trees() for name, *row in _families(tree)}
+
+
 def metrics() -> str:
-    rows = {name: row for _, tree in trees() for name, *row in _families(tree)}
-    shown = [(f"`{name}`", *rows[name]) for name in sorted(rows)]
+    shown = [(f"`{name}`", *row) for name, row in sorted(families().items())]
     return METRICS + table(("metric", "type", "labels", "what it is"), shown)
 
 
