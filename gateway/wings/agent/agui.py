@@ -1,13 +1,15 @@
 """AG-UI 1.0: the events of a run in the words of that protocol, and requests of its clients.
 
 A thread is a conversation of ours, kept here; of the messages that a client sends, the last one
-counts. Calls that wait for an approval end a run with an interrupt; `resume` may deny them, and the
-same run goes on; only another person can approve them. Calls are not told again.
+counts. Calls that wait for an approval end a run with an interrupt, which snapshots of the state
+and the messages precede; `resume` answers all that are open and may deny them, and the same run
+goes on; only another person can approve them. Calls are not told again.
 
 Source: docs.ag-ui.com, concepts/events and concepts/interrupts.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -22,9 +24,11 @@ from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.events import RunEvent, last_number
-from gateway.wings.agent.operations import APPROVE, REASONING
+from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
 from gateway.wings.agent.runner import Runner
+from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Run
+from registry.access.approvals import Approvals
 from schemas.jsonrpc import encode
 
 PATH = "/agent/v1/agui"
@@ -89,8 +93,13 @@ class AgUi:
         principal = context.principal
         name = f"{principal.tenant}/{principal.id}/{asked.thread_id}"
         conversation = str(uuid5(NAMESPACE_URL, name))
-        begun = self._resumed if asked.resume else self._begun
-        run, after = await begun(context, conversation, asked)
+        if not asked.resume:
+            run, after = await self._begun(context, conversation, asked)
+        else:
+            run = await self._waiting(context, conversation, asked)
+            if expired := await self._expired(run, asked):
+                return self._api.response(_refused(asked, expired))
+            after = await self._resumed(context, run, asked)
         return self._api.response(self._events(context, asked, run, after))
 
     async def _begun(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
@@ -105,8 +114,8 @@ class AgUi:
         view = await self._api.called(context, "agent_send", arguments)
         return await self._api.run(context, view.run), 0
 
-    async def _resumed(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
-        """Decide on what the run of the thread waits for; a repeated decision changes nothing."""
+    async def _waiting(self, context: Context, conversation: str, asked: _Input) -> Run:
+        """The run of the thread that is resumed. Raises ProblemDetails."""
         principal = context.principal
         if context.identity.verified and APPROVE not in context.identity.scopes:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
@@ -116,12 +125,31 @@ class AgUi:
         own = [run for run, _ in turns if run.owner == principal.id]
         if not own:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
-        [run] = own
+        return own[0]
+
+    async def _expired(self, run: Run, asked: _Input) -> list[str]:
+        """Interrupts that are answered too late. Raises ProblemDetails if an open one is left
+        out."""
+        approvals = Approvals(self._runner.pool, run.tenant)
+        found = [one for id_ in run.approvals if (one := await approvals.get(id_)) is not None]
+        waiting = [one for one in found if one.state == "waiting"]
+        now = datetime.now(UTC)
+        late = {one.id for one in waiting if one.expires <= now}
+        answered = {one.interrupt_id for one in asked.resume}
+        left = [one.id for one in waiting if one.id not in late | answered]
+        if left and run.state == "waiting":
+            text = f"Expected an answer to each open interrupt; resume lacks {', '.join(left)}."
+            raise ProblemDetails(400, "bad-request", text)
+        return sorted(late & answered)
+
+    async def _resumed(self, context: Context, run: Run, asked: _Input) -> int:
+        """Decide on what the run waits for; a repeated decision changes nothing. The number of its
+        last event before. Raises ProblemDetails."""
         after = await last_number(self._runner.stream, run)
         for one in asked.resume:
             if one.interrupt_id in run.approvals:
-                await self._runner.decide(principal, one.interrupt_id, one.approved)
-        return run, after
+                await self._runner.decide(context.principal, one.interrupt_id, one.approved)
+        return after
 
     async def _events(
         self, context: Context, asked: _Input, run: Run, after: int
@@ -139,8 +167,13 @@ class AgUi:
                 for told in encoder.encode(event):
                     yield _sent(told)
         if not encoder.ended:
-            for told in encoder.interrupted(interrupts):
+            turns = await self._turns(run) if interrupts else []
+            for told in encoder.interrupted(interrupts, turns):
                 yield _sent(told)
+
+    async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
+        limit = TurnQuery().limit
+        return await self._runner.conversations.turns(run.tenant, run.conversation, limit)
 
     async def _woken(self, run: Run) -> Run:
         """The run, once somebody has taken it up after a decision."""
@@ -195,9 +228,23 @@ class Encoder:
                 self.ended = True
                 yield {"type": "RUN_ERROR", "message": data["message"], "code": data["code"]}
 
-    def interrupted(self, interrupts: list[Json]) -> Iterator[Json]:
+    def interrupted(
+        self, interrupts: list[Json], turns: Sequence[tuple[Run, AgentTurn]]
+    ) -> Iterator[Json]:
+        """`turns`: the newest ones of the thread, for the snapshots that precede an interrupt."""
+        yield from self._stepped(0)
+        if interrupts:
+            state = {"state": turns[-1][0].state, "interrupts": [one["id"] for one in interrupts]}
+            yield {"type": "STATE_SNAPSHOT", "snapshot": state}
+            messages = [one for run, turn in turns for one in _messages(run, turn, self._shows)]
+            yield {"type": "MESSAGES_SNAPSHOT", "messages": messages}
         outcome = {"type": "interrupt", "interrupts": interrupts}
         yield from self._finished(outcome if interrupts else {"type": "success"}, {})
+
+    def expired(self, interrupts: Sequence[str]) -> Iterator[Json]:
+        text = f"Nobody answered in time; expired: {', '.join(interrupts)}. Its call was not made."
+        self.ended = True
+        yield {"type": "RUN_ERROR", "message": text, "code": "interrupt_expired"}
 
     def _finished(self, outcome: Json, data: Json) -> Iterator[Json]:
         yield from self._stepped(0)
@@ -237,6 +284,35 @@ class Encoder:
     @property
     def _id(self) -> str:
         return f"{self._ids['runId']}-{self._message}"
+
+
+def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json]:
+    """A turn in AG-UI's messages."""
+    yield {"id": run.id, "role": "user", "content": run.content}
+    for number, one in enumerate(turn.rounds, 1):
+        reply, id_ = one.reply, f"{run.id}-{number}"
+        if shows_reasoning and reply.reasoning:
+            yield {"id": f"{id_}-reasoning", "role": "reasoning", "content": reply.reasoning}
+        calls = [
+            {"id": call.id, "type": "function",
+             "function": {"name": call.name, "arguments": call.arguments}}
+            for call in reply.calls
+        ]  # fmt: skip
+        told = {"toolCalls": calls} if calls else {}
+        yield {"id": id_, "role": "assistant", "content": reply.text, **told}
+        for call in reply.calls:
+            if (result := one.results.get(call.id)) is not None:
+                yield {
+                    "id": f"result-{call.id}", "role": "tool",
+                    "toolCallId": call.id, "content": result.text,
+                }  # fmt: skip
+
+
+async def _refused(asked: _Input, expired: Sequence[str]) -> AsyncIterator[ServerSentEvent]:
+    """Of a resume that comes after the end of an interrupt."""
+    encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
+    for told in (*encoder.begin(), *encoder.expired(expired)):
+        yield _sent(told)
 
 
 def _interrupt(event: RunEvent) -> Json:

@@ -9,6 +9,7 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 
 from gateway.wings.agent import agui
+from registry.database.postgres import borrowed
 from schemas.errors import Unavailable
 from tests.servers.provider import chat, failing
 from tests.wings.agent.rig import Rig
@@ -69,6 +70,12 @@ async def test_an_interrupt_is_resumed(rig: Rig) -> None:
     assert outcome.type == "interrupt"
     [interrupt] = outcome.interrupts
     assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", "d1")
+    state, messages = events[-3:-1]
+    assert state.snapshot == {"state": "waiting", "interrupts": [interrupt.id]}
+    assert [one.role for one in messages.messages] == ["user", "assistant"]
+    assert messages.messages[0].content == "Which pet?"
+    [call] = messages.messages[1].tool_calls
+    assert (call.id, call.function.name) == ("d1", "deletePet")
     denied = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": False}}
     resumed = await told(rig, thread, resume=[denied])
     types = [one.type.value for one in resumed]
@@ -77,6 +84,54 @@ async def test_an_interrupt_is_resumed(rig: Rig) -> None:
     assert "".join(one.delta for one in resumed if hasattr(one, "delta")) == "Done."
     again = await told(rig, thread, resume=[denied])
     assert again[-1].outcome.type == "success"
+    assert rig.called == []
+
+
+async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:
+    thread = str(uuid4())
+    rig.script(chat("Let me see.", [GET]), chat("A cat."), chat("", [DELETE]), chat("Done."))
+    await told(rig, thread)
+    *_, messages, finished = await told(rig, thread)
+    kinds = ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [one.role for one in messages.messages] == kinds
+    assert messages.messages[2].tool_call_id == messages.messages[1].tool_calls[0].id
+    assert len({one.id for one in messages.messages}) == len(kinds)
+    [interrupt] = finished.outcome.interrupts
+    await told(rig, thread, resume=[{"interruptId": interrupt.id, "status": "cancelled"}])
+
+
+async def test_all_open_interrupts_are_answered_at_once(rig: Rig) -> None:
+    thread = str(uuid4())
+    second = ("d2", "deletePet", '{"id": 8}')
+    rig.script(chat("", [DELETE, second]), chat("Done."))
+    interrupts = (await told(rig, thread))[-1].outcome.interrupts
+    assert len(interrupts) == 2
+    denied = [{"interruptId": one.id, "status": "cancelled"} for one in interrupts]
+    url = f"{rig.client.url}/agent/v1/agui"
+    asked = {"threadId": thread, "runId": "r1", "messages": [], "resume": denied[:1]}
+    async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
+        assert response.status == 400
+        assert interrupts[1].id in (await response.json())["detail"]
+    assert (await told(rig, thread, resume=denied))[-1].outcome.type == "success"
+    assert rig.called == []
+
+
+async def test_an_answer_after_the_end_of_an_interrupt_is_an_error(rig: Rig) -> None:
+    thread = str(uuid4())
+    rig.script(chat("", [DELETE]), chat("Done."))
+    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    pool = rig.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE approval_t SET expire_ts = clock_timestamp() WHERE approval_id = %s",
+            [interrupt.id],
+        )
+    answer = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
+    started, error = await told(rig, thread, resume=[answer])
+    assert started.type.value == "RUN_STARTED"
+    assert (error.type.value, error.code) == ("RUN_ERROR", "interrupt_expired")
+    assert interrupt.id in error.message
     assert rig.called == []
 
 
