@@ -33,6 +33,7 @@ from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
 from benchmarks.proxied import measure_mcp
 from benchmarks.quality import measure_quality
+from benchmarks.recursion import measure_recursion
 from benchmarks.request import Unavailable
 from benchmarks.result import Result, caption, write
 from benchmarks.rig import Rig, running, start_upstream
@@ -44,7 +45,7 @@ from benchmarks.tracing import measure_tracing
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions", "ingestion", "library", "tracing",
+    "agents", "definitions", "ingestion", "library", "recursion", "tracing",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -130,6 +131,7 @@ def main(
         "definitions": partial(measure_definitions, directory=recall),
         "ingestion": partial(measure_ingestion, directory=recall),
         "library": partial(measure_library, directory=recall),
+        "recursion": measure_recursion,
         "events": partial(measure_events, quick=quick),
         "agents": partial(measure_agents, quick=quick),
     }

@@ -61,7 +61,7 @@ def _question_rows(rig: Rig, directory: Path | None) -> Iterator[Row]:
         closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
     ):
         rig.say(f"library: storing {len(paths)} files of flask")
-        _sent(connection, "PUT", "/knowledge/files/flask/f.tar.gz", packed)
+        sent(connection, "PUT", "/knowledge/files/flask/f.tar.gz", packed)
         await_vectors(one)
         for question, wanted in questions:
             body = {"query": question, "collections": ["flask"], "by": "file"}
@@ -104,9 +104,9 @@ def _large_rows(rig: Rig) -> Iterator[Row]:
         closing(HTTPConnection("127.0.0.1", child.port, timeout=TIMEOUT_S)) as connection,
     ):
         rig.say(f"library: storing {FILES * FUNCTIONS:,} definitions")
-        stored = _sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(-1))
+        stored = sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(-1))
         started = time.perf_counter()
-        again = _sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(FILES // 2))
+        again = sent(connection, "PUT", "/knowledge/files/large/r.tar.gz", repository(FILES // 2))
         changed_s = time.perf_counter() - started
         if (stored["added"], again["changed"]) != (FILES, 1):
             raise Unavailable(f"files were not stored as expected: {stored}, {again}")
@@ -145,10 +145,10 @@ def _looked_up(connection: HTTPConnection, at: int) -> float:
 
 
 def _posted(connection: HTTPConnection, path: str, body: Any) -> Any:
-    return _sent(connection, "POST", f"/librarian/v1{path}", msgspec.json.encode(body))
+    return sent(connection, "POST", f"/librarian/v1{path}", msgspec.json.encode(body))
 
 
-def _sent(connection: HTTPConnection, method: str, path: str, body: bytes) -> Any:
+def sent(connection: HTTPConnection, method: str, path: str, body: bytes) -> Any:
     connection.request(method, path, body, {"Content-Type": "application/json"})
     with connection.getresponse() as response:
         text = response.read()
