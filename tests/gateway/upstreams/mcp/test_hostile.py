@@ -77,7 +77,7 @@ TOO_LARGE = f"answered more than {LIMIT_BYTES} bytes (upstream.response_limit_by
         (b'{"jsonrpc":"2.0","id":99,"result":{}}', OTHER),
         (b'{"jsonrpc":"2.0","id":"$id","result":{}}', OTHER),
         (b'{"jsonrpc":"2.0","result":{}}', OTHER),
-        (b'{"id":$id,"result":' + b'{"a":' * 3000 + b"1" + b"}" * 3000 + b"}",
+        (b'{"id":$id,"result":' + b'{"a":' + b"[" * 19_000,
          "sent an answer that is nested too deeply"),
     ],
 )  # fmt: skip
