@@ -400,6 +400,11 @@ class Embedded:
                 raise
         return embedded
 
+    @property
+    def directory(self) -> Path:
+        """The folder of `database.data_dir`, and all that the database is."""
+        return self._directory.path
+
     def ensure(self) -> None:
         """Start the server again if it died. Blocks like `start`."""
         with self._directory.serialised():

@@ -36,6 +36,10 @@ BEFORE_BASELINE = (
 )
 
 
+class ChangedMigration(DatabaseError):
+    """A database has tables that are not those of this release, and cannot be changed to them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """A part of the product with its own tables, and the folder of its migrations."""
@@ -127,9 +131,10 @@ def pending(known: Sequence[Migration], applied: Applied) -> list[Migration]:
         )
     for migration in known:
         if migration.key in applied and applied[migration.key][1] != migration.checksum:
-            raise DatabaseError(
-                f"migration {migration.label} was changed after it was applied to this database; "
-                "use the release that applied it, or restore the file"
+            raise ChangedMigration(
+                f"migration {migration.label} was changed after it was applied to this database, "
+                "as happens between development versions; use the version that applied it. Or "
+                "start with an empty database, and import sources and skills again"
             )
     return [migration for migration in known if migration.key not in applied]
 
@@ -168,7 +173,7 @@ async def _applied(connection: AsyncConnection) -> Applied:
         case (None,):
             return {}
         case (False,):
-            raise DatabaseError(BEFORE_BASELINE)
+            raise ChangedMigration(BEFORE_BASELINE)
     rows = await connection.execute(
         "SELECT component, version, name, checksum, applied_ts FROM schema_version_t"
     )

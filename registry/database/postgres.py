@@ -28,7 +28,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded
-from registry.database.migrate import REGISTRY, Component, migrations
+from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
@@ -296,6 +296,13 @@ class Database:
                     if components:
                         await apply_migrations(connection, components)
                 return
+            except ChangedMigration as error:
+                if self._embedded is None:
+                    raise
+                raise ChangedMigration(
+                    f"{error}. The embedded database is the folder {self._embedded.directory}: "
+                    "while no gateway runs, move it away to keep it, or remove it"
+                ) from error
             except psycopg.OperationalError as error:
                 if not wait:
                     reason = self._reason(error)

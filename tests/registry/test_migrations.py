@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from registry.database.migrate import (
     status,
 )
 from registry.database.postgres import Database
+from tests.fixtures_database import settings_for
 
 pytestmark = pytest.mark.anyio
 
@@ -188,6 +190,23 @@ async def test_opening_a_database_from_before_the_baseline_is_refused(
     with pytest.raises(DatabaseError, match="made by a development version"):
         async with Database.open(empty_settings):
             pass
+
+
+async def test_an_embedded_database_of_another_development_version_names_its_folder(
+    scratch: Path,
+) -> None:
+    """As what to move away or to remove, since nothing else makes the gateway start again."""
+    settings = settings_for(scratch / "changed")
+    async with Database.open(settings) as database, database.connect() as connection:
+        changed = "UPDATE schema_version_t SET checksum = repeat('0', 64) WHERE version = 1"
+        await connection.execute(changed)
+    with pytest.raises(DatabaseError, match="was changed after it was applied") as caught:
+        async with Database.open(settings):
+            pass
+    assert f"the folder {scratch / 'changed'}:" in str(caught.value)
+    shutil.move(scratch / "changed", scratch / "kept")
+    async with Database.open(settings) as database:
+        assert await database.alive()
 
 
 async def test_components_are_migrated_in_their_order_with_numbers_of_their_own(
