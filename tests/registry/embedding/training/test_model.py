@@ -23,3 +23,20 @@ def test_base_and_data_are_named_with_their_licences() -> None:
     trained_on = json.dumps([one["name"] for one in PROVENANCE["data"]])
     assert not any(name in trained_on for name in ("livemcpbench", "locomo", "hotpotqa", "musique"))
     assert "Apache License" in (FOLDER / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("than", ["before", "previous"])
+def test_all_that_became_worse_is_said(than: str) -> None:
+    scores = PROVENANCE["scores"]
+    lower = {
+        measure: [name for name, score in found.items() if score < scores[than][measure][name]]
+        for measure, found in scores["after"].items()
+    }
+    assert PROVENANCE["worse"][f"than_{than}"] == {
+        one: names for one, names in lower.items() if names
+    }
+
+
+def test_what_was_never_trained_on_is_no_data() -> None:
+    trained_on = {one["name"].removesuffix(".jsonl") for one in PROVENANCE["data"]}
+    assert not trained_on & set(PROVENANCE["protocol"]["never_trained_or_tuned_on"])
