@@ -358,7 +358,7 @@ class Http1Connection(asyncio.Protocol):
         if error is not None and self._asked:
             broken = aiohttp.ClientConnectionError("the body could not be sent")
             broken.__cause__ = error
-            self._fail(broken)
+            self.fail(broken)
 
     # -- the response, as its reader takes it --
 
@@ -415,7 +415,8 @@ class Http1Connection(asyncio.Protocol):
     def _failure(self) -> Exception:
         return self._error or aiohttp.ServerDisconnectedError()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Close the connection; who waits for it gets the error."""
         self._error = error
         self.abort()
         self._wake()
@@ -442,7 +443,7 @@ class Http1Connection(asyncio.Protocol):
         except HttpParserError as error:
             self._refuse(error)
         if self._framing_bytes > self._head_limit_bytes:
-            self._fail(MalformedResponse("its head or its framing is too long"))
+            self.fail(MalformedResponse("its head or its framing is too long"))
         self._framing_bytes = max(0, self._framing_bytes)  # many chunks allow no long one
         self._wake()
 
@@ -450,7 +451,7 @@ class Http1Connection(asyncio.Protocol):
         """Handle bytes that the parser cannot read, perhaps behind a complete response."""
         self._keep_alive = False
         if self.state is not State.DONE:
-            self._fail(MalformedResponse(str(error)))
+            self.fail(MalformedResponse(str(error)))
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -468,9 +469,9 @@ class Http1Connection(asyncio.Protocol):
         if self.state is State.BODY and self._until_end and error is None:
             self._end(keep_alive=False)
         elif self.state is State.BODY:
-            self._fail(aiohttp.ClientPayloadError("the body is not complete"))
+            self.fail(aiohttp.ClientPayloadError("the body is not complete"))
         elif self.state is State.HEAD:
-            self._fail(aiohttp.ServerDisconnectedError())
+            self.fail(aiohttp.ServerDisconnectedError())
         elif self.state is State.IDLE:
             self.abort()
         self._wake()
@@ -586,6 +587,11 @@ class Http1Response(Struct):
         if self.connection is not None:
             connection, self.connection = self.connection, None
             connection.release(connection)
+
+    def fail(self, error: Exception) -> None:
+        """Let the reader of the body have an error in place of what has not come."""
+        if self.connection is not None:
+            self.connection.fail(error)
 
     def _held(self) -> Http1Connection:
         if self.connection is None:

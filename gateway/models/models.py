@@ -550,14 +550,14 @@ async def _until_tail(chunks: AsyncIterator[bytes], reader: AnswerReader) -> Asy
     """The chunks of a stream. Behind the end of the answer it is not waited for long, and failures
     do not matter."""
     while True:
-        tail = reader.ended
-        try:
-            async with asyncio.timeout(TAIL_S if tail else None):
-                chunk = await anext(chunks, b"")
-        except (TimeoutError, ProviderError):
-            if tail:
+        if not reader.ended:
+            chunk = await anext(chunks, b"")
+        else:
+            try:
+                async with asyncio.timeout(TAIL_S):
+                    chunk = await anext(chunks, b"")
+            except (TimeoutError, ProviderError):
                 return
-            raise
         if not chunk:
             return
         yield chunk

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from gateway.http.failures import failure_text
-from gateway.http.http1 import ConnectFailed, Site, TooLarge
+from gateway.http.http1 import ConnectFailed, Http1Response, Site, TooLarge
 from gateway.http.pool import Pool
 from gateway.models.abc import ModelExchange
 from gateway.models.dialect import ProviderError
@@ -60,26 +60,63 @@ class ProviderHttp:
                     self._site, request.method, request.path, request.headers, body=request.body
                 )
         try:
-            chunks = self._chunks(response.iter_any(), request)
             after = response.headers.get("Retry-After", "")
-            yield ProviderResponse(response.status, response.content_type, after, chunks)
+            with _Silence(response, request) as silence:
+                chunks = self._chunks(response.iter_any(), silence, request)
+                yield ProviderResponse(response.status, response.content_type, after, chunks)
         finally:
             response.close()
 
     async def _chunks(
-        self, body: AsyncIterator[bytes], request: ProviderRequest
+        self, body: AsyncIterator[bytes], silence: "_Silence", request: ProviderRequest
     ) -> AsyncIterator[bytes]:
         left = self._limit_bytes
         with _Failures(request):
-            while True:
-                async with _in_time(request):  # not around `yield`: it would cancel the caller
-                    chunk = await anext(body, b"")
-                if not chunk:
-                    return
+            while chunk := await silence.bounds(body):
                 left -= len(chunk)
                 if left < 0:
                     raise TooLarge(self._limit_bytes, LIMIT)
                 yield chunk
+
+
+class _Silence:
+    """Bounds each wait for a chunk of a response, with one timer for all of them: a timeout around
+    each would cost more than the rest of reading it."""
+
+    def __init__(self, response: Http1Response, request: ProviderRequest) -> None:
+        self._response = response
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._due: float | None = None  # None: nobody waits
+
+    def __enter__(self) -> "_Silence":
+        self._timer = self._loop.call_later(self._request.silence_s, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    async def bounds(self, body: AsyncIterator[bytes]) -> bytes:
+        """The next chunk; empty at the end. Raises TimeoutError."""
+        now = self._loop.time()
+        if now >= self._request.until:
+            raise TimeoutError
+        self._due = min(self._request.until, now + self._request.silence_s)
+        if self._due < self._timer.when():
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._look)
+        try:
+            return await anext(body, b"")
+        finally:
+            self._due = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._due is not None and now >= self._due:
+            self._response.fail(TimeoutError())
+        due = self._due or 0.0
+        after = due if due > now else now + self._request.silence_s
+        self._timer = self._loop.call_at(after, self._look)
 
 
 def _in_time(request: ProviderRequest) -> asyncio.Timeout:
