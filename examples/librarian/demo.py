@@ -8,6 +8,7 @@ import asyncio
 import io
 import json
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -18,6 +19,7 @@ URL = "http://127.0.0.1:8765"
 DIRECTORY = Path(__file__).parents[2] / "registry" / "search"
 QUESTION = "How are the scores of words and of vectors fused into one ranking?"
 COLLECTION = "repository"
+WAIT_S = 60
 
 
 def archive(directory: Path) -> bytes:
@@ -26,6 +28,16 @@ def archive(directory: Path) -> bytes:
         for file in sorted(directory.rglob("*.py")):
             tar.add(file, str(file.relative_to(directory)))
     return buffer.getvalue()
+
+
+def await_gateway(url: str) -> None:
+    """Its first start makes a database, which takes some seconds."""
+    for _ in range(WAIT_S):
+        try:
+            with urlopen(f"{url}/ready"):
+                return
+        except OSError:
+            time.sleep(1)
 
 
 def call(url: str, operation: str, **body: Any) -> Any:
@@ -41,6 +53,7 @@ async def main() -> None:
     parser.add_argument("--url", default=URL)
     parser.add_argument("--directory", type=Path, default=DIRECTORY)
     given = parser.parse_args()
+    await_gateway(given.url)
     async with Librarian(given.url) as librarian:
         source = UploadSource("source.tar.gz", archive(given.directory))
         stored = await librarian.ingest(source=source, collection=COLLECTION)
