@@ -1,0 +1,91 @@
+"""Bad inputs of F.1 that no other test has: sources that lie or drip, very long lines, disks that
+are full."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from aiohttp.resolver import ThreadedResolver
+
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import WantedFiles
+from gateway.documents.reading.web import Fetching, url_file
+from gateway.operations.operation import ProblemDetails
+from registry.documents.addresses import PrivateAddress, PublicResolver
+from tests.gateway.documents.test_remote import served
+from tests.wings.knowledge.rig import KnowledgeRig
+from tests.wings.librarian.test_library import context
+
+pytestmark = pytest.mark.anyio
+
+LINE = 600_000  # characters
+
+
+async def test_f1_04_a_very_long_line_is_found_and_quoted_in_part(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("heron " * (LINE // 6) + "stork", collection="code", path="one-line.txt")
+    library = rig.parts.library
+    with anyio.fail_after(60):
+        found = await library.grep(context(), ["code"], "stork$")
+        none = await library.grep(context(), ["code"], "(h|e)*(r|o)*(n| )*x")
+    assert [(one.lines, len(one.text)) for one in found] == [((1, 1), 500)]
+    assert none == []
+
+
+async def test_f1_12_a_name_that_turns_private_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address is checked each time that it is connected to, and no other one is."""
+    answers = iter((["8.8.8.8"], ["127.0.0.1"], ["8.8.8.8", "::ffff:169.254.169.254"]))
+
+    async def resolve(_self: Any, host: str, port: int = 0, family: int = 0) -> list[Any]:
+        shown = {"hostname": host, "port": port, "family": family, "proto": 0, "flags": 0}
+        return [{**shown, "host": address} for address in next(answers)]
+
+    monkeypatch.setattr(ThreadedResolver, "resolve", resolve)
+    resolver = PublicResolver()
+    assert [one["host"] for one in await resolver.resolve("turning.test", 80)] == ["8.8.8.8"]
+    for _ in range(2):
+        with pytest.raises(PrivateAddress):
+            await resolver.resolve("turning.test", 80)
+
+
+@pytest.mark.parametrize("pause", [0.02, 0.0], ids=["slow drip", "endless"])
+async def test_f1_12_a_body_without_end_is_given_up(pause: float) -> None:
+    def app(_environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            time.sleep(pause)
+            yield b"x" * (1 if pause else 65536)
+
+    limits = ReadingLimits(container_bytes=10**6)
+    fetching = Fetching(private_networks=True, timeout_s=1)
+    reason = r"no answer within|larger than"
+    with served(app) as url, anyio.fail_after(30), pytest.raises(ReadingRefused, match=reason):
+        await url_file(f"{url}/drip.txt", fetching, WantedFiles(limits=limits))
+
+
+@pytest.fixture
+async def full(rig: KnowledgeRig) -> KnowledgeRig:
+    """A database whose disk is full when a text is stored."""
+    await rig.caller().add("The heron nests.", collection="code", path="a.md")
+    await rig.run(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$"
+    )
+    await rig.run("CREATE TRIGGER full_disk BEFORE INSERT ON knowledge_chunk_t"
+                  " FOR EACH ROW EXECUTE FUNCTION full_disk()")  # fmt: skip
+    return rig
+
+
+async def test_f1_25_a_full_disk_leaves_the_version_before(full: KnowledgeRig) -> None:
+    ann = full.caller()
+    with pytest.raises((psycopg.errors.DiskFull, ProblemDetails)):
+        await ann.add("The stork nests.", collection="code", path="a.md")
+    assert await ann.found("heron") == ["The heron nests."]
+    assert await ann.found("stork") == []
+    await full.run("DROP TRIGGER full_disk ON knowledge_chunk_t")
+    await ann.add("The stork nests.", collection="code", path="a.md")
+    assert await ann.found("stork") == ["The stork nests."]
