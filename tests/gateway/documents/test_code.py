@@ -150,7 +150,7 @@ def test_definitions_and_what_they_refer_to(
     assert named(chunks, "import") == imports
 
 
-def test_a_definition_that_fits_is_whole_with_what_is_above_it() -> None:
+def test_l04_a_definition_that_fits_is_whole_with_what_is_above_it() -> None:
     chunks = cut(PYTHON, media_type="text/x-python", path="src/shapes.py")
     assert [one.kind for one in chunks] == ["code", "class", "function"]
     assert texts(PYTHON, chunks)[1].startswith("# A circle.\n@register\nclass Circle(Base):")

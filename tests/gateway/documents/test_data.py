@@ -146,7 +146,7 @@ def zipped(*names: str) -> bytes:
         ("a", b"2026-01-01 INFO started\n", kinds.TEXT),
     ],
 )
-def test_types_of_files(path: str, data: bytes, expected: str) -> None:
+def test_l02_types_of_files(path: str, data: bytes, expected: str) -> None:
     assert kinds.media_type(path, data) == expected
 
 

@@ -55,7 +55,7 @@ def tarred(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfil
 
 
 @pytest.mark.parametrize("make", [zipped, tarred])
-def test_files_of_an_archive(make: Callable[..., bytes]) -> None:
+def test_l01_files_of_an_archive(make: Callable[..., bytes]) -> None:
     data = make(("a/b.md", b"# B"), ("c.txt", b""))
     found = list(archived(data, LIMITS))
     assert [(one.path, one.data) for one in found if isinstance(one, SourceFile)] == [
@@ -180,7 +180,7 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
         (("*a" * 100 + "b",), "a" * 1000, False),
     ],
 )
-def test_filters_are_patterns_of_gitignore(
+def test_l01_filters_are_patterns_of_gitignore(
     filter_: tuple[str, ...], path: str, selected: bool
 ) -> None:
     assert WantedFiles(filter_).selects(path) is selected

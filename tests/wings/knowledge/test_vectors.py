@@ -64,7 +64,7 @@ async def coloured(rig: KnowledgeRig, count: int) -> None:
 
 
 @pytest.mark.parametrize("exact_limit", [1000, 4])
-async def test_meaning_finds_the_same_with_and_without_an_index(
+async def test_l26_meaning_finds_the_same_with_and_without_an_index(
     database: Database, exact_limit: int
 ) -> None:
     settings = knowledge_settings(exact_limit=exact_limit, semantic_share=1.0)
@@ -94,7 +94,7 @@ async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) 
         assert found.evidence[0].path == "new.md"
 
 
-async def test_passages_are_listed_with_their_vectors(database: Database) -> None:
+async def test_l07_passages_are_listed_with_their_vectors(database: Database) -> None:
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
         await coloured(rig, 1)
         await rig.caller().add("It has none yet.", "of-ann", path="z.md")
