@@ -3,21 +3,28 @@ are full."""
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
 from aiohttp.resolver import ThreadedResolver
+from msgspec.structs import replace
 
+from config.settings import DatabaseSettings
 from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.documents.reading.sources import WantedFiles
 from gateway.documents.reading.web import Fetching, url_file
 from gateway.operations.operation import ProblemDetails
 from registry.documents.addresses import PrivateAddress, PublicResolver
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import running
 from tests.gateway.documents.test_remote import served
+from tests.polling import until
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.librarian.test_library import context
+from tests.wings.librarian.test_wing import lending
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +96,33 @@ async def test_f1_25_a_full_disk_leaves_the_version_before(full: KnowledgeRig) -
     await full.run("DROP TRIGGER full_disk ON knowledge_chunk_t")
     await ann.add("The stork nests.", collection="code", path="a.md")
     assert await ann.found("stork") == ["The stork nests."]
+
+
+async def test_f1_26_health_answers_while_all_connections_are_taken(cluster: Cluster) -> None:
+    for database in own_database(cluster, TEMPLATE):
+        small = replace(database, pool_max=4)
+        async with running(lending(small)) as client, await connected(small) as other:
+            await client.post("/knowledge/v1/documents", {"collection": "a", "text": "A heron."})
+            await other.execute("LOCK knowledge_collection_t IN ACCESS EXCLUSIVE MODE")
+            body = {"query": "heron"}
+            async with anyio.create_task_group() as group:
+                for _ in range(20):
+                    group.start_soon(client.post, "/librarian/v1/search", body)
+                await until(partial(waiting, small))
+                with anyio.fail_after(20):
+                    async with client.http.get(f"{client.url}/health") as response:
+                        assert response.status == 200
+                await other.rollback()
+            status, found, _ = await client.post("/librarian/v1/search", body)
+            assert (status, len(found["passages"])) == (200, 1)
+
+
+async def connected(settings: DatabaseSettings) -> psycopg.AsyncConnection:
+    return await psycopg.AsyncConnection.connect(settings.url)
+
+
+async def waiting(settings: DatabaseSettings) -> bool:
+    """Whether so many statements wait for the lock that more have no connection."""
+    async with await connected(settings) as connection:
+        found = await connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool((await found.fetchone() or (0,))[0] >= 3)

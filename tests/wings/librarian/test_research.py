@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,7 @@ from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails
 from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
 from gateway.wings.librarian.questions import LessLimits
-from gateway.wings.librarian.research import cells_of, final_of
+from gateway.wings.librarian.research import CLOCK, cells_of, final_of
 from gateway.wings.librarian.runs import RunStore
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
@@ -257,6 +258,16 @@ def child(prompt: str) -> str:
     if prompt.startswith("Question: be a child"):
         return "```repl\nFINAL('of ' + rlm_query('grandchild'))\n```"
     return f"```repl\nFINAL({prompt.removeprefix('Output:').strip()!r})\n```"
+
+
+@pytest.mark.parametrize("now", [0.0, 4e9])
+async def test_f1_24_a_clock_that_jumps_ends_no_run(
+    library: Librarian, monkeypatch: pytest.MonkeyPatch, now: float
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: now)
+    found = await researched(library, "import time\nprint(time.time())", FINAL)
+    assert outputs(library) == f"Output:\n{CLOCK}\n"
+    assert (found.incomplete, found.spent.seconds < 100) == ("", True)
 
 
 ENDLESS = {
