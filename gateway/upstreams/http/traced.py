@@ -22,7 +22,7 @@ class TracedClient(Client):
         inline_bytes: int = 0,
     ) -> Coroutine[Any, Any, HttpResponse]:
         own = CURRENT.get()
-        if isinstance(own, SpanContext):
+        if type(own) is SpanContext:  # isinstance takes 0.2 us, for it is a struct
             if headers is None:
                 headers = pool.with_configured(request.headers)
             if type(headers) is FixedHeaders and not pool.headers:  # which may name another
