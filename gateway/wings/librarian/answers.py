@@ -126,6 +126,8 @@ class Asker:
     collections: Sequence[str]  # that the caller may read, of those asked for
     shown: dict[tuple[str, str, int, int, int], None] = field(default_factory=dict)
     """Places that a model was shown: collection, path, version and lines."""
+    screen: Callable[[str], str] = str
+    """A text as guardrails let it leave to a model."""
 
     async def ask(self, question: PartQuestion) -> PartAnswer:
         """Raises LimitReached and ModelFailed."""
@@ -141,11 +143,17 @@ class Asker:
 
     async def send(self, question: PartQuestion) -> PartAnswer:
         """Ask without the cache. Raises LimitReached and ModelFailed."""
+        question = replace(question, messages=[self._screened(one) for one in question.messages])
         async with self.ledger.request(self.worst(question)[0]) as budget:
             self.show(question.passages)
             options = replace(options_of(question), budget=budget)
             reply = await self.model.complete(question.messages, (), options)
         return PartAnswer(reply.text, reply.usage, reply.cost)
+
+    def _screened(self, message: ChatMessage) -> ChatMessage:
+        if message.role == "system":
+            return message
+        return ChatMessage(message.role, self.screen(message.text))
 
     def worst(self, question: PartQuestion) -> tuple[TokenUsage, ModelCost | None]:
         """The most that a question may take."""

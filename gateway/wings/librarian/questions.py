@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from config.librarian import AUTO, LibrarianSettings, RunLimits
 from config.types import END, HostId
-from gateway.context import Context
+from gateway.context import Context, Principal
 from gateway.models.abc import ChatModel, ChatModels, ModelFailed
 from gateway.operations.jobs import NO_JOB, AsJob
 from gateway.operations.operation import (
@@ -24,7 +25,7 @@ from gateway.operations.operation import (
     not_found,
     unavailable,
 )
-from gateway.wings.abc import WingParts
+from gateway.wings.abc import Screen, WingParts
 from gateway.wings.librarian.answers import AnswerCache, Asker
 from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.ledger import RunLedger, RunSpent
@@ -44,6 +45,8 @@ CollectionName = Annotated[
 Strategy = Literal["auto", "recursive", "mapreduce"]
 WAITING = 100  # runs, for a place
 STEPS = 2000  # of a trace
+SHOWN_BY = "librarian_search"  # the tool by whose guardrails models are shown texts
+WITHHELD = "(withheld by a rule)"
 STOPS = 5.0  # seconds for storing how a cancelled run ended
 
 
@@ -150,13 +153,23 @@ class ResearchRuns(Struct, frozen=True):
 
 
 def question_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
-    return QuestionOperations(parts.pool, parts.models, parts.settings, shelves).operations
+    made = QuestionOperations(
+        parts.pool, parts.models, parts.settings, shelves, screen=parts.screen
+    )
+    return made.operations
 
 
 class QuestionOperations:
     def __init__(
-        self, pool: Pool, models: ChatModels, settings: LibrarianSettings, shelves: Shelves
+        self,
+        pool: Pool,
+        models: ChatModels,
+        settings: LibrarianSettings,
+        shelves: Shelves,
+        *,
+        screen: Screen = lambda _principal, _tool, value: value,
     ) -> None:
+        self._screen = screen
         self._pool = pool
         self._models = models
         self._settings = settings
@@ -274,7 +287,15 @@ class QuestionOperations:
             ledger=ledger,
             cache=self._cache,
             collections=question.collections,
+            screen=partial(self._screened, asked.principal),
         )
+
+    def _screened(self, principal: Principal, text: str) -> str:
+        found = self._screen(principal, SHOWN_BY, {"passages": [{"text": text}]})
+        try:
+            return str(found["passages"][0]["text"])
+        except (TypeError, LookupError):  # it is refused, or a rule masks more than texts
+            return WITHHELD
 
     # -- research --
 
@@ -427,6 +448,7 @@ def replace_asker(asker: Asker, model: ChatModel) -> Asker:
         cache=asker.cache,
         collections=asker.collections,
         shown=asker.shown,
+        screen=asker.screen,
     )
 
 

@@ -237,7 +237,7 @@ class _RecordedAsker(Asker):
         one = research.sub
         return cls(
             host_id=one.host_id, model=one.model, ledger=one.ledger, cache=one.cache,
-            collections=one.collections, shown=one.shown, research=research,
+            collections=one.collections, shown=one.shown, screen=one.screen, research=research,
         )  # fmt: skip
 
     async def ask(self, question: PartQuestion) -> PartAnswer:

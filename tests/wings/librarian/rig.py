@@ -15,6 +15,7 @@ from gateway.context import Identity
 from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation
+from gateway.wings.abc import Screen
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.shelves import Shelves
 from registry.database.postgres import Database
@@ -25,6 +26,7 @@ from tests.wings.identities import identity_of, input_of
 from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, rigged
 
 SETTINGS = load(None, {})
+PLAIN: Screen = lambda _principal, _tool, value: value  # noqa: E731
 Script = Callable[[str, str], str]
 """The answer to a request by its instructions, "" without, and its last message."""
 
@@ -72,8 +74,10 @@ class Librarian:
     def caller(
         self, settings: LibrarianSettings, subject: str = "ann", **identity: Any
     ) -> "LibrarianCaller":
-        shelves = Shelves(lambda: self.rig.parts.library)
-        questions = QuestionOperations(self.rig.database.pool, self.models, settings, shelves)
+        shelves, screen = Shelves(lambda: self.rig.parts.library), identity.pop("screen", PLAIN)
+        questions = QuestionOperations(
+            self.rig.database.pool, self.models, settings, shelves, screen=screen
+        )
         operations = {one.id: one for one in questions.operations}
         return LibrarianCaller(operations, identity_of(subject, SCOPES, **identity))
 

@@ -11,17 +11,22 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
+from config.access import Guardrail
+from gateway.app.wings import screening
+from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails
 from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
-from gateway.wings.librarian.questions import LessLimits
+from gateway.wings.librarian.questions import WITHHELD, LessLimits
 from gateway.wings.librarian.research import CLOCK, cells_of, final_of
 from gateway.wings.librarian.runs import RunStore
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked
 from tests.wings.librarian.rig import (
+    SETTINGS,
     Librarian,
     LibrarianCaller,
     blocks,
@@ -323,6 +328,26 @@ async def test_l17_false_citations_of_research_are_dropped(library: Librarian) -
     assert not any(one.cited for one in found.sources)
     assert "[" not in found.answer
     assert found.answer.splitlines()[0] == "Redis on. (unverified)"
+
+
+@pytest.mark.parametrize("operation", ["query", "research"])
+async def test_f1_32_guardrails_keep_secrets_from_models(
+    library: Librarian, operation: str
+) -> None:
+    redact = Guardrail("result", "redact", tools=("librarian_search",), pattern="Redis listens")
+    deny = Guardrail("result", "deny", sources=("librarian",), pattern="def serve")
+    rules = {"redact": redact, "deny": deny}
+    guards = Guardrails(replace(SETTINGS.guardrails, rules=rules))
+    screen = screening(lambda: guards, "librarian")
+    settings = librarian_settings(model="scripted", answers={"answers": 0})
+    ann = library.caller(settings, screen=screen)
+    code = "print(lib.read('docs/ports.md'))\nprint(llm_query(lib.read('src/server.py')))"
+    await library.script(blocks(code, "FINAL('It is so.')"))
+    more = {} if operation == "query" else {"strategy": "recursive"}
+    await ann(operation, question="Who listens on a port?", **more)
+    assert any("port 8080" in one for one in library.prompts)
+    assert WITHHELD in library.prompts
+    assert not any("Redis listens" in one or "def serve" in one for one in library.prompts)
 
 
 async def test_l13_mapreduce_asks_about_passages_without_code(library: Librarian) -> None:
