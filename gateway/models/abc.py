@@ -13,7 +13,7 @@ A stream ends with `ToolCallsComplete` or `FinalResponse`, then `IterationComple
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Raw, Struct
 
@@ -179,6 +179,13 @@ class RequestOptions:
 NO_OPTIONS = RequestOptions()
 
 
+class LastRequest(NamedTuple):
+    """The newest request to a provider by this process that was not cancelled."""
+
+    outcome: str  # "ok", or the kind of ModelFailed
+    seconds: float  # since then
+
+
 class ChatModel(Protocol):
     """A model behind a strategy. Stateless: equal requests have equal bytes."""
 
@@ -222,6 +229,9 @@ class ChatModels(Protocol):
     @property
     def configured(self) -> Sequence[str]:
         """Names of the strategies that can be asked."""
+
+    def last(self, strategy: str) -> LastRequest | None:
+        """How the provider answered last; None: this process has not asked it."""
 
     def of(self, strategy: str = "") -> ChatModel:
         """The model of a strategy; "": the default one. Raises ModelFailed for one that is not

@@ -34,6 +34,7 @@ from gateway.models.abc import (
     FinalResponse,
     IterationComplete,
     Kept,
+    LastRequest,
     ModelEvent,
     ModelExchange,
     ModelFailed,
@@ -104,6 +105,9 @@ class ConfiguredModels:
     @property
     def configured(self) -> Sequence[str]:
         return [name for name in self._settings.strategies if self._strategy(name).configured]
+
+    def last(self, strategy: str) -> LastRequest | None:
+        return self.use.last(strategy)
 
     def of(self, strategy: str = "") -> "Model":
         """Raises ModelFailed."""

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from gateway.histograms import Histogram
 from gateway.models.abc import (
     FinalResponse,
+    LastRequest,
     ModelEvent,
     ModelFailed,
     ModelReply,
@@ -49,6 +50,7 @@ class ModelUse(Collector):
         self._requests: Counter[tuple[str, str]] = Counter()  # strategy, outcome
         self._tokens: Counter[tuple[str, str]] = Counter()  # strategy, kind
         self._costs: defaultdict[tuple[str, str], float] = defaultdict(float)  # and currency
+        self._last: dict[str, tuple[str, float]] = {}  # by strategy: outcome, and when
         self._first = defaultdict[tuple[str, ...], Histogram](partial(Histogram, BUCKETS_S))
         # By strategy and model, and by outcome or by kind of tokens.
         self._times = defaultdict[tuple[str, ...], Histogram](partial(Histogram, BUCKETS_S))
@@ -77,9 +79,15 @@ class ModelUse(Collector):
         finally:
             self._count((strategy, model), outcome, asked)
 
+    def last(self, strategy: str) -> LastRequest | None:
+        found = self._last.get(strategy)
+        return found and LastRequest(found[0], time.monotonic() - found[1])
+
     def _count(self, asking: tuple[str, str], outcome: str, asked: ModelRequestTimes) -> None:
         strategy, _ = asking
         self._requests[strategy, outcome] += 1
+        if outcome != "cancelled":
+            self._last[strategy] = outcome, time.monotonic()
         self._times[*asking, outcome].add(time.perf_counter() - asked.began)
         if asked.first_s is not None:
             self._first[strategy,].add(asked.first_s)

@@ -176,6 +176,10 @@ class HealthView(Struct, frozen=True, omit_defaults=True):
     runs: int
     """In this process."""
     detail: str = ""
+    last_outcome: str = ""
+    """Of the newest request of this process to the provider: ok, or the kind of its failure."""
+    last_s: float = 0.0
+    """Seconds since then."""
 
 
 class ConversationOperations:
@@ -346,7 +350,12 @@ class ConversationOperations:
             name = self._settings.strategy
             found = tuple(self._strategies)
             return HealthView(name, "unconfigured", found, self._runner.count, str(error))
-        return HealthView(model.strategy, "ok", tuple(self._strategies), self._runner.count)
+        strategies, runs = tuple(self._strategies), self._runner.count
+        view = HealthView(model.strategy, "ok", strategies, runs)
+        last = self._runner.last_request(model.strategy)
+        if last is None:
+            return view
+        return with_(view, last_outcome=last.outcome, last_s=round(last.seconds, 3))
 
     async def _created(
         self, asked: OperationInput, title: str, strategy: str, id_: str | None = None

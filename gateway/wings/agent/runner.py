@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.agent import AgentSettings
 from gateway.abc import Log
 from gateway.context import NO_CALL_HEADERS, Context, Principal, RunMark, new_request_id
-from gateway.models.abc import ChatMessage, ChatModel, ModelFailed
+from gateway.models.abc import ChatMessage, ChatModel, LastRequest, ModelFailed
 from gateway.operations.callers import current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
@@ -91,6 +91,9 @@ class Runner:
     def model(self, strategy: str) -> ChatModel:
         """Raises ModelFailed."""
         return self._parts.models.of(strategy)
+
+    def last_request(self, strategy: str) -> LastRequest | None:
+        return self._parts.models.last(strategy)
 
     async def begin(self, context: Context, conversation: str, new: NewRun) -> Run | None:
         """Begin a run; without room for it here it waits until a process has some. None: its owner

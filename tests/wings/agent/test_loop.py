@@ -289,6 +289,14 @@ async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig) -> No
     assert found[0] == found[1]
 
 
+async def test_a04_the_health_tells_how_the_provider_answered_last(rig: Rig) -> None:
+    rig.script(chat("Fine."), failing(401))
+    for outcome in ("ok", "auth"):
+        await rig.ask("How are you?")
+        _, health = await rig.get("/health")
+        assert (health["last_outcome"], health["last_s"] < 60) == (outcome, True)
+
+
 async def test_the_health_names_the_model(rig: Rig) -> None:
     _, health = await rig.get("/health")
     assert (health["strategy"], health["state"]) == ("scripted", "ok")
