@@ -1,7 +1,9 @@
 """The loop: tools are called until the model answers."""
 
 import json
+import re
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import anyio
@@ -10,6 +12,7 @@ import pytest
 from gateway.wings.agent.store import Conversations
 from registry.database.postgres import borrowed
 from registry.display.budgets import tokens
+from tests import polling
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, chat, chat_whole, claude, failing
 from tests.wings.agent.rig import Rig
@@ -275,18 +278,80 @@ async def test_what_is_not_there_is_404(rig: Rig) -> None:
     assert (await rig.post("/ask", {"message": "Hi", "conversation": other}))[0] == 404
 
 
-async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig) -> None:
-    calls = [call("a1", "getPet", id=1), call("a2", "getPet", id=404)]
-    found = []
+WORDS = ("It", "is", "there", "不在", "🐈", "\n", "{", '"', "```", "")
+CALLS: Sequence[tuple[str, dict[str, Any]]] = (
+    ("getPet", {"id": 1}),
+    ("getPet", {"id": 404}),
+    ("getPet", {"wrong": 1}),
+    ("createPet", {"name": "Rex"}),
+    ("createPet", {"name": 7}),
+    ("nothing", {}),
+)
+KEY = re.compile(r"idempotency-key[^,]+")  # the service says what it heard; each run has its own
+
+
+def _answers(random: Random) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Texts and calls of the model in one run; only the last one has no call."""
+
+    def one(round_: int, calls: int) -> tuple[str, list[tuple[str, str, str]]]:
+        text = " ".join(random.choices(WORDS, k=random.randrange(6)))
+        chosen = random.choices(CALLS, k=calls)
+        return text, [
+            call(f"a{round_}-{at}", name, **given) for at, (name, given) in enumerate(chosen)
+        ]
+
+    rounds = [one(at, random.randint(1, 4)) for at in range(random.randrange(4))]
+    return [*rounds, (f"Done {random.random()}.", [])]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a07_progressive_and_final_runs_have_equal_transcripts(rig: Rig, seed: int) -> None:
+    answers, found = _answers(Random(seed)), []
     for make, stream in ((chat, True), (chat_whole, False)):
-        rig.script(make("Let me see.", calls), make("It is there."))
+        rig.script(*(make(text, calls) for text, calls in answers))
         id_ = await rig.conversation()
         body = {"content": "Look.", "stream": stream}
         _, run = await rig.post(f"/conversations/{id_}/messages", body)
+        assert run["state"] in ("completed", "exhausted"), run
         _, shown = await rig.get(f"/conversations/{id_}")
-        found.append((shown["messages"], await rig.steps(run["run"])))
+        sent = [one.body["messages"] for one in rig.provider.requests]
+        all_ = [shown["messages"], await rig.steps(run["run"]), sent, sorted(rig.called)]
+        found.append(KEY.sub("", json.dumps(all_)))
         assert rig.provider.requests[0].body.get("stream", False) is stream
     assert found[0] == found[1]
+
+
+async def test_a17_calls_that_only_read_are_made_at_once(rig: Rig) -> None:
+    rig.service.release.clear()
+    calls = [call(f"s{at}", "slow") for at in range(3)]
+    rig.script(chat("", [*calls, call("g1", "getPet", id=7)]), chat("Done."))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rig.ask, "Look at all.")
+        await polling.until(lambda: len(rig.called) == 4)  # though none of the first has answered
+        rig.service.release.set()
+    told = [one["tool_call_id"] for one in rig.sent(1) if one["role"] == "tool"]
+    assert told == ["s0", "s1", "s2", "g1"]
+
+
+async def test_a17_calls_beside_one_that_writes_are_made_in_turn(rig: Rig) -> None:
+    calls = [
+        call("g1", "getPet", id=1),
+        call("c1", "createPet", name="Rex"),
+        call("g2", "getPet", id=2),
+    ]
+    rig.script(chat("", calls), chat("Done."))
+    await rig.ask("Do it.")
+    assert rig.called == ["GET /pets/1", "POST /pets", "GET /pets/2"]
+
+
+async def test_fifty_calls_of_one_answer_are_made_and_told_in_their_order(rig: Rig) -> None:
+    calls = [call(f"g{at}", "getPet", id=at) for at in range(1, 51)]
+    rig.script(chat("", calls), chat("Done."))
+    answer = await rig.ask("Look at fifty.")
+    assert answer["state"] == "completed"
+    told = [one["tool_call_id"] for one in rig.sent(1) if one["role"] == "tool"]
+    assert told == [f"g{at}" for at in range(1, 51)]
+    assert sorted(rig.called) == sorted(f"GET /pets/{at}" for at in range(1, 51))
 
 
 async def test_a04_the_health_tells_how_the_provider_answered_last(rig: Rig) -> None:
