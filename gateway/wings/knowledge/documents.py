@@ -201,21 +201,22 @@ class DocumentStore:
             "version": values["live"] + 1,
             "track": _track_id(),
         }
-        await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-        for statement in (
-            _BLOB,
-            _GONE,
-            _MOVED,
-            _NEW,
-            _NAMED,
-            _UNDEFINED,
-            _DEFINED,
-            _LIVE,
-            _VERSION,
-        ):
-            await connection.execute(statement, values)
-        if values["old"] not in (None, sha256):
-            await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
+        async with connection.pipeline():  # one round trip
+            await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
+            for statement in (
+                _BLOB,
+                _GONE,
+                _MOVED,
+                _NEW,
+                _NAMED,
+                _UNDEFINED,
+                _DEFINED,
+                _LIVE,
+                _VERSION,
+            ):
+                await connection.execute(statement, values)
+            if values["old"] not in (None, sha256):
+                await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
         return KeptDocument(
             values["document"], values["track"], True, values["version"], len(chunks)
         )
