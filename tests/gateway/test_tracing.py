@@ -36,9 +36,11 @@ from gateway.models.observation import ModelUse
 from gateway.models.usage import ModelCost, TokenUsage
 from gateway.traces import Span, SpanContext, parsed
 from gateway.upstreams.http.client import Client as HttpClient
+from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
-from schemas.mcp.revisions import V2025_11_25
+from schemas.mcp.messages import META_CAPABILITIES
+from schemas.mcp.revisions import V2025_11_25, V2026_07_28
 from tests.fixtures_gateway import Recorder, pets, running
 from tests.polling import until
 
@@ -474,3 +476,11 @@ def test_a_number_beyond_64_bits_is_exported_as_a_text() -> None:
     numbers = {one.key: one.value for one in found.attributes}
     assert numbers["n"].string_value == str(2**70)
     assert numbers["m"].int_value == 2**63 - 1
+
+
+@pytest.mark.parametrize("tasks", [True, False])
+def test_baggage_of_a_client_is_not_passed_to_mcp_servers(tasks: bool) -> None:
+    params = {"name": "x", "_meta": {"baggage": "user=ada", "mine": 1}}
+    context = Context(Identity(Principal("ada", "t")), V2026_07_28, "r-1")
+    assert stateless_params(params, context, {})["_meta"] == {"mine": 1, META_CAPABILITIES: {}}
+    assert handshake_params(params, tasks)["_meta"] == {"mine": 1}

@@ -65,6 +65,7 @@ LISTS = {
 
 OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
 RETRY_MEMBERS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
+BAGGAGE = "baggage"  # SEP-414; what a client says of itself there is not for services
 OF_ONE_ERA = frozenset((*RETRY_MEMBERS, "task", "_meta"))  # members that differ between eras
 ASKABLE: Mapping[
     str, frozenset[str]
@@ -195,6 +196,7 @@ def stateless_params(
     """
     forwarded = {name: value for name, value in params.items() if name != "task"}
     meta = {**_object(params.get("_meta"))}
+    meta.pop(BAGGAGE, None)
     session = context.session
     if session is None and isinstance(meta.get(META_CAPABILITIES), dict):
         return {**forwarded, "_meta": meta}
@@ -217,7 +219,7 @@ def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
         if name not in RETRY_MEMBERS and (name != "task" or tasks)
     }
     meta = {name: declared for name, declared in _object(forwarded.pop("_meta", None)).items()
-            if name not in OWN_META}  # fmt: skip
+            if name not in OWN_META and name != BAGGAGE}  # fmt: skip
     return {**forwarded, "_meta": meta} if meta else forwarded
 
 
