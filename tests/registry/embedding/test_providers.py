@@ -198,6 +198,24 @@ async def test_a_query_prefix_belongs_to_the_configured_model_alone() -> None:
     ]
 
 
+async def test_k20_passages_have_a_model_with_a_query_prefix_of_its_own() -> None:
+    prefix = "Represent this sentence for searching relevant passages: "
+    service = Service("openai")
+    async with serving(service) as url:
+        own = PurposeModel("openai-compatible", model="bge", url=url, query_prefix=prefix)
+        given = settings(provider="bundled", model="", url="", purposes={"passages": own})
+        embedders = Embedders(given, make_embedder)
+        found = embedders.of("passages")
+        assert found is not None
+        await found.embed(["herons"], query=True)
+        await found.embed(["Herons nest in reeds."])
+        await embedders.close()
+    assert [body["input"] for body in service.bodies] == [
+        [f"{prefix}herons"],
+        ["Herons nest in reeds."],
+    ]
+
+
 def test_an_embedder_that_is_not_used_loads_no_model() -> None:
     script = (
         "import sys\n"

@@ -16,7 +16,8 @@ from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery
 from registry.database.postgres import Database
 from registry.embedding.kinds import search_kinds
-from registry.embedding.models import register
+from registry.embedding.models import models_by_purpose, register, settle
+from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 from schemas.mcp.revisions import JSON_RPC
@@ -83,6 +84,40 @@ async def test_l26_meaning_finds_the_same_with_and_without_an_index(
             assert found.chunks
         nobody = replace(query, reader=KnowledgeReader(HOST, "eve", ("*",)))
         assert not (await rig.parts.searcher.search(nobody)).chunks
+
+
+class Newer(Colours):
+    model = "test/newer"
+
+
+async def test_k21_old_vectors_serve_until_a_new_model_has_embedded_all(
+    database: Database,
+) -> None:
+    """No text has the word of the query: vectors alone find it."""
+    by_label = {one.model: one for one in (Colours(), Newer())}
+    serving, kinds = [Colours.model], search_kinds([KIND])
+
+    async def found() -> set[str]:
+        async with database.pool.connection() as connection:
+            models = (await models_by_purpose(connection))[KIND.purpose]
+        serving[0] = str(models.serving)
+        query = ChunkQuery(reader=READER, text="crimson", limit=2, mode="naive")
+        return {one.path for one in (await rig.parts.searcher.search(query)).chunks}
+
+    settings = knowledge_settings(semantic_share=1.0)
+    async with rigged(database, settings, lambda _: by_label[serving[0]]) as rig:
+        await coloured(rig, 8)
+        await register(database.pool, Newer(), KIND.purpose)
+        await queue_missing(database.pool, kinds)
+        assert await found() == {"red/0.md", "red/4.md"}
+        assert serving == ["test/colours"]
+        worker = Worker(database.pool, Newer(), load(None, {}).embedding, kinds=kinds)
+        while await worker.step():
+            pass
+        async with database.pool.connection() as connection:
+            assert await settle(connection, KIND.purpose, kinds)
+        assert await found() == {"red/0.md", "red/4.md"}
+        assert serving == ["test/newer"]
 
 
 async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) -> None:
