@@ -1,17 +1,12 @@
 """Scheduling of a model's runs on threads: queries have their own, so that a backfill does not
 delay them."""
 
-import asyncio
-import os
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anyio import CancelScope, CapacityLimiter, Lock, create_task_group, to_thread
+from anyio import CapacityLimiter, Lock, create_task_group, to_thread
 
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.vectors import normalised, together
@@ -25,7 +20,6 @@ Encode = Callable[[list[Text]], "NDArray[Any]"]
 """One run of a model: its vectors, one row for each text."""
 
 SLACK = 50  # smaller differences in length do not start another batch
-NICE = 10  # of the threads of texts, on Linux: a tenth of what a thread of a call gets
 QUERIES = 2  # concurrent runs, beside those of texts; more would only slow each other down
 
 
@@ -35,18 +29,12 @@ class Lanes:
     def __init__(self, threads: int) -> None:
         """Lanes with `threads` concurrent runs of texts."""
         self._texts = CapacityLimiter(threads)
-        self._threads = ThreadPoolExecutor(threads, "texts", _give_way)
         self._queries = CapacityLimiter(QUERIES)
         self._turn = Lock()
 
     async def run(self, function: Callable[[], T], query: bool) -> T:
-        """Run `function` in a thread; one of texts gives way to whoever answers calls."""
-        if query:
-            return await to_thread.run_sync(function, limiter=self._queries)
-        async with self._texts:
-            with CancelScope(shield=True):
-                found = await asyncio.get_running_loop().run_in_executor(self._threads, function)
-        return found
+        """Run `function` in a thread."""
+        return await to_thread.run_sync(function, limiter=self._lane(query))
 
     async def embed(
         self,
@@ -106,11 +94,6 @@ class Lanes:
         if failures:
             raise failures[0]
         return together([rows[index] for index in range(len(texts))], dimension)
-
-
-def _give_way() -> None:
-    if sys.platform == "linux":  # elsewhere the whole process would
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 def _batches(lengths: list[int], limit: int, slack: int = SLACK) -> Iterator[list[int]]:

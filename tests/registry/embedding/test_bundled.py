@@ -1,21 +1,19 @@
 """The model that comes with the product."""
 
-import asyncio
-import os
 import shutil
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
 import numpy as np
 import pytest
 
 from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.bundled import FOLDER, Bundled
-from registry.embedding.lanes import NICE, Lanes, _batches
+from registry.embedding.lanes import Lanes, _batches
 
 pytestmark = pytest.mark.anyio
 
@@ -65,10 +63,9 @@ async def test_the_size_of_batches_changes_nothing(batch_size: int) -> None:
 
 async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
     lanes, begun, queried = Lanes(threads=2), anyio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
 
     def texts(batch: list[str]) -> np.ndarray:
-        loop.call_soon_threadsafe(begun.set)
+        anyio.from_thread.run_sync(begun.set)
         assert queried.wait(60)
         return np.ones((len(batch), 384))
 
@@ -83,18 +80,6 @@ async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
                 await embed(lanes, query=True)(query, ["query"])
             finally:
                 queried.set()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
-async def test_threads_of_texts_give_way_to_those_of_queries() -> None:
-    lanes, own = Lanes(threads=1), os.getpriority(os.PRIO_PROCESS, 0)
-
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    found = [await lanes.run(priority, query) for query in (False, True)]
-    assert found == [max(own, NICE), own]
-    assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
 async def test_two_sentences_of_a_query_are_encoded_apart_and_concurrently() -> None:
