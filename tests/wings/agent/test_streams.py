@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
 import pytest
+from msgspec.structs import replace
 
-from tests.servers.provider import Answer, chat, delta, failing, sse
-from tests.wings.agent.rig import Rig
+from config.settings import DatabaseSettings
+from tests.fixtures_gateway import Recorder, running
+from tests.fixtures_servers import serving
+from tests.servers.provider import Answer, chat, delta, failing, providing, sse
+from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.agent.test_takeover import DELETE, GET
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +95,32 @@ async def test_a_follower_sees_a_run_that_goes_on(rig: Rig) -> None:
     await rig.post(f"/runs/{begun['run']}/cancel")
     [last] = await followed(rig, begun["run"], first[1])
     assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
+
+
+async def test_a_client_goes_on_at_another_node(
+    module_database: DatabaseSettings, tmp_path: Path
+) -> None:
+    service = Recorder()
+    async with serving(service) as service.url, providing(Answer()) as provider:
+        path = tmp_path / "pets.json"
+        settings = agent_settings(module_database, path, service, provider.url)
+        state = replace(settings.state, backend="postgres")
+        settings = replace(settings, state=state)
+        async with running(settings) as a, running(settings) as b:
+            here, there = Rig(a, provider, service), Rig(b, provider, service)
+            here.script(chat("one two three"))
+            events = await streamed(here, "/ask", {"message": "Count"})
+            for place in range(len(events) - 1):  # behind each event, of a run that has ended
+                run = events[-1][2]["run_id"]
+                assert await followed(there, run, events[place][1]) == events[place + 1 :]
+            here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
+            _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
+            [first] = await followed(here, begun["run"], limit=1)
+            assert first[2]["text"] == "One"
+            assert await followed(there, begun["run"], limit=1) == [first]
+            await here.post(f"/runs/{begun['run']}/cancel")
+            [last] = await followed(there, begun["run"], first[1])  # of one that goes on here
+            assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
 
 
 async def test_a_failure_is_the_last_event(rig: Rig) -> None:
