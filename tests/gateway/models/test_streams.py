@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.models.abc import ModelCall, ModelFailed, RequestOptions, StatusUpdate
+from gateway.models.abc import ContentChunk, ModelCall, ModelFailed, RequestOptions, StatusUpdate
 from gateway.models.assembly import UnusableArguments, call_arguments
 from gateway.models.usage import Budget
 from tests.gateway.models.asking import HELLO, PETS, asking, reply_of, streamed
@@ -248,6 +248,34 @@ async def test_each_malformed_stream_has_its_outcome(name: str) -> None:
     ids = [one.id for one in reply.calls]
     assert all(ids)
     assert len(set(ids)) == len(ids)
+
+
+def _refused_by_responses() -> Answer:
+    part = {"type": "refusal", "refusal": "I cannot."}
+    item = {"type": "message", "id": "m", "role": "assistant", "content": [part]}
+    response = {"id": "r", "status": "completed", "model": "m", "output": [item]}
+    told = {"type": "response.refusal.delta", "delta": "I cannot."}
+    done = {"type": "response.completed", "response": response}
+    return Answer(pieces=[sse(told, done, named=True)])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "answer"),
+    [
+        ("chat-completions", Answer(pieces=[sse(delta(refusal="I cannot."), STOP, done=True)])),
+        ("anthropic", claude("I cannot.", reason="refusal")),
+        ("openai-responses", _refused_by_responses()),
+    ],
+)
+async def test_a_refusal_of_the_model_is_told_as_one(dialect: str, answer: Answer) -> None:
+    async with (
+        providing(answer) as provider,
+        asking(provider.url, strategy={"dialect": dialect}) as model,
+    ):
+        events = await streamed(model, HELLO, [PETS])
+    assert "".join(one.text for one in events if isinstance(one, ContentChunk)) == "I cannot."
+    reply = reply_of(events)
+    assert (reply.text, reply.finish, reply.calls) == ("I cannot.", "refused", ())
 
 
 @pytest.mark.parametrize("name", ["two calls, no id", "filtered", "CRLF"])
