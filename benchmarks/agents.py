@@ -30,6 +30,8 @@ STREAMS, QUICK_STREAMS = 500, 50
 WAITING, QUICK_WAITING = 10_000, 500
 CHUNKS = 20  # of an answer
 EVERY_S = 0.25  # between the chunks of one answer
+QUICKLY, LONG, LONG_EVERY_S = 8, 1000, 0.004  # streams at once, and the chunks of each
+IDLE_S = 4.0
 AT_ONCE = 25  # requests that begin runs
 SETTLES_S = 60
 IDLE_SHARE = 0.03  # of a core
@@ -96,6 +98,8 @@ async def _measured(rig: Rig, quick: bool) -> list[Row]:
             rig.say("agent: streams")
             model.answer = _spoken
             rows += await _streams(child, http, QUICK_STREAMS if quick else STREAMS)
+            model.answer = _spoken_quickly
+            rows += await _chunks(child, http)
             rig.say("agent: waiting runs")
             model.answer = _called
             rows.append(await _waiting(child, http, QUICK_WAITING if quick else WAITING))
@@ -177,6 +181,34 @@ async def _streams(child: Child, http: aiohttp.ClientSession, count: int) -> lis
     ]  # fmt: skip
 
 
+async def _chunks(child: Child, http: aiohttp.ClientSession) -> list[Row]:
+    """What a chunk costs, and its delay, where long answers come quickly."""
+    used = child.cpu_s
+    await asyncio.sleep(IDLE_S)
+    idle = (child.cpu_s - used) / IDLE_S
+    delays: list[float] = []
+
+    async def one() -> None:
+        async for name, data in _events(child, http):
+            if name == "ResponseChunk":
+                now = time.perf_counter()
+                delays.extend((now - float(sent)) * 1000 for sent in data["text"].split())
+
+    await one()
+    delays.clear()
+    used, began = child.cpu_s, time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(QUICKLY)))
+    used = child.cpu_s - used - idle * (time.perf_counter() - began)
+    delays.sort()
+    return [
+        Row("agent: CPU of a chunk", used * 1e6 / len(delays), "us",
+            targets=(Target("value", 80.0),), note=f"{QUICKLY} streams of {LONG:,}"),
+        Row("agent: delay of a chunk where they come quickly, p99",
+            delays[int(len(delays) * 0.99)], "ms", targets=(Target("value", 3.0),),
+            note="with the time of the model and of the client"),
+    ]  # fmt: skip
+
+
 async def _waiting(child: Child, http: aiohttp.ClientSession, count: int) -> Row:
     """Memory of the gateway for each run that waits for an approval."""
     numbers = itertools.count()
@@ -230,6 +262,13 @@ async def _spoken(writer: asyncio.StreamWriter) -> None:
     for _ in range(CHUNKS):
         _write(writer, {"content": f"{time.perf_counter()} "})
         await asyncio.sleep(EVERY_S)
+    _write(writer, {}, "stop")
+
+
+async def _spoken_quickly(writer: asyncio.StreamWriter) -> None:
+    for _ in range(LONG):
+        _write(writer, {"content": f"{time.perf_counter()} "})
+        await asyncio.sleep(LONG_EVERY_S)
     _write(writer, {}, "stop")
 
 
