@@ -131,8 +131,11 @@ async def borrowed(
             yield connection
     finally:
         with CancelScope(shield=True):
-            if isolation is not None and _is_idle(connection):
-                await connection.set_isolation_level(None)
+            if isolation is not None:
+                if _is_idle(connection):
+                    await connection.set_isolation_level(None)
+                else:  # left within its end: the pool would lend it out with this level
+                    await connection.close()
             await pool.putconn(connection)
 
 

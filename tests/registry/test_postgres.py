@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -12,11 +12,12 @@ import msgspec
 import psycopg
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
+from psycopg import IsolationLevel
 
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
 from registry.database.embedded import DatabaseError, Embedded
-from registry.database.postgres import RESYNC, Database, Notice
+from registry.database.postgres import RESYNC, Database, Notice, borrowed
 from tests.fixtures_database import Cluster, settings_for
 
 pytestmark = pytest.mark.anyio
@@ -143,6 +144,26 @@ async def test_pooled_connections_that_were_cut_are_replaced(database: Database)
         await second.execute("SELECT 1")
     await end_other_connections(database)
     assert await database.alive()
+
+
+async def test_an_isolation_level_is_not_lent_out_with_its_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_off() -> None:
+        raise KeyError
+
+    level = IsolationLevel.REPEATABLE_READ
+    async with borrowed(database.pool, level) as connection:
+        shown = await (await connection.execute("SHOW transaction_isolation")).fetchone()
+    assert shown == ("repeatable read",)
+    assert (connection.isolation_level, connection.closed) == (None, False)
+    lent = None
+    with suppress(KeyError):
+        async with borrowed(database.pool, level) as lent:
+            await lent.execute("SELECT")
+            monkeypatch.setattr(lent, "commit", cut_off)  # its transaction stays open
+    assert lent is not None
+    assert lent.closed
 
 
 async def test_a_listener_reads_everything_first_and_then_what_is_notified(
