@@ -192,6 +192,11 @@ _DUE = (
     f"(state = 'queued' OR ({_HELD} AND lease_until IS NULL)"
     f" OR ({_HELD} AND lease_until < statement_timestamp()))"
 )
+_DECIDED = (  # nothing is open any more of what the run r waits for
+    "NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
+    " AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
+    " AND a.expire_ts > statement_timestamp())"
+)
 _LOOK_AT_DUE = (
     "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"  # noqa: S608 - constants
     " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
@@ -200,9 +205,7 @@ _LOOK_AT_DUE = (
     " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
     "   WHERE host_id = decided.host_id AND state = 'waiting'"
     "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
-    " WHERE NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
-    "   AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
-    "   AND a.expire_ts > statement_timestamp())"
+    f" WHERE {_DECIDED}"
     " ORDER BY created_ts LIMIT %s"
 )
 
@@ -401,13 +404,14 @@ class Runs(_Tables):
             return [(host, run) async for host, run, _ in found]
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
-        """Take up a run that is due; None: another process was faster."""
+        """Take up a run that is due; None: it is not, or another process was faster."""
         return await self._first(
             Run,
-            "UPDATE agent_run_t SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
+            "UPDATE agent_run_t r SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
             " lease_until = clock_timestamp() + %s * interval '1 s',"
             " update_ts = clock_timestamp()"
-            f" WHERE host_id = %s AND run_id = %s AND ({_DUE} OR state = 'waiting')"
+            f" WHERE host_id = %s AND run_id = %s"
+            f" AND ({_DUE} OR state = 'waiting' AND {_DECIDED})"
             f" RETURNING {_RUN}",
             [self._node, self._lease_s, host_id, id_],
         )

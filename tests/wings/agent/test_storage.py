@@ -216,8 +216,10 @@ async def test_a_run_is_due_when_the_last_of_its_approvals_is_decided(
     assert (HOST, run) not in await store.runs.due(1000, 60.0)
     assert await approvals.decide(first, True, "ops") is not None
     assert (HOST, run) not in await store.runs.due(1000, 60.0)
+    assert await store.runs.claim(HOST, run) is None
     assert await approvals.decide(second, False, "ops") is not None
     assert (HOST, run) in await store.runs.due(1000, 3600.0)
+    assert await store.runs.claim(HOST, run) is not None
     assert (HOST, await waiting(store, first)) in await store.runs.due(1000, 0.0)  # decided before
 
 
