@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import anyio
+from psycopg import IsolationLevel
 
 from config.wings import MemorySettings
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
@@ -100,7 +101,9 @@ class Recaller:
         encoded = Encoded(why=LATE)
         with anyio.move_on_after(wait_s):
             encoded = await self._encoded(text)
-        async with transaction(self._pool, Transaction) as opened:
+        # What is found is shown as it was: an update gives the text before it another id.
+        snapshot = IsolationLevel.REPEATABLE_READ
+        async with transaction(self._pool, Transaction, snapshot) as opened:
             candidates, docs = await self._candidates(opened, recall, text, encoded)
             dates = named_dates(text)
             share = 0.0 if encoded.vectors is None else self._settings.semantic_share
@@ -215,7 +218,7 @@ class Recaller:
     async def _shown(
         self, opened: Transaction, recall: Recall, best: Sequence[Scored]
     ) -> list[tuple[Memory, Scored]]:
-        """Their rows, if they may be shown still: one may have expired a moment ago."""
+        """Their rows, under the same conditions."""
         values = self._values(recall) | {"ids": [one.candidate.id for one in best]}
         rows = await opened.rows(LOOKUPS, shown(_allowed(recall)), values) if best else []
         memories = {memory.id: memory for memory in map(memory_of, rows)}

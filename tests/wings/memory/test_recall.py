@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
-from gateway.wings.memory.recall import RecallShape, statement
+from gateway.wings.memory.recall import Recaller, RecallShape, statement
 from registry.database.postgres import Database
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
@@ -108,6 +108,24 @@ async def test_m10_conditions_hold_inside_the_statement(database: Database) -> N
         items = [{"content": f"tea tea tea {n}"} for n in range(20)]
         await ann("add", items=items, scope="user")
         assert await ann.found("tea", filter={"metadata.a": 1}) == ["tea with metadata"]
+
+
+@pytest.mark.parametrize("word", ["tea", "coffee"])
+async def test_m10_a_memory_that_changes_meanwhile_is_found_as_it_was(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """The change is stored between the statements of the search."""
+    ann, show = rig.caller("ann"), Recaller._shown
+    id_ = await ann.add("tea at five")
+
+    async def change(self: Recaller, opened: Any, *more: Any) -> Any:
+        await ann("update", memory=id_, version=1, content=f"{word} at six")
+        return await show(self, opened, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recaller, "_shown", change)
+        assert await ann.found("tea") == ["tea at five"]
+    assert await ann.found(word) == [f"{word} at six"]
 
 
 FILTERS: list[tuple[dict[str, Any], set[str]]] = [
