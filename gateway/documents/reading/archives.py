@@ -14,6 +14,7 @@ import tarfile
 import unicodedata
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from typing import IO, cast
 
@@ -32,7 +33,13 @@ _TARS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 
 
 def archived(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
-    """The files of an archive, in its order, and why others are left out. Raises ReadingRefused."""
+    """The files of an archive, in its order, and why others are left out. Raises ReadingRefused
+    before the first one: nothing is told of an archive that is not read to its end."""
+    deque(_found(data, limits), maxlen=0)
+    yield from _found(data, limits)
+
+
+def _found(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
     if len(data) > limits.container_bytes:
         raise ReadingRefused(f"the archive is larger than {limits.container_bytes:,} bytes")
     names: set[str] = set()

@@ -196,7 +196,7 @@ class Ingestion:
         known = await self._known(run)
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
-            async with self._workers.files(task, self.limits.parse_s) as files:
+            async with self._workers.files(task, self.limits.fetch_s) as files:
                 await self._ingest(run, files)
         except ReadingRefused as error:
             raise invalid(f"{path}: {error}.") from error

@@ -3,6 +3,8 @@ serving."""
 
 import base64
 import io
+import os
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -43,6 +45,16 @@ def archive(files: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(packed, "w") as opened:
         for name, data in files.items():
             opened.writestr(name, data)
+    return packed.getvalue()
+
+
+def tarred(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as opened:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            opened.addfile(info, io.BytesIO(data))
     return packed.getvalue()
 
 
@@ -105,6 +117,23 @@ async def test_k25_a_file_that_fails_stops_no_other(rig: KnowledgeRig) -> None:
     found = await put(ann, "x.zip", archive(files))
     assert (found.added, [one.path for one in found.failed]) == (2, ["x.zip/b.pdf"])
     assert sorted(await ann.found("heron")) == ["One heron.", "Two herons."]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (tarred({f"{n}.txt": os.urandom(64) for n in range(10_001)}), "more than 10,000 entries"),
+        (tarred({"a.txt": b"heron", "b.txt": os.urandom(99_999)})[:-50_000], "broken"),
+    ],
+    ids=["entries", "cut"],
+)
+async def test_k25_nothing_of_an_archive_that_is_refused_is_stored(
+    rig: KnowledgeRig, data: bytes, reason: str
+) -> None:
+    ann = rig.caller()
+    with pytest.raises(ProblemDetails, match=reason):
+        await put(ann, "x.tar.gz", data)
+    assert await states(ann) == {}
 
 
 @pytest.mark.parametrize(
