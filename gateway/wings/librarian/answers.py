@@ -1,7 +1,7 @@
 """Answers of models to parts of questions: asked within the limits of a run, and kept by content.
 
-The key of a kept answer has the model, what it was told, and the texts that it read. Another caller
-gets it only while it may read all collections that it comes from.
+The key of a kept answer has the model, what it was told, and the texts that it read, as guardrails
+left them. Another caller gets it only while it may read all collections that it comes from.
 """
 
 import hashlib
@@ -132,28 +132,37 @@ class Asker:
     async def ask(self, question: PartQuestion) -> PartAnswer:
         """Raises LimitReached and ModelFailed."""
         self.ledger.count("calls")
+        question = self._screened(question)
         key, among = key_of(self.model, question), self._among(question)
         kept = await self.cache.get(self.host_id, key, self.collections)
         if kept is not None:
             self.ledger.count_cached()
             return PartAnswer(kept, cached=True)
-        answer = await self.send(question)
+        answer = await self._sent(question)
         await self.cache.put(self.host_id, key, among, answer.text)
         return answer
 
     async def send(self, question: PartQuestion) -> PartAnswer:
         """Ask without the cache. Raises LimitReached and ModelFailed."""
-        question = replace(question, messages=[self._screened(one) for one in question.messages])
+        return await self._sent(self._screened(question))
+
+    async def _sent(self, question: PartQuestion) -> PartAnswer:
         async with self.ledger.request(self.worst(question)[0]) as budget:
             self.show(question.passages)
             options = replace(options_of(question), budget=budget)
             reply = await self.model.complete(question.messages, (), options)
         return PartAnswer(reply.text, reply.usage, reply.cost)
 
-    def _screened(self, message: ChatMessage) -> ChatMessage:
-        if message.role == "system":
-            return message
-        return ChatMessage(message.role, self.screen(message.text))
+    def _screened(self, question: PartQuestion) -> PartQuestion:
+        """The question as guardrails leave it. What they leave otherwise to another caller has
+        another key."""
+        messages = [
+            one if one.role == "system" else ChatMessage(one.role, self.screen(one.text))
+            for one in question.messages
+        ]
+        if messages == list(question.messages):
+            return question
+        return replace(question, messages=messages, key=["", *map(self.screen, question.key)])
 
     def worst(self, question: PartQuestion) -> tuple[TokenUsage, ModelCost | None]:
         """The most that a question may take."""

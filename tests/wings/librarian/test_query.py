@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.context import Principal
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,
@@ -140,6 +141,26 @@ async def test_l20_a_grant_that_was_revoked_hides_kept_answers(library: Libraria
     found = await library.caller(settings, "bo")("query", question=QUESTION)
     await put(grants={"user:bo": "read"})
     assert (found.answer, found.spent) == ("", None)
+
+
+async def test_l20_kept_answers_are_of_texts_that_guardrails_left_alike(
+    library: Librarian,
+) -> None:
+    def redacted(_principal: Principal, _tool: str, value: Any) -> Any:
+        text = value["passages"][0]["text"].replace("The backoff doubles", "[redacted]")
+        return {"passages": [{"text": text}]}
+
+    await library.script(honest)
+    settings = librarian_settings(model="scripted")
+    ann = library.caller(settings)  # whom the rule exempts
+    bo = library.caller(settings, "bo", screen=redacted)
+    assert (await ann("query", question=QUESTION)).answer == "It doubles. [docs/retries.md:4]"
+    told = await bo("query", question=QUESTION)
+    assert "doubles." not in told.answer
+    asked = len(library.prompts)
+    again = [await one("query", question=QUESTION) for one in (bo, ann)]
+    assert len(library.prompts) == asked
+    assert [one.answer for one in again] == [told.answer, "It doubles. [docs/retries.md:4]"]
 
 
 async def test_l20_answers_that_are_too_many_or_too_old_are_deleted(library: Librarian) -> None:
