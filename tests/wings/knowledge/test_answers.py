@@ -159,7 +159,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_without_an_answer_the_passages_are_there(rig: AnswerRig, kind: str) -> None:
+async def test_f1_22_without_an_answer_the_passages_are_there(rig: AnswerRig, kind: str) -> None:
     rig.script(BAD[kind])
     found = await rig.ask()
     assert "answer" not in found
@@ -170,7 +170,7 @@ async def test_without_an_answer_the_passages_are_there(rig: AnswerRig, kind: st
     assert TEXT in lines[-1]["response"]
 
 
-async def test_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
+async def test_f1_22_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
     for answer in (HALF, chat(GOOD + '{"text": "And', finish="length")):
         rig.script(answer)
         found = (await rig.ask())["answer"]
@@ -179,7 +179,7 @@ async def test_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> N
         assert [list(one) for one in lines] == [["references"], ["response"], ["error"]]
 
 
-async def test_a_silent_model_is_waited_for_until_the_deadline(rig: AnswerRig) -> None:
+async def test_k07_a_silent_model_is_waited_for_until_the_deadline(rig: AnswerRig) -> None:
     rig.script(Answer(silent=True))
     [wing] = [one for one in rig.client.gateway.wings._served if one.name == "knowledge"]  # type: ignore[union-attr]
     mounted = wing._apps["/lightrag"].routes[2].endpoint.__self__  # type: ignore[attr-defined]

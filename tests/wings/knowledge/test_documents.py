@@ -176,7 +176,9 @@ async def test_k14_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
         assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)], table
 
 
-async def test_the_same_name_and_text_concurrently_are_one_document(rig: KnowledgeRig) -> None:
+async def test_f1_15_the_same_name_and_text_concurrently_are_one_document(
+    rig: KnowledgeRig,
+) -> None:
     ann = rig.caller()
     texts = ["First text.", "Second text."] * 4
     async with anyio.create_task_group() as tasks:

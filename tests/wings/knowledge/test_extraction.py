@@ -148,7 +148,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> None:
+async def test_f1_22_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> None:
     extraction = replace(knowledge_settings().extraction, attempts=2, backoff_s=3600.0)
     settings = knowledge_settings(model="auto", extraction=extraction)
     timeout_s = 0.2 if kind == "hang" else 30.0
@@ -182,7 +182,7 @@ async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> No
             assert one.extraction == {"processed": 1}
 
 
-async def test_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) -> None:
+async def test_f1_22_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) -> None:
     body = json.loads(found().pieces[1])
     del body["usage"]
     reading.script(Answer(pieces=[json.dumps(body).encode()], kind="application/json"))
@@ -192,7 +192,7 @@ async def test_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) 
     assert 0 < tokens < 2000
 
 
-async def test_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) -> None:
+async def test_k25_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) -> None:
     parts = [f"# Part {number}\n\n{TEXT}\n" for number in range(3)]
     await reading.ann.add("\n".join(parts), path="parts.md")
 
@@ -250,7 +250,7 @@ async def test_a_large_document_takes_several_runs(database: Database) -> None:
             assert document.extraction.attempt == 1, "else it is asked without an end"
 
 
-async def test_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig) -> None:
+async def test_f1_15_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig) -> None:
     """Also where both read the same document, and where a text stands twice in one."""
     await reading.ann.add(f"# One\n\n{TEXT}\n\n# One\n\n{TEXT}\n", path="twice.md")
     async with anyio.create_task_group() as runs:
@@ -277,7 +277,7 @@ async def test_a_failed_request_leaves_the_text_to_the_next_run(reading: Reading
     assert await reading.rig.rows("SELECT FROM knowledge_extracted_t") == []
 
 
-async def test_guardrails_keep_secrets_from_the_model(database: Database) -> None:
+async def test_f1_32_guardrails_keep_secrets_from_the_model(database: Database) -> None:
     redact = Guardrail("result", "redact", tools=("knowledge_query",), pattern="sk-[a-z]+")
     fields = Guardrail("result", "redact", fields=("evidence.text",), pattern="Mallory")
     deny = Guardrail("result", "deny", sources=("knowledge",), pattern="TOP SECRET")
@@ -356,7 +356,7 @@ def test_nothing_of_it_is_loaded_without_a_model() -> None:
     assert done.stdout == b"[]\n"
 
 
-async def test_a_run_that_lost_its_claim_leaves_that_of_another(reading: ReadingRig) -> None:
+async def test_f1_15_a_run_that_lost_its_claim_leaves_that_of_another(reading: ReadingRig) -> None:
     rig, values = reading.rig, {"host": HOST, "key": b"text"}
     claims = []
     for _ in range(2):

@@ -68,7 +68,7 @@ async def states(caller: KnowledgeCaller) -> dict[str, tuple[str, int, int]]:
     return {one.path: (one.status, one.version, one.live) for one in listed}
 
 
-async def test_k22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeRig) -> None:
+async def test_l22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeRig) -> None:
     ann = rig.caller()
     files = {f"{n}.md": f"# Part {n}\n\nIt is about subject{n}.".encode() for n in range(5)}
     found = await put(ann, "book.zip", archive({**files, "../x": b"y", "a.py": CODE}))

@@ -238,7 +238,7 @@ async def test_what_is_due_is_read_with_the_rights_of_who_added_it(
     assert (one.status, "may not write" in (one.error or "")) == ("failed", True)
 
 
-async def test_a_source_that_is_being_read_is_read_again(
+async def test_f1_15_a_source_that_is_being_read_is_read_again(
     git: GitServer, tracking: Tracking
 ) -> None:
     committed(git.repository, FIRST)
@@ -351,7 +351,7 @@ async def test_a_collection_that_is_deleted_while_it_is_read_stays_deleted(
     assert await tracking.rig.rows("SELECT name FROM knowledge_collection_t") == []
 
 
-async def test_a_reader_that_lost_its_claim_neither_ends_nor_renews_the_reading_of_another(
+async def test_f1_15_a_reader_that_lost_its_claim_ends_nothing_of_another(
     tracking: Tracking,
 ) -> None:
     """Two workers: the first one's lease ends while it reads, and the second one takes the source
