@@ -2,6 +2,7 @@
 a hostile document does costs an answer, never a query."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from config.load import load
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
 from gateway.wings.knowledge import lightrag
@@ -22,6 +24,7 @@ from tests.gateway.guards.signing import by_jwks
 from tests.servers.provider import Answer, Provider, chat, chat_whole, providing, sse
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.memory.test_wing import called
+from tests.wings.test_toy import got
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +89,44 @@ async def rig(cluster: Cluster) -> AsyncIterator[AnswerRig]:
             given = {"collection": "notes", "path": "ports.md", "text": TEXT}
             await called(client, "knowledge_add", given)
             yield AnswerRig(client, provider)
+
+
+async def test_k01_a_text_is_stored_before_any_model_is_asked(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Neither the model that embeds texts nor the one that reads them answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        scripted = Strategy(url=url, needs_key=False, model="m")
+        settings = knowing(database_settings)
+        models = replace(settings.models, strategy="m", strategies={"m": scripted})
+        silent = replace(settings.embedding, provider="openai-compatible", model="m", url=url)
+        settings = replace(settings, models=models, embedding=silent)
+        knowledge = replace(settings.knowledge, model="auto")
+        async with running(replace(settings, knowledge=knowledge)) as client:
+            body = {"text": TEXT * 150, "file_source": "conv_20260207_143000.txt"}
+            status, answer, _ = await client.post("/lightrag/bot/documents/text", body)
+            track_id = answer.pop("track_id")
+            assert (status, answer) == (200, {"status": "success", "message": "Text stored."})
+            assert track_id.startswith("insert_")
+            _, tracked, _ = await got(client, f"/lightrag/bot/documents/track_status/{track_id}")
+            assert tracked["status_summary"] == {"processed": 1}
+            asked = {"query": "port of redis", "only_need_context": True}
+            _, found, _ = await client.post("/lightrag/bot/query", asked)
+            assert "Redis has port 6380" in found["response"]
+            listening.close()  # so that those who wait for it end
+
+
+async def test_k02_each_mode_answers_and_no_other(rig: AnswerRig) -> None:
+    rig.script(chat_whole("Hello!"))
+    for mode in ("naive", "local", "global", "hybrid", "mix", "bypass"):
+        found = await rig.post("/query", {**QUERY, "mode": mode, "only_need_context": True})
+        assert isinstance(found["response"], str)
+        assert (TEXT in found["response"]) == (mode != "bypass"), mode
+    default = await rig.post("/query/data", QUERY)
+    assert default["metadata"]["query_mode"] == "mix"
+    status, answer, _ = await rig.client.post("/lightrag/notes/query", {**QUERY, "mode": "all"})
+    assert (status, answer["detail"][0]["loc"]) == (422, ["body", "mode"])
 
 
 async def test_an_answer_has_verified_references(rig: AnswerRig) -> None:
@@ -185,6 +226,7 @@ async def test_k07_a_silent_model_is_waited_for_until_the_deadline(rig: AnswerRi
     mounted = wing._apps["/lightrag"].routes[2].endpoint.__self__  # type: ignore[attr-defined]
     answerer = mounted._model.answerer
     kept = answerer._settings
+    assert load(None, {}).knowledge.answers.deadline_s < 10  # clients of LightRAG wait so long
     answerer._settings = replace(kept, deadline_s=0.2)
     try:
         assert "0.2 s" in (await rig.ask())["note"]
