@@ -23,7 +23,13 @@ from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.polling import until
-from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.rig import (
+    OTHER,
+    KnowledgeCaller,
+    KnowledgeRig,
+    knowledge_settings,
+    rigged,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
 
@@ -244,6 +250,27 @@ async def test_grants_are_told_to_administrators_alone(rig: KnowledgeRig) -> Non
     for name, told in (("ann", 2), ("cy", 2), ("bo", 0)):
         view = await rig.caller(name)("get_collection", collection="notes")
         assert len(view.grants) == told
+
+
+async def test_k23_what_an_organisation_remembers_is_for_its_agents(rig: KnowledgeRig) -> None:
+    """Of all agents, or of those that are granted access; who said it is metadata."""
+    clerk = rig.caller("ann", agent="clerk")
+    for name, grants in (("shared", {"*": "read"}), ("scouts", {"agent:scout": "write"})):
+        await clerk("put_collection", collection=name, grants=grants)
+        origin = {"agent_id": "clerk", "user_id": "ann"}
+        await clerk.add(f"The heron of {name}.", name, path="heron.md", metadata=origin)
+    scout, other = rig.caller("bo", agent="scout"), rig.caller("cy", agent="other")
+    foreign = rig.caller("bo", tenant=OTHER, agent="scout")
+    assert sorted(await scout.found("heron")) == ["The heron of scouts.", "The heron of shared."]
+    assert await other.found("heron") == ["The heron of shared."]
+    assert await foreign.found("heron") == []
+    added = {"agent_id": "scout", "user_id": "bo"}
+    await scout.add("The heron of bo.", "scouts", path="bo.md", metadata=added)
+    for who, texts in (("scout", ["The heron of bo."]), ("none", [])):
+        found = await clerk.found("heron", filter={"metadata": {"agent_id": who}})
+        assert found == texts
+    with pytest.raises(ProblemDetails, match="403"):
+        await other.add("The heron of cy.", "shared")
 
 
 async def test_anonymous_callers_read_what_all_may_and_own_nothing(rig: KnowledgeRig) -> None:

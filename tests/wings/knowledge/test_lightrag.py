@@ -2,6 +2,7 @@
 their base URL."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
+from gateway.audit.queries import AuditQuery, search
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
 from tests.gateway.admin.client import KEY, bearer
@@ -116,16 +118,56 @@ async def test_k26_metrics_count_documents_and_what_queries_return(bot: Bot) -> 
     before = await counted()
     for text in ("Herons eat fish.", "Herons eat fish.", "Herons sleep."):
         await bot.post("/documents/text", {"text": text, "file_source": "heron"})
-    await bot.client.post(bot.base + "/documents/text", {"text": "a\0b"})
+    collection = bot.base.rpartition("/")[2]
+    options = {"kind": "conversation", "skip_trivial": True}
+    async with bot.client.http.put(
+        f"{bot.client.url}/knowledge/v1/collections/{collection}", json=options
+    ) as response:
+        assert response.status == 200
+    skipped = await bot.post("/documents/text", {"text": "User: hi\nAssistant: Hello!"})
+    assert (skipped["status"], "Skipped" in skipped["message"]) == ("success", True)
+    url = f"{bot.client.url}/knowledge/files/{collection}/heron.pdf"
+    async with bot.client.http.put(url, data=b"%PDF-1.7 broken") as response:
+        assert response.status == 422
     answer = await bot.post("/query", {"query": "what do herons eat", "mode": "naive"})
     after = await counted()
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     outcomes = "toolgate_knowledge_documents_total{outcome=%s}"
     assert grown[outcomes % '"stored"'] == 2
-    assert grown[outcomes % '"unchanged"'] == 1
+    for outcome in ("unchanged", "skipped", "failed"):
+        assert grown[outcomes % f'"{outcome}"'] == 1, outcome
     characters = "toolgate_knowledge_context_characters_%s{mode=%s}"
     assert grown[characters % ("count", '"naive"')] == 1
     assert grown[characters % ("sum", '"naive"')] == len(answer["response"])
+
+
+async def test_k26_each_query_and_each_write_has_a_row_of_audit(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
+    ann = bearer("ann", scope="knowledge:read knowledge:write")
+    async with running(settings) as client:
+        text = {"text": "Herons eat fish.", "file_source": "heron"}
+        await client.post(BASE + "/documents/text", text, ann)
+        await client.post(BASE + "/query", {"query": "herons"}, ann)
+        streamed = {"query": "herons", "stream": False}
+        await client.post(BASE + "/query/stream", streamed, ann)
+        _, added, _ = await client.post(
+            "/knowledge/v1/documents", {"collection": "bot", "text": "Fish."}, ann
+        )
+        await client.post("/knowledge/v1/query", {"query": "fish"}, ann)
+        gone = {"collection": "bot", "documents": [added["document"]]}
+        await client.post("/knowledge/v1/documents/delete", gone, ann)
+        await client.gateway.access.settle()
+        assert client.gateway.feed.pool is not None
+        page = await search(
+            client.gateway.feed.pool, settings.tenant.host_id, AuditQuery(principal="ann")
+        )
+    assert Counter((one.entry.subject, one.entry.outcome) for one in page.records) == {
+        ("knowledge_query", "ok"): 3,
+        ("knowledge_add", "ok"): 2,
+        ("knowledge_delete", "ok"): 1,
+    }
 
 
 async def test_files_are_uploaded_with_a_limit_of_their_own(client: Client) -> None:
@@ -285,6 +327,19 @@ async def test_limits_that_are_none(client: Client, limit: str) -> None:
     async with client.http.get(url, params={"q": "a", "limit": limit}) as response:
         assert response.status == 422
         assert "limit" in await response.text()
+
+
+async def test_k03_health_is_told_to_all_and_nothing_else(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
+    async with running(settings) as client:
+        for collection in ("bot", "none"):
+            for headers in ({}, {"X-API-Key": "wrong"}, {"LIGHTRAG-WORKSPACE": "other"}):
+                status, told, _ = await got(client, f"/lightrag/{collection}/health", **headers)
+                assert (status, told) == (
+                    200, {"status": "healthy", "auth_mode": "enabled", "pipeline_busy": False},
+                )  # fmt: skip
 
 
 async def test_k05_keys_come_in_either_header(
