@@ -1,0 +1,252 @@
+"""Bad inputs and bad moments of F.1 that no other test of the knowledge has."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.operations.operation import ProblemDetails
+from tests.polling import until
+from tests.wings.knowledge.rig import OTHER, KnowledgeRig
+from tests.wings.knowledge.test_ingestion import archive, put, states
+from tests.wings.knowledge.victim import PATH, store, text_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+FILES = {f"{n}.txt": f"The heron number{n} nests.".encode() for n in range(60)}
+VERSION = re.compile(r"version([12])")
+
+
+async def test_f1_15_a_writer_killed_before_each_statement_leaves_a_whole_version(
+    rig: KnowledgeRig,
+) -> None:
+    command = (sys.executable, "-m", "tests.wings.knowledge.victim", rig.database.pool.conninfo)
+    ann, seen = rig.caller(), list[str]()
+    victim = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    assert victim.stdin is not None
+    assert victim.stdout is not None
+    try:
+        for statements in count():
+            await store(rig, 2)
+            victim.stdin.write(f"{statements}\n".encode())
+            with anyio.fail_after(60):
+                code = int(await victim.stdout.readline())
+            [(status, *_)] = (await states(ann)).values()
+            found = " ".join(await ann.found("heron", limit=50))
+            assert len({*VERSION.findall(found)}) == 1
+            assert all(f"Heron {part} of" in found for part in range(4))
+            seen.append(status)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+    finally:
+        victim.kill()
+        await victim.wait()
+    assert statements > 15
+    assert {*seen} == {"processed", "parsing"}
+    assert set(VERSION.findall(found)) == {"1"}
+    await store(rig, 2)
+    assert await rig.rows("SELECT DISTINCT status FROM knowledge_version_t") == [("processed",)]
+    [(document, text)] = await rig.rows(
+        "SELECT document_id::text, convert_from(content, 'UTF8') FROM knowledge_blob_t"
+        " JOIN knowledge_document_t USING (host_id, sha256)"
+    )
+    assert text == text_of(2)
+    chunks = await rig.rows("SELECT count(*), count(DISTINCT document_id) FROM knowledge_chunk_t")
+    [one] = (await ann("documents")).items
+    assert ((one.document, one.path, one.chunks), chunks) == (
+        (document, PATH, chunks[0][0]), [(one.chunks, 1)],
+    )  # fmt: skip
+
+
+async def test_f1_15_one_archive_twice_at_once_is_stored_once(rig: KnowledgeRig) -> None:
+    ann, reports = rig.caller(), list[Any]()
+    files = dict(list(FILES.items())[:12])
+
+    async def store_all() -> None:
+        reports.append(await put(ann, "birds.zip", archive(files)))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(store_all)
+    assert sum(one.added for one in reports) == len(files)
+    assert sum(one.added + one.unchanged for one in reports) == 2 * len(files)
+    assert not any(one.changed or one.failed for one in reports)
+    assert set((await states(ann)).values()) == {("processed", 1, 1)}
+    assert len(await ann.found("heron", limit=50)) == len(files)
+
+
+def reading_processes() -> list[int]:
+    """Those of this process that read files."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            command = (folder / "cmdline").read_bytes()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == os.getpid() and b"gateway.documents.reading.worker" in command:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+async def test_f1_15_readers_that_are_killed_cost_their_archive_and_nothing_else(
+    rig: KnowledgeRig,
+) -> None:
+    ann, refused = rig.caller(), list[str]()
+    large = {name: text + os.urandom(16_000).hex().encode() for name, text in FILES.items()}
+
+    async def store_all() -> None:
+        try:
+            await put(ann, "birds.zip", archive(large))
+        except ProblemDetails as error:
+            refused.append(error.detail)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store_all)
+        await until(lambda: rig.rows("SELECT FROM knowledge_chunk_t LIMIT 1"))
+        for process in reading_processes():
+            os.kill(process, signal.SIGKILL)
+    assert ["crashed" in one for one in refused] == [True]
+    before = await states(ann)
+    assert {status for status, *_ in before.values()} <= {"processed", "failed"}
+    report = await put(ann, "birds.zip", archive(large))
+    assert (report.failed, report.added + report.changed + report.unchanged) == ((), len(FILES))
+    assert {*(await states(ann)).values()} <= {("processed", 1, 1), ("processed", 2, 2)}
+    rows = await rig.rows("SELECT count(DISTINCT document_id) FROM knowledge_chunk_t")
+    assert rows == [(len(FILES),)]
+
+
+async def test_f1_15_what_is_deleted_while_it_is_read_is_as_if_it_came_later(
+    rig: KnowledgeRig,
+) -> None:
+    """A document is there again; a collection is not, and no file of it."""
+    ann, slots = rig.caller(), rig.parts.workers._slots
+    await put(ann, "a.txt", b"The heron nests.")
+    for deleting in ("delete", "delete_collection"):
+        problems = list[ProblemDetails]()
+
+        async def change(problems: list[ProblemDetails] = problems) -> None:
+            try:
+                await put(ann, "a.txt", b"The stork nests.")
+            except ProblemDetails as error:
+                problems.append(error)
+
+        borrowers = [object() for _ in range(int(slots.total_tokens))]
+        for one in borrowers:
+            await slots.acquire_on_behalf_of(one)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(change)
+            await until(lambda: parsing(rig))
+            ids = [one.document for one in (await ann("documents", collection="files")).items]
+            more = {"documents": ids} if deleting == "delete" else {}
+            await ann(deleting, collection="files", **more)
+            for one in borrowers:
+                slots.release_on_behalf_of(one)
+        if deleting == "delete":
+            assert (problems, await ann.found("heron stork")) == ([], ["The stork nests."])
+            assert await states(ann) == {"a.txt": ("processed", 1, 1)}
+            await put(ann, "a.txt", b"The heron nests.")
+        else:
+            assert ["was deleted" in one.detail for one in problems] == [True]
+            for table in ("collection", "document", "chunk", "blob", "version"):
+                assert await rig.rows(f"SELECT FROM knowledge_{table}_t") == [], table
+
+
+async def parsing(rig: KnowledgeRig) -> bool:
+    return bool(await rig.rows("SELECT FROM knowledge_version_t WHERE status = 'parsing'"))
+
+
+async def test_f1_15_a_query_sees_one_version(rig: KnowledgeRig) -> None:
+    ann, written, seen = rig.caller(), anyio.Event(), set[str]()
+    await store(rig, 2)
+
+    async def ask() -> None:
+        while not written.is_set():
+            found = await ann("query", query="heron", limit=50, names=100)
+            texts = " ".join(one.text for one in found.evidence)
+            [version] = {*VERSION.findall(texts)}
+            assert {one.version for one in found.evidence} == {found.evidence[0].version}
+            assert all(f"Heron {part} of" in texts for part in range(4))
+            seen.add(version)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        for number in range(12):
+            await store(rig, 1 + number % 2)
+        written.set()
+    assert seen == {"1", "2"}
+
+
+async def test_f1_19_a_grant_that_is_revoked_ends_with_the_next_statement(
+    rig: KnowledgeRig,
+) -> None:
+    ann, bo = rig.caller("ann"), rig.caller("bo")
+    text = "# Grey Heron\n\nIt nests at Lake Constance."
+    added = await ann.add(text, path="heron.md")
+    await ann("put_collection", collection="notes", grants={"user:bo": "read"})
+    [found] = (await bo("query", query="heron")).evidence
+    assert (await bo("read", document=found.document)).text == text
+    await ann("put_collection", collection="notes", grants={})
+    with pytest.raises(ProblemDetails, match="404"):
+        await bo("read", document=found.document)
+    path = {"from": "Grey Heron", "to": "Lake Constance"}
+    for mode in ("naive", "local", "global", "hybrid", "mix"):
+        answer = await bo("query", query="heron", mode=mode, names=10)
+        assert (answer.evidence, answer.references, answer.names) == ((), (), ())
+    assert (await bo("path", **path)).paths == ()
+    assert (await bo("documents", track_id=added.track_id)).items == ()
+    assert len((await ann("path", **path)).paths) == 1
+
+
+async def test_f1_19_what_may_not_be_read_is_told_like_what_is_not_there(
+    rig: KnowledgeRig,
+) -> None:
+    ann, bo = rig.caller("ann"), rig.caller("bo")
+    added = await ann.add("# Grey Heron\n\nIt nests.", "hidden", path="heron.md")
+    missing = "00000000-0000-4000-8000-000000000001"
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("query", {"query": "heron", "collections": ["hidden"]}),
+        ("query", {"query": "heron", "filter": {"documents": [added.document]}}),
+        ("read", {"document": added.document}),
+        ("documents", {"collection": "hidden"}),
+        ("documents", {"track_id": added.track_id}),
+        ("entity", {"name": "Grey Heron", "collections": ["hidden"]}),
+        ("path", {"from": "Grey Heron", "to": "Grey Heron", "collections": ["hidden"]}),
+        ("names", {"collection": "hidden"}),
+        ("communities", {"collection": "hidden"}),
+        ("get_collection", {"collection": "hidden"}),
+        ("delete_collection", {"collection": "hidden"}),
+        ("delete", {"collection": "hidden", "documents": [added.document]}),
+        ("merge", {"collection": "hidden", "names": ["Grey Heron"], "into": "Heron"}),
+    )
+    for name, arguments in asked:
+        told = []
+        for real, other in (("hidden", "missing"), (added.document, missing)):
+            swapped = json.loads(json.dumps(arguments).replace(real, other))
+            for given in (arguments, swapped):
+                try:
+                    answer: Any = await bo(name, **given)
+                except ProblemDetails as error:
+                    answer = (error.status, error.detail)
+                told.append(repr(answer).replace(other, real))
+        assert len({*told}) == 1, (name, told)
+
+
+async def test_f1_27_a_track_id_of_another_is_none(rig: KnowledgeRig) -> None:
+    ann = rig.caller("ann")
+    added = await ann.add("The heron nests.")
+    assert len((await ann("documents", track_id=added.track_id)).items) == 1
+    for caller in (rig.caller("bo"), rig.caller("ann", tenant=OTHER), rig.caller(None)):
+        found = await caller("documents", track_id=added.track_id)
+        assert (found.items, found.next) == ((), "")
