@@ -48,6 +48,9 @@ class CutText:
 
 
 Cut = Callable[[TextToCut], Awaitable[CutText]]
+# A version that has been read for so long is not any more: its process ended.
+_CUT_OFF = "version.status = 'parsing' AND version.created_ts < now() - interval '1 hour'"
+STATUS = f"CASE WHEN {_CUT_OFF} THEN 'failed' ELSE version.status END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,11 +519,12 @@ _DELETE_DOCUMENTS = b"""
 _READ = """knowledge_extraction_t AS state ON (state.host_id, state.document_id, state.version)
         = (%(host)s, document.document_id, document.live)"""
 _STATES = f"""
-    SELECT document.document_id::text, collection.name, document.path, version.status,
+    SELECT document.document_id::text, collection.name, document.path, {STATUS},
         version.version, document.live, document.bytes, document.chunks, document.media_type,
-        document.metadata, version.track_id, version.error, document.created_ts,
-        document.changed_ts, coalesce(state.status, 'waiting'), coalesce(state.attempt, 0),
-        state.error, state.next_ts, version.origin ->> 'note'
+        document.metadata, version.track_id,
+        CASE WHEN {_CUT_OFF} THEN 'its reading was cut off' ELSE version.error END,
+        document.created_ts, document.changed_ts, coalesce(state.status, 'waiting'),
+        coalesce(state.attempt, 0), state.error, state.next_ts, version.origin ->> 'note'
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
@@ -543,13 +547,13 @@ _TEXT = f"""
     WHERE {ALLOWED} AND document.document_id = %(document)s::uuid
 """.encode()
 _COUNTS = f"""
-    SELECT version.status, count(*)::integer
+    SELECT {STATUS}, count(*)::integer
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.version)
-    WHERE {ALLOWED} AND collection.name = %(name)s GROUP BY version.status
+    WHERE {ALLOWED} AND collection.name = %(name)s GROUP BY 1
 """.encode()
 _EXTRACTIONS = f"""
     SELECT coalesce(state.status, 'waiting'), count(*)::integer

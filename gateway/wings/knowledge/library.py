@@ -26,6 +26,7 @@ from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
 from gateway.wings.knowledge.chunks import dotted
 from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.documents import STATUS
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import STARS, ChunkFilter, narrowing, pattern
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
@@ -538,12 +539,12 @@ _STATUS = f"""
     WITH {_SHELVES}
     SELECT shelf.name, coalesce((
         SELECT jsonb_object_agg(status, number) FROM (
-            SELECT version.status, count(*) AS number FROM knowledge_document_t AS document
+            SELECT {STATUS} AS status, count(*) AS number FROM knowledge_document_t AS document
             JOIN knowledge_version_t AS version
                 ON (version.host_id, version.document_id, version.version)
                     = (%(host)s, document.document_id, document.version)
             WHERE (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)
-            GROUP BY version.status
+            GROUP BY 1
         ) AS one), '{{}}'), counted.chunks::integer, counted.embedded::integer
     FROM shelf CROSS JOIN LATERAL (
         SELECT count(*) AS chunks, count(*) FILTER (WHERE EXISTS (
