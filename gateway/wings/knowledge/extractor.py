@@ -139,7 +139,9 @@ class DocumentExtractor:
         begun, sick = self.counts["asked"], 0
         await self._execute(_FORGET, {"host": tenant, "days": self._settings.cache_days})
         while sick < SICK and self.counts["asked"] - begun < self._settings.requests:
-            rows = await self._rows(_DUE, {"host": tenant, "limit": DOCUMENTS})
+            longest_s = max(self._settings.backoff_s, self._settings.backoff_max_s)
+            values = {"host": tenant, "limit": DOCUMENTS, "longest_s": longest_s}
+            rows = await self._rows(_DUE, values)
             for row in rows:
                 reading = _Reading(
                     _Document(tenant, *row),
@@ -293,6 +295,7 @@ class DocumentExtractor:
             return await (await connection.execute(statement, values)).fetchall()
 
 
+# Times that no pause reaches are of a clock that was ahead.
 _DUE = b"""
     SELECT document.document_id::text, document.live, CASE WHEN state.version = document.live
         THEN state.attempt ELSE 0 END
@@ -300,7 +303,8 @@ _DUE = b"""
         ON (state.host_id, state.document_id) = (%(host)s, document.document_id)
     WHERE document.host_id = %(host)s AND document.live > 0
         AND (state.version IS DISTINCT FROM document.live
-            OR (state.status = 'waiting' AND state.next_ts <= now()))
+            OR (state.status = 'waiting' AND (state.next_ts <= now()
+                OR state.next_ts > now() + %(longest_s)s * interval '1 second')))
     ORDER BY coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT %(limit)s
 """
 _CHUNKS = b"""
@@ -316,7 +320,8 @@ _CHUNKS = b"""
 _CLAIM = f"""
     INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
     ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()
-    WHERE had.found IS NOT NULL OR had.used_ts < now() - interval '{ASKING_S} seconds'
+    WHERE had.found IS NOT NULL OR had.used_ts NOT BETWEEN now() - interval '{ASKING_S} seconds'
+        AND now() + interval '{ASKING_S} seconds'
     RETURNING found, used_ts
 """.encode()
 _KEEP = b"""

@@ -270,6 +270,34 @@ async def test_f1_15_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig)
     assert (await reading.read()).asked == 1, "a run that was killed holds nothing for ever"
 
 
+async def test_f1_24_a_clock_that_was_ahead_delays_nothing(reading: ReadingRig) -> None:
+    """What a clock wrote that is set back by a year since: documents are found, and read."""
+    await reading.ann.add(TEXT, path="redis.md")
+    reading.script(chat_whole("no"))
+    assert (await reading.read()).failed == 1
+    reading.script(found())
+    assert (await reading.read()).asked == 0  # the backoff is not over
+    ahead = "interval '1 year'"
+    for table, column in (
+        ("knowledge_extraction_t", "next_ts"),
+        ("knowledge_document_t", "changed_ts"),
+        ("knowledge_version_t", "created_ts"),
+    ):
+        await reading.rig.run(f"UPDATE {table} SET {column} = {column} + {ahead}")
+    report = await reading.read()
+    assert (report.asked, report.relations) == (1, 1)
+    await reading.rig.run(
+        f"UPDATE knowledge_extracted_t SET found = NULL, used_ts = now() + {ahead}"
+    )
+    await reading.rig.run("DELETE FROM knowledge_extraction_t")
+    assert (await reading.read()).asked == 1, "whoever was asking is dead"
+    assert await reading.ann.found("port of redis", filter={"since": "2020-01-01T00:00:00Z"}) == [
+        TEXT
+    ]
+    await reading.ann.add(f"{TEXT} Now.", path="redis.md")
+    assert await reading.ann.found("port of redis") == [f"{TEXT} Now."]
+
+
 async def test_a_failed_request_leaves_the_text_to_the_next_run(reading: ReadingRig) -> None:
     await reading.ann.add(TEXT, path="redis.md")
     reading.script(chat_whole("no"))
