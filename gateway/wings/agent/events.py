@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -107,7 +108,7 @@ async def followed(
         while True:
             wake.clear()
             if doubt:
-                current = await reread() or run
+                current = await reread() or replace(run, state="cancelled")  # it was erased
             former = seen, place
             with suppress(Fault):  # a log that has dropped what we read is read from its beginning
                 for entry in await stream.read(name, place):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,30 +98,53 @@ async def test_a_follower_sees_a_run_that_goes_on(rig: Rig) -> None:
     assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
 
 
+@asynccontextmanager
+async def two_nodes(database: DatabaseSettings, tmp_path: Path) -> AsyncIterator[tuple[Rig, Rig]]:
+    service = Recorder()
+    async with serving(service) as service.url, providing(Answer()) as provider:
+        settings = agent_settings(database, tmp_path / "pets.json", service, provider.url)
+        state = replace(settings.state, backend="postgres")
+        settings = replace(settings, state=state, agent=replace(settings.agent, keep_alive_s=1.0))
+        async with running(settings) as a, running(settings) as b:
+            yield Rig(a, provider, service), Rig(b, provider, service)
+
+
 async def test_a_client_goes_on_at_another_node(
     module_database: DatabaseSettings, tmp_path: Path
 ) -> None:
-    service = Recorder()
-    async with serving(service) as service.url, providing(Answer()) as provider:
-        path = tmp_path / "pets.json"
-        settings = agent_settings(module_database, path, service, provider.url)
-        state = replace(settings.state, backend="postgres")
-        settings = replace(settings, state=state)
-        async with running(settings) as a, running(settings) as b:
-            here, there = Rig(a, provider, service), Rig(b, provider, service)
-            here.script(chat("one two three"))
-            events = await streamed(here, "/ask", {"message": "Count"})
-            for place in range(len(events) - 1):  # behind each event, of a run that has ended
-                run = events[-1][2]["run_id"]
-                assert await followed(there, run, events[place][1]) == events[place + 1 :]
-            here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
-            _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
-            [first] = await followed(here, begun["run"], limit=1)
-            assert first[2]["text"] == "One"
-            assert await followed(there, begun["run"], limit=1) == [first]
-            await here.post(f"/runs/{begun['run']}/cancel")
-            [last] = await followed(there, begun["run"], first[1])  # of one that goes on here
-            assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
+    async with two_nodes(module_database, tmp_path) as (here, there):
+        here.script(chat("one two three"))
+        events = await streamed(here, "/ask", {"message": "Count"})
+        for place in range(len(events) - 1):  # behind each event, of a run that has ended
+            run = events[-1][2]["run_id"]
+            assert await followed(there, run, events[place][1]) == events[place + 1 :]
+        here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
+        _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
+        [first] = await followed(here, begun["run"], limit=1)
+        assert first[2]["text"] == "One"
+        assert await followed(there, begun["run"], limit=1) == [first]
+        await here.post(f"/runs/{begun['run']}/cancel")
+        [last] = await followed(there, begun["run"], first[1])  # of one that goes on here
+        assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
+
+
+async def test_a_stream_ends_where_another_node_erases_its_conversation(
+    module_database: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with two_nodes(module_database, tmp_path) as (here, there):
+        here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
+        _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
+        [first] = await followed(here, begun["run"], limit=1)
+        last: list[Event] = []
+
+        async def follow() -> None:
+            last.extend(await followed(here, begun["run"], first[1]))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await anyio.sleep(0.5)
+            assert await there.delete(f"/conversations/{begun['conversation']}") == 204
+        assert [(one[0], one[2]["state"]) for one in last] == [("Completed", "cancelled")]
 
 
 async def test_a_failure_is_the_last_event(rig: Rig) -> None:
