@@ -231,8 +231,11 @@ class Encoder:
     def interrupted(
         self, interrupts: list[Json], turns: Sequence[tuple[Run, AgentTurn]]
     ) -> Iterator[Json]:
-        """`turns`: the newest ones of the thread, for the snapshots that precede an interrupt."""
+        """`turns`: the newest ones of the thread, for the snapshots that precede an interrupt; none
+        of one that was erased meanwhile."""
         yield from self._stepped(0)
+        if not turns:
+            interrupts = []
         if interrupts:
             state = {"state": turns[-1][0].state, "interrupts": [one["id"] for one in interrupts]}
             yield {"type": "STATE_SNAPSHOT", "snapshot": state}

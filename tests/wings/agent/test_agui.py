@@ -100,6 +100,12 @@ async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:
     await told(rig, thread, resume=[{"interruptId": interrupt.id, "status": "cancelled"}])
 
 
+def test_nothing_interrupts_a_thread_that_was_erased_meanwhile() -> None:
+    encoder = agui.Encoder("t", "r", shows_reasoning=False)
+    [finished] = encoder.interrupted([{"id": "i"}], turns=[])
+    assert JUDGE.validate_python(finished).outcome.type == "success"
+
+
 async def test_all_open_interrupts_are_answered_at_once(rig: Rig) -> None:
     thread = str(uuid4())
     second = ("d2", "deletePet", '{"id": 8}')
