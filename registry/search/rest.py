@@ -14,6 +14,7 @@ class Rest:
         self._clock = clock
         self._rest_s = 0.0  # 0: it answered last time
         self._until = 0.0
+        self._tries = False  # a search after a rest
 
     def rests(self) -> bool:
         """Whether it is left alone; if not, the caller has to say how the try ended."""
@@ -22,12 +23,16 @@ class Rest:
         if self._clock() < self._until:
             return True
         self._until = self._clock() + self._rest_s
+        self._tries = True
         return False
 
     def failed(self) -> float:
-        """Begin a rest; returns its seconds."""
-        self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), self._longest_s)
-        self._until = self._clock() + self._rest_s
+        """Begin a rest, unless another search of the same time has begun one; returns its
+        seconds."""
+        if self._tries or not self._rest_s:
+            self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), self._longest_s)
+            self._until = self._clock() + self._rest_s
+            self._tries = False
         return self._rest_s
 
     def answered(self) -> bool:
