@@ -5,7 +5,7 @@ they may cost at most before they are sent, and settle what they did cost after 
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -20,7 +20,13 @@ from schemas.errors import ToolgateError
 Limit = Literal[
     "depth", "iterations", "calls", "lookups", "tokens", "cost", "seconds", "errors"
 ]  # fmt: skip
-_COUNTED = {"model": "iterations", "llm": "calls", "library": "lookups", "context": "lookups"}
+Counted = Literal["iterations", "calls", "lookups"]
+_COUNTED: Mapping[str, Counted] = {
+    "model": "iterations",
+    "llm": "calls",
+    "library": "lookups",
+    "context": "lookups",
+}
 REFUSALS = 100  # of what a limit forbids, after which the run ends
 
 
@@ -74,9 +80,9 @@ class RunLedger:
         """Whether code goes on asking for what limits forbid."""
         return self._refusals > REFUSALS
 
-    def count(self, what: Literal["iterations", "calls", "lookups"]) -> None:
+    def count(self, what: Counted) -> None:
         """Reserve one. Raises LimitReached."""
-        if self._used[what] >= getattr(self.limits, what):
+        if self._is_used_up(what):
             raise self.refused(what)
         self._used[what] += 1
 
@@ -104,8 +110,12 @@ class RunLedger:
 
     def carry(self, kind: str, tokens: int, cost: float, *, cached: bool) -> None:
         """Count a step of this run that another process made."""
-        what = "cached" if cached else _COUNTED.get(kind)
-        if what is not None:
+        what = _COUNTED.get(kind)
+        if cached:
+            self._used["cached"] += 1
+        elif what is not None and self._is_used_up(what):  # it was refused
+            self.hit = self.hit or what
+        elif what is not None:
             self._used[what] += 1
         self._carried_tokens += tokens
         self._carried_cost += cost
@@ -113,3 +123,6 @@ class RunLedger:
             self.budget.tokens -= tokens
         if self.budget.money is not None:
             self.budget.money -= cost
+
+    def _is_used_up(self, what: Counted) -> bool:
+        return self._used[what] >= int(getattr(self.limits, what))

@@ -432,6 +432,20 @@ async def test_l21_a_replay_that_differs_ends_with_what_there_is(library: Librar
     assert library.prompts.count("first") == 1
 
 
+async def test_l21_a_limit_that_was_reached_before_a_kill_is_told_after_it(
+    library: Librarian,
+) -> None:
+    settings = librarian_settings(limits={"calls": 1})
+    await library.script(blocks("print(llm_query_batched(['one', 'two', 'three']))", FINAL))
+    ann = library.caller(settings)
+    await begun(ann, 10)
+    [run, *_] = (await ann("list_runs")).runs
+    kinds = [one.kind for one in (await ann("get_run", run=run.run)).steps]
+    assert (kinds.count("llm"), kinds[-1]) == (3, "cell")
+    found = await ann("research", question=QUESTION, run=run.run)
+    assert (found.spent.calls, found.incomplete) == (1, "calls")
+
+
 async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: Librarian) -> None:
     put = library.rig.caller()
     bo = library.caller(librarian_settings(research={"runs_per_hour": 9}), "bo")
