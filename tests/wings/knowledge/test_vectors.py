@@ -1,8 +1,12 @@
 """Searching by meaning: all vectors of few chunks, an index on those of many."""
 
+import base64
+import os
 from dataclasses import replace
 from typing import Any
 
+import anyio
+import msgspec
 import numpy
 import pytest
 from anyio.lowlevel import checkpoint
@@ -18,15 +22,22 @@ from registry.database.postgres import Database
 from registry.embedding.kinds import search_kinds
 from registry.embedding.models import models_by_purpose, register, settle
 from registry.embedding.population import queue_missing
+from registry.embedding.providers import make_embedder
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
+from tests.fixtures_servers import Serve
+from tests.registry.embedding.services import settings as embedding
+from tests.registry.embedding.services import vector
+from tests.servers.rest import Recorder, Silent
 from tests.wings.identities import identity_of
 from tests.wings.knowledge.rig import OTHER, SCOPES, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.knowledge.test_ingestion import archive
 
 pytestmark = pytest.mark.anyio
 
+PENDING = int(os.environ.get("TOOLGATE_KNOWLEDGE_PENDING", "3000"))
 COLOURS = ("red", "green", "blue", "grey")
 READER = KnowledgeReader(HOST, "ann", ("*", "user:ann"))
 
@@ -118,6 +129,115 @@ async def test_k21_old_vectors_serve_until_a_new_model_has_embedded_all(
             assert await settle(connection, KIND.purpose, kinds)
         assert await found() == {"red/0.md", "red/4.md"}
         assert serving == ["test/newer"]
+
+
+@pytest.mark.timeout(600)
+async def test_f1_16_a_model_changes_while_many_chunks_wait_for_the_one_before(
+    database: Database,
+) -> None:
+    """Those are not embedded by the old one, and none is queued twice, lost or in the way."""
+    kinds = search_kinds([KIND])
+    async with rigged(database, knowledge_settings(), lambda _: None) as rig:
+        await register(database.pool, Colours(), KIND.purpose)
+        ann = rig.caller()
+        await ann.add("It is red.", path="red.md")
+        [(first,)] = await rig.rows("SELECT count(*) FROM embedding_task_t")
+        await rig.run("SET session_replication_role = replica; INSERT INTO knowledge_chunk_t"
+            " (host_id, chunk_id, collection_id, document_id, ordinal, kind, start_byte, end_byte,"
+            " start_line, end_line, sha256) SELECT host_id, gen_random_uuid(), collection_id,"
+            " document_id, n, 'text', 0, 9, 1, 1, sha256 FROM knowledge_chunk_t,"
+            f" generate_series(1, {PENDING}) AS n; RESET session_replication_role;"
+            " ANALYZE knowledge_chunk_t, knowledge_document_t, knowledge_blob_t")  # fmt: skip
+        assert await queue_missing(database.pool, kinds) == PENDING
+        await register(database.pool, Newer(), KIND.purpose)
+        assert await queue_missing(database.pool, kinds) == PENDING + first
+        counted = "SELECT model, count(*) FROM embedding_task_t GROUP BY model"
+        assert await rig.rows(counted) == [("test/newer", PENDING + first)]
+        old, new = (
+            Worker(database.pool, model, load(None, {}).embedding, kinds=kinds)
+            for model in (Colours(), Newer())
+        )
+        assert not await old.step()
+        await ann.add("It is green.", path="green.md")
+        assert await ann.found("green") == ["It is green."]
+        while await new.step():
+            if await rig.rows("SELECT FROM embedding_task_t HAVING count(*) <= %s", PENDING // 2):
+                break
+        ready = "SELECT DISTINCT model FROM entity_embedding_t WHERE status = 'ready'"
+        assert await rig.rows(ready) == [("test/newer",)]
+
+
+def service_of(vectors: list[Any]) -> Recorder:
+    return Recorder(body=msgspec.json.encode(vectors))
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        service_of([[0.5] * 383]),
+        service_of([]),
+        service_of([vector("a")] * 3),
+        Recorder(body=b"[[NaN" + b", 0.5" * 383 + b"]]"),
+        Recorder(status=500),
+        Silent(),
+    ],
+    ids=["short", "fewer", "more", "NaN", "500", "silent"],
+)
+async def test_f1_16_a_query_without_a_vector_is_answered_by_words(
+    database: Database, serve: Serve, service: Any
+) -> None:
+    given = embedding(provider="local-http", url=await serve(service), model="m", timeout_s=1.0)
+    embedder = make_embedder(given)
+    settings = knowledge_settings(semantic_share=0.5, encode_s=1.0)
+    async with rigged(database, settings, lambda _: embedder) as rig:
+        assert embedder is not None
+        await register(database.pool, embedder, KIND.purpose)
+        ann = rig.caller()
+        await ann.add("The heron nests in reeds.")
+        found = await ann("query", query="where do herons nest?")
+        assert [one.text for one in found.evidence] == ["The heron nests in reeds."]
+        assert "words only" in found.note
+        await embedder.close()
+
+
+async def test_f1_30_the_bot_posts_while_all_is_embedded_and_indexed_again(
+    database: Database,
+) -> None:
+    kinds = search_kinds([KIND])
+    async with rigged(database, knowledge_settings(exact_limit=4), lambda _: Newer()) as rig:
+        await coloured(rig, 8)
+        await register(database.pool, Newer(), KIND.purpose)
+        ann, posted = rig.caller(), anyio.Event()
+
+        async def index_again() -> None:
+            while not posted.is_set():
+                await queue_missing(database.pool, kinds)
+                worker = Worker(database.pool, Newer(), load(None, {}).embedding, kinds=kinds)
+                while await worker.step():
+                    pass
+                await ensure_indexes(database, 4)
+                async with database.connect() as connection:
+                    await connection.execute("REINDEX TABLE CONCURRENTLY knowledge_chunk_t")
+                    await connection.execute("REINDEX TABLE CONCURRENTLY search_posting_t")
+
+        async def store_again() -> None:
+            files = {f"{number}.txt": b"It is grey." for number in range(20)}
+            while not posted.is_set():
+                packed = base64.b64encode(archive(files)).decode()
+                await ann("add_file", collection="bot", path="birds.zip", data=packed)
+                files[f"{len(files)}.txt"] = b"It is blue."
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(index_again)
+            tasks.start_soon(store_again)
+            for number in range(40):
+                text = f"User: What is {number}?\nAssistant: It is number{number}."
+                added = await ann.add(text, "bot", path=f"conv_{number}.txt", kind="conversation")
+                assert added.changed
+                found = await ann("query", query=f"number{number}", limit=1)
+                assert [one.text for one in found.evidence] == [text]
+                assert found.note is None
+            posted.set()
 
 
 async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) -> None:
