@@ -110,8 +110,9 @@ async def test_f1_26_health_answers_while_all_connections_are_taken(cluster: Clu
                     group.start_soon(client.post, "/librarian/v1/search", body)
                 await until(partial(waiting, small))
                 with anyio.fail_after(20):
-                    async with client.http.get(f"{client.url}/health") as response:
-                        assert response.status == 200
+                    for path in ("/health", "/lightrag/a/health"):
+                        async with client.http.get(client.url + path) as response:
+                            assert response.status == 200
                 await other.rollback()
             status, found, _ = await client.post("/librarian/v1/search", body)
             assert (status, len(found["passages"])) == (200, 1)
