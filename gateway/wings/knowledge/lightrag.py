@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
+from gateway.context import Principal
 from gateway.documents.reading.kinds import EXTENSIONS
 from gateway.models.abc import ModelFailed
 from gateway.models.usage import BudgetExhausted
@@ -264,15 +265,20 @@ class LightRag:
         """What the chat model says; "": nothing, or it is not asked."""
         if self._model is None or not asked.wants_answer:
             return ""
+        request = self._request(self._model, asked)
         if asked.given.mode == "bypass":
-            return await self._model.say(self._request(self._model, asked))
-        found = await self._model.answerer.answer(self._request(self._model, asked))
-        return "" if isinstance(found, str) else found.text
+            return self._model.screened(asked.principal, await self._model.say(request))
+        found = await self._model.answerer.answer(request)
+        return "" if isinstance(found, str) else self._model.screened(asked.principal, found.text)
 
     @staticmethod
     def _request(model: "KnowledgeModel", asked: "_Asked") -> "AnswerRequest":
         return model.request(
-            asked.tenant, asked.given.query, asked.found, history=asked.history, wish=asked.wish
+            asked.principal.tenant,
+            asked.given.query,
+            asked.found,
+            history=asked.history,
+            wish=asked.wish,
         )
 
     async def stream(self, request: Request) -> Response:
@@ -282,7 +288,7 @@ class LightRag:
         given = asked.given
         references = _references(asked.found, content=bool(given.include_chunk_content))
         at_once = not given.stream or given.mode == "bypass" or not asked.wants_answer
-        if self._model is None or at_once:
+        if (model := self._model) is None or at_once:
             answer = await self._answer(asked)
             told = {"references": references} if given.include_references else {}
             response = {"response": answer or asked.text, "llm_generated": bool(answer)}
@@ -290,7 +296,7 @@ class LightRag:
             if given.stream and told:
                 lines = [told, response]
             return Response(b"".join(map(_line, lines)), media_type=NDJSON)
-        parts = self._model.answerer.parts(self._request(self._model, asked))
+        parts = model.answerer.parts(self._request(model, asked))
 
         async def streamed() -> AsyncIterator[bytes]:
             if given.include_progress:
@@ -301,8 +307,9 @@ class LightRag:
             try:
                 async with aclosing(parts):
                     async for one in parts:
-                        yield _line({"response": f" {one.text}" if said else one.text})
-                        said = True
+                        if text := model.screened(asked.principal, one.text):
+                            yield _line({"response": f" {text}" if said else text})
+                            said = True
             except (ModelFailed, BudgetExhausted) as error:
                 if said:
                     yield _line({"error": str(error)})
@@ -479,8 +486,8 @@ class _Asked:
         return "\n".join(filter(None, (self.given.response_type, self.given.user_prompt)))
 
     @property
-    def tenant(self) -> str:
-        return self.workspace.context.identity.principal.tenant
+    def principal(self) -> Principal:
+        return self.workspace.context.principal
 
 
 def _received(text: str, track_id: str) -> Response:

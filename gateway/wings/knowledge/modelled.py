@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.knowledge import CollectionName, KnowledgeSettings
-from gateway.context import Context
+from gateway.context import Context, Principal
 from gateway.models.abc import ChatModels, ModelFailed
 from gateway.models.usage import BudgetExhausted
 from gateway.operations.jobs import SCHEDULE, AsJob
@@ -22,7 +22,7 @@ from gateway.wings.abc import CallTool, Screen
 from gateway.wings.knowledge.answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.calls import checked, structured
 from gateway.wings.knowledge.collections import CollectionStore
-from gateway.wings.knowledge.extractor import DocumentExtractor, ExtractionReport
+from gateway.wings.knowledge.extractor import SHOWN_BY, DocumentExtractor, ExtractionReport
 from gateway.wings.knowledge.readers import WRITE, knowledge_reader
 from gateway.wings.knowledge.requests import (
     AnswerView,
@@ -54,6 +54,7 @@ class KnowledgeModel:
         screen: Screen,
     ) -> None:
         self._call = call
+        self._screen = screen
         self._claim = settings.agent_claim
         self._collections = CollectionStore(pool, settings.collections)
         self._schedule = settings.extraction.schedule
@@ -118,6 +119,14 @@ class KnowledgeModel:
             return await self.answerer.say(asked)
         except (ModelFailed, BudgetExhausted) as error:
             raise ProblemDetails(503, "unavailable", f"No answer: {error}.") from error
+
+    def screened(self, principal: Principal, answer: str) -> str:
+        """An answer that is no result of a tool as guardrails leave it; "": they refuse it."""
+        found = self._screen(principal, SHOWN_BY, {"answer": {"text": answer}})
+        try:
+            return str(found["answer"]["text"])
+        except (TypeError, LookupError):
+            return ""
 
     async def passages(self, context: Context, query: QueryKnowledge) -> KnowledgeFound:
         """Raises ProblemDetails, and Fault."""

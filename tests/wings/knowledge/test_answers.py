@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from config.access import Guardrail
 from config.load import load
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
@@ -209,6 +210,46 @@ async def test_f1_22_without_an_answer_the_passages_are_there(rig: AnswerRig, ki
     lines = await rig.lines()
     assert lines[-1]["llm_generated"] is False
     assert TEXT in lines[-1]["response"]
+
+
+@pytest.mark.parametrize("kind", ["500", "429", "invalid"])
+async def test_f1_22_without_passages_a_bad_model_is_told(rig: AnswerRig, kind: str) -> None:
+    rig.script(BAD[kind])
+    asked = {**QUERY, "mode": "bypass"}
+    for path in ("/query", "/query/stream"):
+        status, answer, _ = await rig.client.post(f"/lightrag/notes{path}", asked)
+        assert (status, answer["detail"][:10]) == (503, "No answer:"), answer
+
+
+async def test_f1_32_secrets_reach_neither_the_model_nor_its_reader(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Also where the model has seen one elsewhere, and quotes it."""
+    rule = Guardrail("result", "redact", tools=("knowledge_query",), pattern="sk-[a-z]+")
+    told = line("The key of Redis is sk-abc.", "Redis has port 6380") + line("Hm.", "is sk-abc")
+    async with providing(chat(told)) as provider:
+        settings = answering(database_settings, provider)
+        rails = replace(settings.guardrails, rules={"keys": rule})
+        async with running(replace(settings, guardrails=rails)) as client:
+            text = f"{TEXT} Its key is sk-abc, and that of the lake is sk-def."
+            given = {"collection": "notes", "path": "keys.md", "text": text}
+            await called(client, "knowledge_add", given)
+            shown = [
+                await called(client, "knowledge_query", {**QUERY, "answer": asked})
+                for asked in (True, False)
+            ]
+            for path in ("/query", "/query/data"):
+                more = {"include_chunk_content": True}
+                _, answer, _ = await client.post(f"/lightrag/notes{path}", {**QUERY, **more})
+                shown.append(answer)
+            url = f"{client.url}/lightrag/notes/query/stream"
+            for more in ({}, {"only_need_context": True}):
+                async with client.http.post(url, json={**QUERY, **more}) as response:
+                    shown.append(await response.text())
+            assert "Redis has port 6380" in str(shown[0])
+            for one in (*shown, *(asked.body for asked in provider.requests)):
+                assert "sk-" not in str(one), one
+    assert len(provider.requests) == 3
 
 
 async def test_f1_22_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
