@@ -50,6 +50,8 @@ $(STAMP)-check: $(STAMP)-test $(LOCKS)/check.txt
 run: $(STAMP)-run ## the gateway with its example services, in the foreground
 	@$(BIN)/python examples/run.py
 
+# Where nothing may be compiled ahead, each of a thousand child processes would compile the gateway.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
