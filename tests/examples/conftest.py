@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fixtures_database import quick_place
+
 ROOT = Path(__file__).parents[2]
 STOP_S = 30
 
@@ -84,7 +86,7 @@ class Run:
 @contextmanager
 def running(**env: str) -> Iterator[Run]:
     # Not below `tmp_path`: as root, the database runs as a user who cannot enter that.
-    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-examples-"))
+    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-examples-", dir=quick_place()))
     data_dir.chmod(0o711)
     settings = {"TOOLGATE_SERVER__PORT": "0", "TOOLGATE_DATABASE__DATA_DIR": str(data_dir)}
     try:

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from config.settings import DatabaseSettings
 from registry.access.revocations import Revocation, Revocations
 from tests.examples.conftest import ROOT, STOP_S, errors, program
+from tests.fixtures_database import quick_place
 from tests.servers.authorization import Company, company, person
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +47,7 @@ async def shop(
 @contextmanager
 def started() -> Iterator[str]:
     """URL of the gateway of `examples/oauth/run.py`, with everything beside it."""
-    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-oauth-"))
+    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-oauth-", dir=quick_place()))
     data_dir.chmod(0o711)  # as root, the database runs as a user who must get in
     env = {"TOOLGATE_DATABASE__DATA_DIR": str(data_dir), "TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
     try:
