@@ -12,17 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 
 from gateway.operations.operation import ProblemDetails
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
+from tests.fixtures_gateway import running
 from tests.polling import until
 from tests.wings.knowledge.rig import OTHER, KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
+from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.knowledge.victim import PATH, store, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 FILES = {f"{n}.txt": f"The heron number{n} nests.".encode() for n in range(60)}
+FULL_DISK = """
+    CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100';
+    END $$;
+    CREATE TRIGGER full_disk BEFORE INSERT ON knowledge_chunk_t
+        FOR EACH ROW EXECUTE FUNCTION full_disk()
+"""
 VERSION = re.compile(r"version([12])")
 
 
@@ -241,6 +252,38 @@ async def test_f1_19_what_may_not_be_read_is_told_like_what_is_not_there(
                     answer = (error.status, error.detail)
                 told.append(repr(answer).replace(other, real))
         assert len({*told}) == 1, (name, told)
+
+
+async def test_f1_25_a_full_disk_is_told_and_what_was_there_goes_on(cluster: Cluster) -> None:
+    """By each way that texts and files come in; the database says that its disk is full."""
+    for database in own_database(cluster, TEMPLATE):
+        async with running(knowing(database)) as client:
+
+            async def store(bird: str) -> list[int]:
+                text = {"text": f"The {bird} nests.", "file_source": "conv.txt"}
+                found = [(await client.post("/lightrag/notes/documents/text", text))[0]]
+                for path, data in (("a.txt", text["text"].encode()), ("b.zip", None)):
+                    url = f"{client.url}/knowledge/files/notes/{path}"
+                    packed = archive({f"{n}.txt": f"{bird} {n}.".encode() for n in range(3)})
+                    async with client.http.put(url, data=data or packed) as response:
+                        found.append(response.status)
+                return found
+
+            async def found(bird: str) -> int:
+                _, answer, _ = await client.post("/knowledge/v1/query", {"query": bird})
+                return len(answer["evidence"])
+
+            assert await store("heron") == [200, 200, 200]
+            async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as sql:
+                await sql.execute(FULL_DISK)
+                assert await store("stork") == [503, 503, 503]
+                assert (await found("heron"), await found("stork")) == (5, 0)
+                await sql.execute("DROP TRIGGER full_disk ON knowledge_chunk_t")
+            assert await store("stork") == [200, 200, 200]
+            assert await found("stork") == 5
+            listed = await client.http.get(f"{client.url}/knowledge/v1/documents")
+            statuses = {one["status"] for one in (await listed.json())["items"]}
+            assert statuses == {"processed"}
 
 
 async def test_f1_27_a_track_id_of_another_is_none(rig: KnowledgeRig) -> None:
