@@ -34,6 +34,7 @@ FULL_DISK = """
     CREATE TRIGGER full_disk BEFORE INSERT ON knowledge_chunk_t
         FOR EACH ROW EXECUTE FUNCTION full_disk()
 """
+SMALL = int(os.environ.get("TOOLGATE_KNOWLEDGE_SMALL", "300"))  # documents of 60 words
 VERSION = re.compile(r"version([12])")
 
 
@@ -293,3 +294,36 @@ async def test_f1_27_a_track_id_of_another_is_none(rig: KnowledgeRig) -> None:
     for caller in (rig.caller("bo"), rig.caller("ann", tenant=OTHER), rig.caller(None)):
         found = await caller("documents", track_id=added.track_id)
         assert (found.items, found.next) == ((), "")
+
+
+async def test_f1_31_many_small_documents_are_all_listed_found_and_deleted(
+    rig: KnowledgeRig,
+) -> None:
+    ann, words = rig.caller(), " ".join(f"word{number}" for number in range(56))
+
+    async def store_each(first: int) -> None:
+        for number in range(first, SMALL, 8):
+            text = f"The heron number{number} nests. {words}"
+            await ann.add(text, path=f"{number}.txt")
+
+    async with anyio.create_task_group() as tasks:
+        for first in range(8):
+            tasks.start_soon(store_each, first)
+    assert (await ann("get_collection", collection="notes")).statuses == {"processed": SMALL}
+    listed, after = list[Any](), None
+    while after != "":
+        page = await ann(
+            "documents", collection="notes", limit=100, **({"after": after} if after else {})
+        )
+        listed, after = [*listed, *page.items], page.next
+    assert sorted(one.path for one in listed) == sorted(f"{n}.txt" for n in range(SMALL))
+    for number in (0, SMALL // 2, SMALL - 1):
+        [best, *_] = (await ann("query", query=f"heron number{number}", limit=3)).evidence
+        assert best.path == f"{number}.txt"
+    gone = [one.document for one in listed[: SMALL // 2]]
+    for at in range(0, len(gone), 100):
+        await ann("delete", collection="notes", documents=gone[at : at + 100])
+    rows = await rig.rows("SELECT count(*), count(DISTINCT document_id) FROM knowledge_chunk_t")
+    assert rows == [(SMALL - len(gone), SMALL - len(gone))]
+    await ann("delete_collection", collection="notes")
+    assert await rig.rows("SELECT FROM knowledge_blob_t") == []
