@@ -59,6 +59,7 @@ PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
 ENTITIES = 60  # of one answer
 DOCUMENTS = 20_000  # that pages of a collection are made of
+LISTED = 1000  # documents of one call
 STATUSES = ("pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed")
 PIPELINE = {
     "autoscanned": False,
@@ -395,17 +396,20 @@ class LightRag:
         )
 
     async def status_counts(self, request: Request) -> Response:
-        workspace = await self._workspaces.of(request)
+        counts = await self._statuses(await self._workspaces.of(request))
+        return JSONResponse({"status_counts": _counts(counts)})
+
+    async def _statuses(self, workspace: Workspace) -> Mapping[str, int]:
+        """How many documents have which status."""
+        given = {"collection": workspace.collection}
         try:
-            result = await workspace.call(
-                "knowledge_get_collection", {"collection": workspace.collection}
-            )
+            result = await workspace.call("knowledge_get_collection", given)
         except ProblemDetails as problem:
             if problem.status != 404:
                 raise
-            return JSONResponse({"status_counts": _counts({})})
-        counts = msgspec.json.decode(structured(result)).get("statuses", {})
-        return JSONResponse({"status_counts": _counts(counts)})
+            return {}
+        counts: Mapping[str, int] = msgspec.json.decode(structured(result)).get("statuses", {})
+        return counts
 
     async def pipeline_status(self, request: Request) -> Response:
         await self._workspaces.of(request)
@@ -417,17 +421,17 @@ class LightRag:
         wanted = set(given.status_filters or one_status)
         found = await self._documents(workspace)
         found = [one for one in found if not wanted or one.status in wanted]
-        counts: dict[str, int] = {}
-        for one in found:
-            counts[one.status] = counts.get(one.status, 0) + 1
+        counts = await self._statuses(workspace)
+        counts = {name: count for name, count in counts.items() if not wanted or name in wanted}
+        total = sum(counts.values())
         found.sort(key=_SORTED[given.sort_field], reverse=given.sort_direction == "desc")
-        pages = max(-(-len(found) // given.page_size), 1)
+        pages = max(-(-total // given.page_size), 1)
         begin = (given.page - 1) * given.page_size
         shown = found[begin : begin + given.page_size]
         pagination = {
             "page": given.page,
             "page_size": given.page_size,
-            "total_count": len(found),
+            "total_count": total,
             "total_pages": pages,
             "has_next": given.page < pages,
             "has_prev": given.page > 1,
@@ -440,7 +444,7 @@ class LightRag:
     async def _documents(self, workspace: Workspace) -> list[DocumentView]:
         """The first documents of the collection, at most DOCUMENTS."""
         found: list[DocumentView] = []
-        given: dict[str, Any] = {"collection": workspace.collection, "limit": 1000}
+        given: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
         while len(found) < DOCUMENTS:
             result = await workspace.call("knowledge_documents", given)
             page = msgspec.json.decode(structured(result), type=DocumentList)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
+from gateway.wings.knowledge import lightrag
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
 from tests.gateway.admin.client import KEY, bearer
@@ -243,6 +244,20 @@ async def test_k17_answer_context_and_references_come_at_once(bot: Bot) -> None:
     assert (page["pagination"]["total_count"], page["status_counts"]["processed"]) == (2, 2)
     counts = (await bot.get("/documents/status_counts"))["status_counts"]
     assert (counts["processed"], counts["failed"], counts["all"]) == (2, 0, 2)
+
+
+async def test_f1_31_pages_count_documents_that_they_do_not_reach(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lightrag, "DOCUMENTS", 1)
+    monkeypatch.setattr(lightrag, "LISTED", 10)
+    texts = [f"Text {number}." for number in range(25)]
+    await bot.post("/documents/texts", {"texts": texts, "file_sources": texts})
+    page = await bot.post("/documents/paginated", {"page_size": 10})
+    told = page["pagination"]
+    assert (len(page["documents"]), told["total_count"], told["total_pages"]) == (10, 25, 3)
+    failed = await bot.post("/documents/paginated", {"status_filter": "failed"})
+    assert (failed["documents"], failed["pagination"]["total_count"]) == ([], 0)
 
 
 async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
