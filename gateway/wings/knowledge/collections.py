@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
@@ -138,12 +139,16 @@ class CollectionStore:
         """The empty collection, now gone. Raises ProblemDetails."""
         found = await self.get(reader, name, "admin")
         values = {**reader.values("admin"), "collection": found.id}
-        async with borrowed(self._pool) as connection:
-            await connection.execute(
-                f"DELETE FROM knowledge_collection_t AS collection WHERE {ALLOWED}"
-                " AND collection_id = %(collection)s".encode(),
-                values,
-            )
+        try:
+            async with borrowed(self._pool) as connection:
+                await connection.execute(
+                    f"DELETE FROM knowledge_collection_t AS collection WHERE {ALLOWED}"
+                    " AND collection_id = %(collection)s".encode(),
+                    values,
+                )
+        except psycopg.errors.ForeignKeyViolation as error:
+            text = f"Documents were added meanwhile to the collection {name[:100]!r}."
+            raise conflict(text) from error
         return found
 
 

@@ -176,6 +176,16 @@ async def test_k14_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
         assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)], table
 
 
+async def test_a_collection_to_which_documents_are_added_meanwhile_stays(
+    rig: KnowledgeRig,
+) -> None:
+    await rig.caller().add("A text.", path="late.md")
+    reader = KnowledgeReader(HOST, "ann", ("user:ann",))
+    with pytest.raises(ProblemDetails, match="added meanwhile") as caught:
+        await rig.parts.collections.delete(reader, "notes")  # after all that it had
+    assert caught.value.status == 409
+
+
 async def test_f1_15_the_same_name_and_text_concurrently_are_one_document(
     rig: KnowledgeRig,
 ) -> None:
