@@ -151,8 +151,9 @@ bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory,
 bench-scale: $(STAMP)-test ## how costs grow with tools, sessions, streams, tenants, batches and workers; one SVG each
 	$(BIN)/python -m benchmarks.scale $(ARGS)
 
-rag-contract: $(STAMP)-test ## LightRAG's contract beside its own server: ARGS="--python ENVIRONMENT/bin/python"
+rag-contract: $(STAMP)-test ## LightRAG's contract and what it finds beside its own server: ARGS="--python ENVIRONMENT/bin/python"
 	$(BIN)/python -m benchmarks.rag_contract $(ARGS)
+	$(BIN)/python -m benchmarks.rag_retrieval $(ARGS)
 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
 	$(BIN)/python -m benchmarks.jobs $(ARGS)

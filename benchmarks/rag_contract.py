@@ -175,7 +175,10 @@ class Scripted(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = _said(asked["messages"])
+        self.reply(asked)
+
+    def reply(self, asked: Any) -> None:
+        said = self.said(asked["messages"])
         choice = {"index": 0, "finish_reason": "stop"}
         if asked.get("stream"):
             one = {"choices": [{**choice, "delta": {"content": said}}]}
@@ -184,6 +187,12 @@ class Scripted(BaseHTTPRequestHandler):
             message = {"role": "assistant", "content": said}
             whole = {"choices": [{**choice, "message": message}]}
             kind, body = "application/json", json.dumps(whole)
+        self.answer(kind, body)
+
+    def said(self, messages: list[dict[str, str]]) -> str:
+        return _said(messages)
+
+    def answer(self, kind: str, body: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body.encode())))
@@ -226,15 +235,17 @@ def started(command: list[str], port: int, path: str, directory: str) -> Iterato
 
 
 @contextlib.contextmanager
-def gateway() -> Iterator[str]:
-    model = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+def gateway(
+    handler: type[BaseHTTPRequestHandler] = Scripted, template: str = SETTINGS
+) -> Iterator[str]:
+    model = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=model.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as directory:
         port, url = free_port(), f"http://127.0.0.1:{model.server_port}/v1"
         data = Path(directory, "data")
         user = "nobody" if os.geteuid() == 0 else '""'
         Path(directory).chmod(0o711)  # PostgreSQL may run as another user
-        settings = SETTINGS.format(port=port, url=url, data=data, user=user)
+        settings = template.format(port=port, url=url, data=data, user=user)
         Path(directory, "toolgate.yaml").write_text(settings)
         command = [sys.executable, "-m", "gateway", "serve"]
         with started(command, port, "/ready", directory) as base:

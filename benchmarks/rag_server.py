@@ -1,19 +1,22 @@
 """LightRAG's own server with a scripted chat model, without network: what benchmarks.rag_contract
-compares with. Run by the Python of an environment that has `lightrag-hku[api]==1.5.7`:
+and benchmarks.rag_retrieval compare with. Run by the Python of an environment that has
+`lightrag-hku[api]==1.5.7`:
 
     python rag_server.py PORT
 """
 
 import asyncio
 import importlib
+import json
 import sys
 import tempfile
 import zlib
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 KEY = "secret"
-SIZE = 64  # of vectors
+SIZE = 384  # of vectors
 ANSWER = "Redis has port 6380."
 EXTRACTED = (
     "entity<|#|>Redis<|#|>software<|#|>Redis is a store.\n"
@@ -22,6 +25,27 @@ EXTRACTED = (
     "<|COMPLETE|>"
 )
 KEYWORDS = '{"high_level_keywords": ["storage"], "low_level_keywords": ["Redis"]}'
+
+NAMES = (
+    *("Aldermoor", "Brackwater", "Corvane", "Dunhollow", "Eskerby", "Fenwright", "Galdorn"),
+    *("Hexley", "Ingmere", "Jarrowby", "Kestrelton", "Lorwick", "Marrowdale", "Netherby"),
+    *("Oxenholt", "Pellingham", "Quarnford", "Ravenscar", "Stavering", "Thornaby"),
+)
+
+
+def named(text: str) -> list[str]:
+    """The names that the scripted models find in a text; each is related to the next one."""
+    return [one for one in NAMES if one in text]
+
+
+def records(names: Sequence[str]) -> str:
+    """What the chat model of LightRAG finds in a text with these names."""
+    entities = [f"entity<|#|>{one}<|#|>place<|#|>{one} is a place." for one in names]
+    relations = [
+        f"relation<|#|>{one}<|#|>{other}<|#|>near<|#|>{one} is near {other}."
+        for one, other in pairwise(names)
+    ]
+    return "\n".join([*entities, *relations, "<|COMPLETE|>"])
 
 
 class Characters:
@@ -36,10 +60,12 @@ class Characters:
 
 async def said(prompt: str, system_prompt: str | None = None, **more: Any) -> Any:
     text = (system_prompt or "") + prompt
+    names = named(prompt)
     if "high_level_keywords" in text and "entity<|#|>" not in text:
-        return KEYWORDS
+        keywords = {"high_level_keywords": names, "low_level_keywords": names}
+        return json.dumps(keywords) if names else KEYWORDS
     if "<|COMPLETE|>" in text:
-        return EXTRACTED
+        return records(names) if names or "last extraction" in prompt else EXTRACTED
     return streamed() if more.get("stream") else ANSWER
 
 
