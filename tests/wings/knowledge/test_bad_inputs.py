@@ -1,11 +1,13 @@
 """Bad inputs and bad moments of F.1 that no other test of the knowledge has."""
 
 import asyncio
+import gzip
 import json
 import os
 import re
 import signal
 import sys
+import zlib
 from asyncio.subprocess import PIPE
 from itertools import count
 from pathlib import Path
@@ -15,13 +17,18 @@ import anyio
 import psycopg
 import pytest
 
+from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.sources import WantedFiles
+from gateway.documents.reading.web import Fetching, url_file
 from gateway.operations.operation import ProblemDetails
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
+from tests.gateway.documents.test_remote import served
 from tests.polling import until
 from tests.wings.knowledge.rig import OTHER, KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
 from tests.wings.knowledge.test_lightrag import knowing
+from tests.wings.knowledge.test_reading import pdf
 from tests.wings.knowledge.victim import PATH, store, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -327,3 +334,48 @@ async def test_f1_31_many_small_documents_are_all_listed_found_and_deleted(
     assert rows == [(SMALL - len(gone), SMALL - len(gone))]
     await ann("delete_collection", collection="notes")
     assert await rig.rows("SELECT FROM knowledge_blob_t") == []
+
+
+async def test_f1_05_a_file_that_is_a_pdf_and_a_zip_is_read_as_one_of_them(
+    rig: KnowledgeRig,
+) -> None:
+    ann = rig.caller()
+    packed = archive({"inner.txt": b"The heron nests."})
+    await put(ann, "a.txt", pdf("The stork nests.") + packed)
+    await put(ann, "b.pdf", pdf("The stork sleeps.") + packed)
+    assert sorted(await ann.found("stork heron")) == ["The stork nests.", "The stork sleeps."]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_f1_12_a_body_that_unpacks_to_a_bomb_is_given_up(encoding: str) -> None:
+    packed = (gzip if encoding == "gzip" else zlib).compress(b"0" * 200_000_000)
+
+    def app(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Encoding", encoding), ("Content-Type", "text/plain")])
+        return [packed]
+
+    limits = ReadingLimits(container_bytes=10**6)
+    fetching = Fetching(private_networks=True, timeout_s=30)
+    with served(app) as url, pytest.raises(ReadingRefused, match="larger than"):
+        await url_file(f"{url}/a.txt", fetching, WantedFiles(limits=limits))
+
+
+async def test_f1_18_names_that_stand_everywhere_and_merges_in_a_circle_end(
+    rig: KnowledgeRig,
+) -> None:
+    ann = rig.caller()
+    names = [f"Heron{chr(97 + n % 26)}{chr(97 + n // 26)} Reed" for n in range(120)]
+    for number, name in enumerate(names):
+        await ann.add(f"# {name}\n\nIt is near Lake Constance.", path=f"{number}.md")
+    everywhere = " and ".join(f"{name} of {number}" for number, name in enumerate(names * 20))
+    await ann.add(everywhere, path="all.md")
+    for source, target in ((0, 1), (1, 2), (2, 0)):
+        given = {"names": [names[source]], "into": names[target]}
+        await ann("merge", collection="notes", **given)
+    for name in (names[0], names[2], "Lake Constance"):
+        assert (await ann("entity", name=name)).passages >= 1
+    paths = (await ann("path", **{"from": names[0], "to": names[60]})).paths
+    assert 1 <= len(paths[0].hops) <= 3
+    for mode in ("local", "global", "hybrid", "mix"):
+        found = await ann("query", query=f"Lake Constance near {names[3]}", mode=mode, limit=50)
+        assert "3.md" in [one.path for one in found.evidence], mode

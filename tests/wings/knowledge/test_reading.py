@@ -112,11 +112,20 @@ def test_pages_of_a_pdf_are_known() -> None:
     assert set(pages) == {1, 2}
 
 
+def encrypted(data: bytes) -> bytes:
+    """A PDF that says that it is encrypted, with a password that nobody has."""
+    password = b"<" + b"41" * 32 + b">"
+    rule = b"<</Filter/Standard/V 1/R 2/P -4/O " + password + b"/U " + password + b">>"
+    identity = b"/ID[<41><41>]/Encrypt " + rule
+    return data.replace(b"/Root", identity + b"/Root")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (pdf(""), "it has no text"),
         (b"%PDF-1.4 nothing", "it is no readable PDF"),
+        (encrypted(pdf("Herons")), "it is encrypted"),
         (pdf(*["x"] * 4), "it has 4 pages, expected at most 3"),
     ],
 )
