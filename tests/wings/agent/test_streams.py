@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
@@ -165,6 +166,21 @@ async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
     await rig.post(f"/approvals/{data['approval']}", {"approve": False})
     await rig.until(run, "completed")
     assert (await followed(rig, run, number))[-1][0] == "Completed"
+
+
+async def test_a_client_that_leaves_within_its_body_is_no_error(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = urlsplit(rig.client.url)
+    head = "POST /agent/v1/ask HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream"
+    with anyio.fail_after(60):
+        async with await anyio.connect_tcp(str(address.hostname), int(address.port or 0)) as client:
+            await client.send(f'{head}\r\nContent-Length: 100\r\n\r\n{{"message"'.encode())
+            await client.send_eof()
+            with pytest.raises(anyio.EndOfStream):
+                await client.receive()
+    assert (await rig.get("/runs"))[0] == 200
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 async def test_problems_are_no_streams(rig: Rig) -> None:
