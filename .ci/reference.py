@@ -33,6 +33,7 @@ from schemas.errors import Fault
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
 SCHEMA = ROOT / "schemas" / "json" / "config.schema.json"
+PREFIX = "toolgate_"  # of the names of metrics
 PACKAGES = ("config", "gateway", "registry", "schemas")
 FAMILIES = {
     "CounterMetricFamily": "counter", "Counter": "counter", "GaugeMetricFamily": "gauge",
@@ -299,15 +300,20 @@ def _params(params: Iterable[Json]) -> str:
 
 
 @cache
-def trees() -> list[tuple[Path, ast.Module]]:
+def texts_of_modules() -> list[tuple[Path, str]]:
     """The modules of the packages."""
     paths = [path for one in PACKAGES for path in sorted((ROOT / one).rglob("*.py"))]
-    return [(path, ast.parse(path.read_text())) for path in paths]
+    return [(path, path.read_text()) for path in paths]
+
+
+def trees(part: str) -> Iterator[tuple[Path, ast.Module]]:
+    """The modules whose text has `part`; to read all of them takes many times as long."""
+    return ((path, ast.parse(text)) for path, text in texts_of_modules() if part in text)
 
 
 def families() -> dict[str, list[str]]:
     """Type, labels and text of each metric, by its name."""
-    return {name: row for _, tree in trees() for name, *row in _families(tree)}
+    return {name: row for _, tree in trees(PREFIX) for name, *row in _families(tree)}
 
 
 def metrics() -> str:
@@ -321,12 +327,12 @@ def _families(tree: ast.Module) -> Iterator[tuple[str, str, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (kind := FAMILIES.get(_called(node))):
             name, text = (*(_text(_value(one, named)) for one in node.args[:2]), "", "")[:2]
-            if name.startswith("toolgate_"):
+            if name.startswith(PREFIX):
                 suffix = "_total" if kind == "counter" else ""
                 yield name + suffix, kind, _labels(node, named), text
         elif isinstance(node, ast.Tuple) and len(node.elts) == 3:  # a row of a table of gauges
             name, text = _text(node.elts[0]), _text(node.elts[1])
-            if name.startswith("toolgate_"):
+            if name.startswith(PREFIX):
                 yield name, "gauge", "`profile`" if name.startswith("toolgate_list_") else "", text
 
 
@@ -369,7 +375,7 @@ def _labels(node: ast.Call, named: Assigned) -> str:
 
 def events() -> str:
     rows: dict[str, set[str]] = {}
-    for path, tree in trees():
+    for path, tree in trees("log."):
         for name, level in _logged(tree):
             rows.setdefault(name, set()).add(f"{level} of `{path.relative_to(ROOT).as_posix()}`")
     described = document(load(None, {}).events, "")["components"]["messages"]
