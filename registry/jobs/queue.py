@@ -17,6 +17,7 @@ from procrastinate import BaseRetryStrategy, RetryDecision
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job as Entry
 from procrastinate.manager import JobManager
+from procrastinate.periodic import PeriodicTask
 from procrastinate.worker import Worker
 from psycopg import AsyncConnection
 
@@ -180,12 +181,24 @@ class JobWorker:
         to end for."""
         new = {name: cron for name, cron in schedules.items() if name not in self._schedules}
         for name, cron in new.items():
+            if not self._comes(cron):
+                log.error("schedule_never_comes", extra={"operation": name, "cron": cron})
+                continue
             self._app.periodic(cron=cron, periodic_id=name, task_kwargs={"name": name})(
                 self._ticking
             )
         self._schedules |= new
         if new and self._worker is not None:
             self._worker.stop()
+
+    def _comes(self, cron: str) -> bool:
+        """Whether there are times of a schedule; of one without any the worker would end."""
+        task: Any = PeriodicTask(self._ticking, cron, periodic_id="", configure_kwargs={})
+        try:
+            task.croniter.get_prev(float)
+        except ValueError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Start no more jobs. Those that run have `grace_s`."""

@@ -357,6 +357,22 @@ async def test_a_schedule_ticks_at_one_of_two_workers(database: Database, hands:
     assert set(ticks) == {"removal"}
 
 
+async def test_schedules_that_never_come_leave_others(
+    database: Database, hands: Hands, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks: list[str] = []
+
+    async def tick(name: str) -> None:
+        ticks.append(name)
+
+    schedules = {"february": "0 0 30 2 *", "hour": "0 99 * * *", "each second": "* * * * * *"}
+    async with working(database, hands.perform, JOBS, schedules, tick):
+        await until(lambda: len(ticks) >= 3)
+    assert set(ticks) == {"each second"}
+    told = [one.name for one in caplog.records if one.levelname == "ERROR"]
+    assert told == ["toolgate.jobs", "toolgate.jobs"]
+
+
 async def test_ended_jobs_are_removed_after_their_time(
     database: Database, queue: JobQueue, hands: Hands
 ) -> None:
