@@ -54,6 +54,30 @@ async def test_k12_the_graph_keeps_to_the_filter(rig: KnowledgeRig) -> None:
         assert {one.path for one in found.evidence} <= {"Aldri.md", "Bread.md"}
 
 
+@pytest.mark.parametrize("mode", ["naive", "local", "global", "hybrid", "mix"])
+async def test_k12_each_filter_holds_in_each_mode(rig: KnowledgeRig, mode: str) -> None:
+    ann = rig.caller()
+    await ann.add(BOOK["Ibsen"], "book", path="Ibsen.md", metadata={"skill": "film"})
+    text = "Date: 2020-01-02\nUser: Who is Tancred Ibsen?\nAssistant: A grandson of Henrik Ibsen."
+    old = await ann.add(text, "book", path="old/talk.txt", metadata={"skill": "talk"})
+    await ann.add("class Ibsen:\n    def film(self):\n        pass\n", "book", path="ibsen.py")
+    for wanted, paths in (
+        ({"paths": ["*.md"]}, {"Ibsen.md"}),
+        ({"documents": [old.document]}, {"old/talk.txt"}),
+        ({"metadata": {"skill": "film"}}, {"Ibsen.md"}),
+        ({"kinds": ["class"]}, {"ibsen.py"}),
+        ({"heading": "tancred"}, {"Ibsen.md"}),
+        ({"until": "2020-02-01T00:00:00Z"}, {"old/talk.txt"}),
+        ({"since": "2020-02-01T00:00:00Z"}, {"Ibsen.md", "ibsen.py"}),
+        ({"languages": ["none"]}, set()),
+    ):
+        given = {"query": "Tancred Ibsen", "mode": mode, "filter": wanted, "names": 50}
+        found = await ann("query", **given)
+        assert {one.path for one in found.evidence} == paths, wanted
+        chunks = {one.chunk for one in found.evidence}
+        assert all(chunks.issuperset(one.chunks) for one in found.names), wanted
+
+
 async def test_k18_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> None:
     await book(rig)
     ann = rig.caller()
