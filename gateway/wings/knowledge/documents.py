@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from gateway.documents.chunking.chunks import Chunk
+from gateway.documents.chunking.cut import CODE
 from gateway.operations.operation import ProblemDetails, conflict
 from gateway.wings.knowledge.chunkers import chosen
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
@@ -346,7 +347,7 @@ def _document_values(new: NewDocument) -> dict[str, Any]:
     return {
         "path": new.path,
         "media_type": new.media_type,
-        "language": new.language,
+        "language": new.language or CODE.get(new.media_type, ""),
         "metadata": Jsonb(dict(new.metadata)),
         "dated": new.dated,
         "origin": Jsonb(dict(new.origin)),

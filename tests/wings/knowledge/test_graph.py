@@ -69,7 +69,7 @@ async def test_k12_each_filter_holds_in_each_mode(rig: KnowledgeRig, mode: str) 
         ({"heading": "tancred"}, {"Ibsen.md"}),
         ({"until": "2020-02-01T00:00:00Z"}, {"old/talk.txt"}),
         ({"since": "2020-02-01T00:00:00Z"}, {"Ibsen.md", "ibsen.py"}),
-        ({"languages": ["none"]}, set()),
+        ({"languages": ["python"]}, {"ibsen.py"}),
     ):
         given = {"query": "Tancred Ibsen", "mode": mode, "filter": wanted, "names": 50}
         found = await ann("query", **given)
