@@ -32,7 +32,13 @@ from gateway.methods.results import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels, StoredKeys
 from gateway.operations.http import again_later, check_known, send_response
-from gateway.operations.operation import Operation, Pages, ProblemDetails, unavailable
+from gateway.operations.operation import (
+    Operation,
+    Pages,
+    ProblemDetails,
+    bad_request,
+    unavailable,
+)
 from gateway.operations.requests import headers_of, too_large
 from gateway.operations.serving import Repeats, problem_response
 from gateway.policy.visibility import PolicyView
@@ -84,6 +90,7 @@ from schemas.errors import (
     Denied,
     Fault,
     InvalidParams,
+    InvalidRequest,
     MethodNotFound,
     ToolgateError,
     TooManyRequests,
@@ -732,6 +739,8 @@ class _Mounted:
                 raise
         if isinstance(body.refusal, TooManyRequests | Unavailable):
             raise again_later(body.refusal)
+        if isinstance(body.refusal, InvalidRequest):
+            raise bad_request(f"{body.refusal.message}.")
         if body.refusal is not None:
             raise too_large(self._limit_bytes, self._setting)
 

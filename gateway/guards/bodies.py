@@ -14,7 +14,7 @@ from config.access import LimitsSettings
 from gateway.guards.refusal import refuse
 from gateway.guards.shedding import memory_limit
 from gateway.state.rates import network_of
-from schemas.errors import Fault, Overloaded, PayloadTooLarge, TooManyRequests
+from schemas.errors import Fault, InvalidRequest, Overloaded, PayloadTooLarge, TooManyRequests
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
 SHARE = 8  # of the memory limit, for all bodies
@@ -135,15 +135,20 @@ class LimitedBody:
         self._receive = receive
         self._send = send
         self._begun = False
-        self.refusal: Fault | None = None  # of the body, by this limit or by the budget
+        self._ended = False
+        self.refusal: Fault | None = None  # of the body: by this limit, the budget, or its end
 
     async def receive(self) -> Message:
-        """The next message. Raises PayloadTooLarge, and what the budget raises."""
+        """The next message. Raises PayloadTooLarge, what the budget raises, and InvalidRequest if
+        the client leaves within the body, unless it is being answered."""
         try:
             message = await self._receive()
             self._left -= len(message.get("body", b""))
             if self._left < 0:
                 raise PayloadTooLarge("The body is larger than the limit")
+            if message["type"] == "http.disconnect" and not (self._ended or self._begun):
+                raise InvalidRequest("The body ended too early")
+            self._ended = self._ended or not message.get("more_body", False)
         except Fault as fault:
             self.refusal = None if self._begun else fault
             raise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, json
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from config.librarian import LibrarianSettings
@@ -113,10 +113,7 @@ class CodeIndexes:
         if not collection or "/" in collection:
             raise bad_request(f"Expected {INDEXES}/COLLECTION.")
         token = secrets.token_urlsafe(24)
-        try:
-            self._held[token] = await request.body()
-        except ClientDisconnect as error:
-            raise bad_request("The client went away.") from error
+        self._held[token] = await request.body()
         given = {"collection": collection, "upload": token}
         given |= {"below": request.query_params.get("below", "")}
         try:
