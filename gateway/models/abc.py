@@ -165,6 +165,10 @@ class ModelFailed(ToolgateError):
         self.retry_after_s = retry_after_s
 
 
+class UnknownStrategy(ModelFailed):
+    """The settings have no strategy of this name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """Options of one request."""

@@ -45,6 +45,7 @@ from gateway.models.abc import (
     ToolCallDetected,
     ToolCallsComplete,
     ToolDefinition,
+    UnknownStrategy,
 )
 from gateway.models.anthropic import Anthropic
 from gateway.models.chat_completions import ChatCompletions
@@ -110,11 +111,11 @@ class ConfiguredModels:
         return self.use.last(strategy)
 
     def of(self, strategy: str = "") -> "Model":
-        """Raises ModelFailed."""
+        """Raises ModelFailed, UnknownStrategy among them."""
         name = strategy or self._settings.default
         if name not in self._settings.strategies:
             known = ", ".join(self._settings.strategies)
-            raise ModelFailed(f"There is no strategy {name!r}, only {known}", "unconfigured")
+            raise UnknownStrategy(f"There is no strategy {name!r}, only {known}", "unconfigured")
         found = self._strategy(name)
         if not found.configured:
             raise ModelFailed(_missing(name, found), "unconfigured")

@@ -12,7 +12,7 @@ from msgspec.structs import replace as with_
 from config.agent import AgentSettings
 from config.types import HostId
 from gateway.context import Context
-from gateway.models.abc import ModelFailed
+from gateway.models.abc import ModelFailed, UnknownStrategy
 from gateway.operations.callers import caller_of
 from gateway.operations.operation import (
     Line,
@@ -391,8 +391,7 @@ class ConversationOperations:
         self._check(message.content)
         for one in history:
             self._check(one.text)
-        strategy = message.strategy or conversation.strategy or self._settings.strategy
-        name = self._known(strategy)
+        name = self._known(message.strategy, conversation.strategy or self._settings.strategy)
         context = _context(asked)
         new = NewRun(
             asked.principal.id,
@@ -418,11 +417,14 @@ class ConversationOperations:
     async def _shown(self, run: Run) -> RunView:
         return run_view(run, await self._runner.runs.turn(run))
 
-    def _known(self, strategy: str) -> str:
-        """The name of a strategy that can be asked. Raises ProblemDetails."""
+    def _known(self, named: str, default: str = "") -> str:
+        """The name of a strategy that can be asked. Raises ProblemDetails. `named`: by the request;
+        "": `default` is meant."""
         try:
-            return self._runner.model(strategy).strategy
+            return self._runner.model(named or default).strategy
         except ModelFailed as error:
+            if named and isinstance(error, UnknownStrategy):
+                raise invalid(f"{error}.") from error
             raise ProblemDetails(503, "unavailable", str(error)) from error
 
     def _check(self, content: str) -> None:

@@ -262,6 +262,19 @@ async def test_messages_that_cannot_be_sent_are_refused(rig: Rig, content: str) 
     assert (status, problem["type"]) == (422, "problems/invalid")
 
 
+async def test_a_strategy_that_there_is_not_is_a_mistake_of_the_request(rig: Rig) -> None:
+    id_ = await rig.conversation()
+    for path, body in (
+        ("/ask", {"message": "Hi", "strategy": "other"}),
+        ("/conversations", {"strategy": "other"}),
+        (f"/conversations/{id_}/messages", {"content": "Hi", "strategy": "other"}),
+    ):
+        status, problem = await rig.post(path, body)
+        assert (status, problem["type"]) == (422, "problems/invalid"), path
+        assert problem["detail"] == "There is no strategy 'other', only scripted, clever."
+    assert (await rig.get("/conversations"))[1]["conversations"][0]["id"] == id_
+
+
 async def test_roles_cannot_be_smuggled_in(rig: Rig) -> None:
     id_ = await rig.conversation()
     body = {"content": "x", "role": "system"}
