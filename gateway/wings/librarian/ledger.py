@@ -108,12 +108,16 @@ class RunLedger:
                     raise
                 raise self.refused("tokens" if forbids else "cost") from error
 
-    def carry(self, kind: str, tokens: int, cost: float, *, cached: bool) -> None:
-        """Count a step of this run that another process made."""
+    def carry(
+        self, kind: str, tokens: int, cost: float, *, cached: bool, refused: Limit | None = None
+    ) -> None:
+        """Count a step of this run that another process made. `refused`: by this limit, where the
+        step tells it; those of a budget were counted before."""
         what = _COUNTED.get(kind)
+        self.hit = self.hit or refused
         if cached:
             self._used["cached"] += 1
-        elif what is not None and self._is_used_up(what):  # it was refused
+        elif what is not None and (refused == what or self._is_used_up(what)):  # it was refused
             self.hit = self.hit or what
         elif what is not None:
             self._used[what] += 1

@@ -39,7 +39,16 @@ from gateway.wings.librarian.query import (
     QueryEngine,
     answer_of,
 )
-from gateway.wings.librarian.runs import LOST, SHOWN, Diverged, RunLog, RunStep, StepKind, digest_of
+from gateway.wings.librarian.runs import (
+    LOST,
+    SHOWN,
+    Diverged,
+    RunLog,
+    RunStep,
+    StepKind,
+    digest_of,
+    refused_by,
+)
 from gateway.wings.library import Library, Passage
 from registry.display.budgets import tokens
 from schemas.errors import ToolgateError
@@ -258,6 +267,8 @@ class _RecordedAsker(Asker):
         answer = await self.research.log.paid(step, worst, sent)
         if failed:
             raise failed[0]
+        if (limit := refused_by(answer)) is not None:  # before a kill
+            raise LimitReached(limit)
         self.research.tell("read")
         return answer if isinstance(answer, PartAnswer) else PartAnswer("")
 

@@ -8,10 +8,10 @@ step, before either pays.
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import psycopg
@@ -22,7 +22,7 @@ from config.librarian import ResearchSettings
 from gateway.models.abc import ModelFailed
 from gateway.models.usage import ModelCost, TokenUsage
 from gateway.wings.librarian.answers import PartAnswer
-from gateway.wings.librarian.ledger import LimitReached, RunLedger
+from gateway.wings.librarian.ledger import Limit, LimitReached, RunLedger
 from registry.database.postgres import Pool, borrowed
 from schemas.errors import ToolgateError
 
@@ -30,6 +30,9 @@ StepKind = Literal["begin", "model", "cell", "llm", "child", "library", "context
 RunState = Literal["running", "completed", "incomplete", "cancelled", "failed"]
 SHOWN = 2000  # characters of a request that are kept to be shown
 LOST = "The answer was lost when the gateway stopped. It is not asked for again."
+_REFUSALS: Mapping[str, Limit] = {  # by what is recorded in place of an answer
+    f"Not sent: {LimitReached(one)}": one for one in get_args(Limit)
+}
 
 
 class Diverged(ToolgateError):
@@ -229,7 +232,11 @@ class RunLog:
         """Read the steps of former processes, and count what they have used."""
         for step in await self.store.steps(self.host_id, self.run_id):
             self.steps[step.node, step.seq] = step
-            self.ledger.carry(step.kind, step.tokens, step.cost, cached=_is_cached(step))
+            answer = _answer_of(step)
+            cached = isinstance(answer, PartAnswer) and answer.cached
+            self.ledger.carry(
+                step.kind, step.tokens, step.cost, cached=cached, refused=refused_by(answer)
+            )
 
     def recorded(self, node: str, seq: int, digest: str) -> RunStep | None:
         """Raises Diverged."""
@@ -284,12 +291,16 @@ class RunLog:
         await self.store.end_step(self.host_id, self.run_id, step)
 
 
-def _is_cached(step: RunStep) -> bool:
-    """Whether a question was answered by the cache."""
-    if step.kind != "llm" or step.answer is None:
-        return False
-    answer: PartAnswer | str = msgspec.json.decode(step.answer, type=PartAnswer | str)
-    return isinstance(answer, PartAnswer) and answer.cached
+def _answer_of(step: RunStep) -> PartAnswer | str | None:
+    """The recorded answer to a request of a model, or why there is none."""
+    if step.kind not in ("model", "llm") or step.answer is None:
+        return None
+    return msgspec.json.decode(step.answer, type=PartAnswer | str)
+
+
+def refused_by(answer: PartAnswer | str | None) -> Limit | None:
+    """The limit by which a request was not sent."""
+    return _REFUSALS.get(answer) if isinstance(answer, str) else None
 
 
 def _amount(worst: tuple[TokenUsage, ModelCost | None]) -> float:

@@ -446,6 +446,38 @@ async def test_l21_a_limit_that_was_reached_before_a_kill_is_told_after_it(
     assert (found.spent.calls, found.incomplete) == (1, "calls")
 
 
+@pytest.mark.parametrize(("limit", "most"), [("tokens", 20_000), ("cost", 0.02)])
+async def test_l21_what_a_question_may_not_use_is_told_after_a_kill(
+    library: Librarian, limit: str, most: float
+) -> None:
+    await library.script(blocks("print(llm_query('word ' * 25_000)[:60])", FINAL))
+    ann = library.caller(librarian_settings(limits={limit: most}))
+    await begun(ann, 6)
+    [run, *_] = (await ann("list_runs")).runs
+    kinds = [one.kind for one in (await ann("get_run", run=run.run)).steps]
+    assert kinds == ["begin", "model", "llm", "cell"]
+    found = await ann("research", question=QUESTION, run=run.run)
+    assert f"Error: Not sent: the limit of {limit} is reached" in outputs(library)
+    assert (found.spent.calls, found.incomplete) == (1, limit)
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 1}, {"cost": 1e-9}, {"calls": 1}])
+async def test_l21_a_plan_that_reached_a_limit_ends_after_a_kill_as_before_it(
+    library: Librarian, limits: dict[str, float]
+) -> None:
+    await library.script(lambda *_: "{}")
+    ann = library.caller(librarian_settings(limits=limits, answers={"answers": 0}))
+    asked = {"question": QUESTION, "strategy": "mapreduce"}
+    before = await ann("research", **asked)
+    await library.rig.run(
+        "UPDATE librarian_run_t SET state = 'running', result = NULL WHERE run_id = %(run)s",
+        run=before.run,
+    )
+    after = await ann("research", **asked, run=before.run)
+    assert after.incomplete == before.incomplete == next(iter(limits))
+    assert (after.answer, after.sources) == (before.answer, before.sources)
+
+
 async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: Librarian) -> None:
     put = library.rig.caller()
     bo = library.caller(librarian_settings(research={"runs_per_hour": 9}), "bo")
