@@ -99,7 +99,8 @@ class RunStore:
                 " (host_id, run_id, owner, question, collections, request)"
                 " SELECT %(host)s, %(run)s, %(owner)s, %(question)s, %(collections)s, %(request)s"
                 " WHERE (SELECT count(*) FROM librarian_run_t WHERE host_id = %(host)s"
-                " AND owner = %(owner)s AND created_ts > clock_timestamp() - interval '1 h')"
+                " AND owner = %(owner)s AND created_ts BETWEEN clock_timestamp() - interval '1 h'"
+                " AND clock_timestamp())"
                 " < %(limit)s",
                 {
                     "host": host_id,

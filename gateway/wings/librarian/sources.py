@@ -291,7 +291,10 @@ _DUE_NOW = f"""
 _CLAIMED = """SET status = 'reading', claim = gen_random_uuid(),
     lease_ts = now() + make_interval(secs => %(lease)s),
     next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
-_FREE = "(lease_ts IS NULL OR lease_ts < now())"
+# Times that no lease and no schedule reaches are of a clock that was ahead. A lease may be somewhat
+# longer: a clock that is set by seconds ends none before its renewal.
+_FREE = """(lease_ts IS NULL OR lease_ts < now()
+    OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))"""
 _CLAIM = f"""
     UPDATE librarian_source_t {_CLAIMED} WHERE {_ONE} AND {_FREE} RETURNING {_COLUMNS}
 """.encode()
@@ -300,8 +303,9 @@ _CLAIM_DUE = f"""
     UPDATE librarian_source_t {_CLAIMED}
     WHERE host_id = %(host)s AND source_id = (
         SELECT source_id FROM librarian_source_t AS due
-        WHERE due.host_id = %(host)s AND (due.next_ts <= %(began)s OR due.status = 'reading')
-            AND {_FREE}
+        WHERE due.host_id = %(host)s AND {_FREE} AND (due.next_ts <= %(began)s
+            OR due.next_ts > now() + make_interval(secs => due.interval_s)
+            OR due.status = 'reading')
         ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING {_COLUMNS}
 """.encode()

@@ -246,7 +246,7 @@ async def test_f1_15_a_source_that_is_being_read_is_read_again(
     run = tracking.rig.run
     await run(
         "UPDATE librarian_source_t SET status = 'reading', next_ts = NULL,"
-        " lease_ts = now() + interval '1 hour'"
+        " lease_ts = now() + interval '1 minute'"
     )
     one = await tracking.refresh(one)
     assert (one.status, one.due is not None) == ("reading", True)
@@ -256,6 +256,27 @@ async def test_f1_15_a_source_that_is_being_read_is_read_again(
     assert await tracking.sources.refresh_due() == 1
     (one,) = await tracking.sources.of(context())
     assert one.status == "ready"
+
+
+async def test_f1_24_a_clock_that_was_ahead_delays_no_source(
+    git: GitServer, tracking: Tracking
+) -> None:
+    """What a clock wrote that is set back by a year since."""
+    committed(git.repository, FIRST)
+    one = await tracking.add(project(git), interval_s=60)
+    assert await tracking.sources.refresh_due() == 1
+    assert await tracking.sources.refresh_due() == 0
+    ahead = "interval '1 year'"
+    await tracking.rig.run(f"UPDATE librarian_source_t SET next_ts = next_ts + {ahead}")
+    assert await tracking.sources.refresh_due() == 1, "its schedule goes on"
+    assert await tracking.sources.refresh_due() == 0
+    for read in (tracking.sources.refresh_due, partial(tracking.refresh, one)):
+        await tracking.rig.run(
+            f"UPDATE librarian_source_t SET status = 'reading', lease_ts = now() + {ahead}"
+        )
+        await read()
+        (one,) = await tracking.sources.of(context())
+        assert one.status == "ready", "whoever was reading it is dead"
 
 
 async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Tracking) -> None:
