@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
-ENTITIES = 60  # of one answer
+NAMES, CHUNKS = 40, 20  # `top_k` and `chunk_top_k` of LightRAG
 DOCUMENTS = 20_000  # that pages of a collection are made of
 LISTED = 1000  # documents of one call
 STATUSES = ("pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed")
@@ -322,7 +323,7 @@ class LightRag:
         return StreamingResponse(streamed(), media_type=NDJSON)
 
     async def data(self, request: Request) -> Response:
-        asked = await self._asked(request, names=ENTITIES)
+        asked = await self._asked(request, names=True)
         found = asked.found
         chunks = [
             {
@@ -336,7 +337,7 @@ class LightRag:
         paths = {one.chunk: one.path for one in found.evidence}
         data = {
             "entities": [_entity(one, paths) for one in found.names],
-            "relationships": list(_relationships(found, paths)),
+            "relationships": list(islice(_relationships(found, paths), asked.given.top_k or NAMES)),
             "chunks": chunks,
             "references": _references(found, content=False),
         }
@@ -347,8 +348,8 @@ class LightRag:
             {"status": "success", "message": message, "data": data, "metadata": metadata}
         )
 
-    async def _asked(self, request: Request, *, names: int = 0) -> "_Asked":
-        """What a request asks for, and what is found."""
+    async def _asked(self, request: Request, *, names: bool = False) -> "_Asked":
+        """What a request asks for, and what is found, with its `names` or without."""
         workspace, given = await self._workspaces.read(request, LightRagQuery)
         query = given.query.strip()
         if not query:
@@ -365,8 +366,8 @@ class LightRag:
             "query": query,
             "collections": [workspace.collection],
             "mode": given.mode,
-            "names": names,
-            "limit": min(given.chunk_top_k or given.top_k or 20, 100),
+            "names": (given.top_k or NAMES) if names else 0,
+            "limit": min(given.chunk_top_k or CHUNKS, 100),
         }
         if given.max_total_tokens is not None:
             arguments["tokens"] = min(given.max_total_tokens, self._settings.context_tokens)

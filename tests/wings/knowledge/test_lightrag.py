@@ -260,6 +260,25 @@ async def test_f1_31_pages_count_documents_that_they_do_not_reach(
     assert (failed["documents"], failed["pagination"]["total_count"]) == ([], 0)
 
 
+async def test_top_k_limits_names_and_chunk_top_k_passages(bot: Bot) -> None:
+    people = ["Ines Okafor", "Bela Kovacs", "Mira Lindt", "Jonas Weller"]
+    for one in people:
+        text = {"text": f"{one} worked at Lake Tarn.", "file_source": f"{one}.txt"}
+        await bot.post("/documents/text", text)
+    query = {"query": "Who worked at Lake Tarn?"}
+
+    async def found(**limits: int) -> tuple[int, int, int]:
+        data = (await bot.post("/query/data", {**query, **limits}))["data"]
+        return len(data["chunks"]), len(data["entities"]), len(data["relationships"])
+
+    assert await found() == (4, 5, 4)
+    assert await found(top_k=2) == (4, 2, 1)
+    assert await found(top_k=3, chunk_top_k=2) == (2, 3, 2)
+    assert await found(chunk_top_k=1) == (1, 2, 1)
+    answer = await bot.post("/query", {**query, "top_k": 1})
+    assert len(answer["references"]) == 4
+
+
 async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
     text = {"text": "Ines Okafor worked at Lake Tarn.", "file_source": "Ines Okafor.txt"}
     await bot.post("/documents/text", text)
