@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from psycopg import AsyncConnection
 
 from gateway.documents.chunking.chunks import Chunk
 from gateway.documents.reading.sources import SourceFile
@@ -12,6 +13,8 @@ from gateway.wings.knowledge.documents import CutText, DocumentStore, NewDocumen
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.search import KIND
+from registry.embedding.queue import CAREFULLY
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig
 
@@ -234,35 +237,63 @@ async def test_k27_characters_in_a_row_weigh_more_than_the_same_apart(rig: Knowl
     assert set(await ann.found("存")) == {"存放缓慢的服务和任务。", "缓存服务在这里运行。"}
 
 
+COPIED = """
+    INSERT INTO knowledge_document_t (host_id, document_id, collection_id, path, sha256)
+    SELECT host_id, gen_random_uuid(), collection_id, number::text, sha256
+    FROM knowledge_document_t, generate_series(1, 300) AS one (number)
+"""
+CUT = """
+    INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
+        start_byte, end_byte, start_line, end_line, sha256)
+    SELECT host_id, gen_random_uuid(), collection_id, document_id, 9, 'text', 0, 7, 1, 1, sha256
+    FROM knowledge_document_t ORDER BY path LIMIT
+"""
+
+
+async def rows_read(connection: AsyncConnection) -> int:
+    """Rows of documents, chunks and texts that the transaction has read."""
+    found = await connection.execute(
+        """
+        SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::integer
+        FROM pg_stat_xact_user_tables
+        WHERE relname IN ('knowledge_chunk_t', 'knowledge_document_t', 'knowledge_blob_t')
+        """
+    )
+    ((count,),) = await found.fetchall()
+    return int(count)
+
+
 async def test_a_chunk_is_indexed_at_a_cost_that_does_not_grow_with_the_tenant(
     rig: KnowledgeRig,
 ) -> None:
     """Without statistics the planner once joined all documents and all chunks for each."""
     await rig.caller().add("A heron eats fish.", path="0")
-    copied = """
-        INSERT INTO knowledge_document_t (host_id, document_id, collection_id, path, sha256)
-        SELECT host_id, gen_random_uuid(), collection_id, number::text, sha256
-        FROM knowledge_document_t, generate_series(1, 300) AS one (number)
-    """
-    cut = """
-        INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
-            start_byte, end_byte, start_line, end_line, sha256)
-        SELECT host_id, gen_random_uuid(), collection_id, document_id, 9, 'text', 0, 7, 1, 1, sha256
-        FROM knowledge_document_t ORDER BY path LIMIT
-    """
-    read = """
-        SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables
-        WHERE relname IN ('knowledge_chunk_t', 'knowledge_document_t', 'knowledge_blob_t')
-    """
-    await rig.run(copied)
-    await rig.run(f"{cut} 300")
+    await rig.run(COPIED)
+    await rig.run(f"{CUT} 300")
     async with rig.database.pool.connection() as connection:
-        before = await (await connection.execute(read.encode())).fetchone()
-        await connection.execute(f"{cut} 1".encode())
-        after = await (await connection.execute(read.encode())).fetchone()
-    assert before is not None
-    assert after is not None
-    assert after[0] - (before[0] or 0) < 1000, "302 are read to choose one"
+        before = await rows_read(connection)
+        await connection.execute(f"{CUT} 1".encode())
+        read = await rows_read(connection) - before
+    assert read < 1000, "302 are read to choose one"
+
+
+async def test_the_text_of_a_chunk_is_read_at_a_cost_that_does_not_grow_with_the_tenant(
+    rig: KnowledgeRig,
+) -> None:
+    """A plan that was kept while there were few chunks once joined all that came later."""
+    await rig.caller().add("A heron eats fish.", path="0")
+    ((key,),) = await rig.rows("SELECT chunk_id::text FROM knowledge_chunk_t")
+    async with rig.database.pool.connection() as connection:
+        await connection.execute(CAREFULLY)
+        for _ in range(20):  # the driver prepares the statement, the server keeps its plan
+            found = await KIND.read_texts(connection, [(HOST, key)])
+        await connection.execute(COPIED.encode())
+        await connection.execute(f"{CUT} 300".encode())
+        before = await rows_read(connection)
+        assert await KIND.read_texts(connection, [(HOST, key)]) == found
+        read = await rows_read(connection) - before
+    assert found[HOST, key].text == "A heron eats fish."
+    assert 0 < read < 10
 
 
 @pytest.mark.parametrize(
