@@ -1,6 +1,7 @@
 """The model that comes with the product."""
 
 import shutil
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,10 +10,11 @@ from pathlib import Path
 import anyio
 import anyio.from_thread
 import numpy as np
+import psutil
 import pytest
 
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.bundled import FOLDER, Bundled
+from registry.embedding.bundled import FOLDER, Bundled, _Model
 from registry.embedding.lanes import Lanes, _batches
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +61,30 @@ async def test_the_size_of_batches_changes_nothing(batch_size: int) -> None:
     found = await Bundled(batch_size, threads=1).embed(texts)
     expected = await Bundled(batch_size=8, threads=1).embed(texts)
     assert np.sum(found * expected, axis=1).min() > 0.95
+
+
+async def test_other_threads_run_while_texts_are_tokenised() -> None:
+    """The tokenizer once held the interpreter's lock, so that calls waited for it at each step."""
+    model, begun, ended = _Model(FOLDER), threading.Event(), threading.Event()
+    interval, threads = sys.getswitchinterval(), psutil.Process().num_threads()
+    assert len(model.tokens(["one text", "two"], 64)) == 2
+    assert psutil.Process().num_threads() <= threads, "it starts none of its own"
+
+    def tokenise() -> None:
+        begun.set()
+        model.tokens(["pay for a whale " * 100_000], 10**6)
+        ended.set()
+
+    sys.setswitchinterval(100)  # the lock is handed over by those alone who release it
+    try:
+        thread = threading.Thread(target=tokenise)
+        thread.start()
+        begun.wait(60)
+        assert not ended.is_set()
+        thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert ended.is_set()
 
 
 async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
