@@ -28,6 +28,9 @@ BATCHES = 4  # batches of the model claimed at first
 BATCHES_LIMIT = 16  # more texts per statement, which also group better by length
 QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what is queued meanwhile
 # waits for the claims in hand
+QUIET_S = 0.2  # without new texts, until an idle worker takes those that came
+BURST_S = 10.0  # it takes them at the latest: on few cores calls that store texts and a model that
+# embeds them slow each other down, and many texts at once are embedded quicker
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
 FINAL_RETRY_S = 3600.0  # retry of transient failures that count as failed after too many attempts
 RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does not delay shutdown
@@ -104,6 +107,7 @@ class Worker:
                 await self._pause(self._retrying.pause_s(self._failing), wakes=False)
             elif not count:
                 await self._pause(self._poll_s, wakes=True)
+                await self._see_burst_through()
 
     async def step(self) -> int:
         """Claim and process a batch; returns the number of its tasks. Raises the errors of
@@ -248,6 +252,14 @@ class Worker:
                 f"the embedding model crashed: {type(error).__name__}", retryable=False
             ) from error
         return checked(vectors, len(texts), VECTOR_DIMENSION)
+
+    async def _see_burst_through(self) -> None:
+        """Leave the cores to whoever is storing texts: wait until none has come for a moment."""
+        with anyio.move_on_after(BURST_S):
+            while self._wake.is_set() and not self._stopped:
+                self._wake = anyio.Event()
+                with anyio.move_on_after(QUIET_S):
+                    await self._wake.wait()
 
     async def _pause(self, seconds: float, *, wakes: bool) -> None:
         """Sleep until a wake-up, or for this long; without `wakes` only a stop interrupts it."""

@@ -1,5 +1,8 @@
 """Workers: what they store, and what becomes of all that goes wrong."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
 import numpy as np
 import psycopg
@@ -8,7 +11,7 @@ import pytest
 from registry.embedding.models import register
 from registry.embedding.population import backfill, refresh, retry
 from registry.embedding.status import embedding_of, status
-from registry.embedding.worker import FINAL_RETRY_S
+from registry.embedding.worker import FINAL_RETRY_S, Worker
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import Queued, draft, until
 from tests.registry.embedding.fakes import HashEmbedder, vector
@@ -177,6 +180,57 @@ async def test_a_provider_that_comes_back_finds_its_work(queued: Queued) -> None
         await until(lambda: worker.done == 5)
         worker.stop()
     assert set((await queued.statuses()).values()) == {"ready"}
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "burst_s"), [(0, 3600), (3600, 0)], ids=["no_more_came", "it_lasts_too_long"]
+)
+async def test_an_idle_worker_begins_when_a_burst_of_texts_ends(
+    queued: Queued, quiet_s: float, burst_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.embedding.worker.QUIET_S", quiet_s)
+    monkeypatch.setattr("registry.embedding.worker.BURST_S", burst_s)
+    worker = queued.worker(poll_s=3600)
+    async with running(worker):
+        await queued.save(draft("a"))
+        worker.wake()
+        await until(lambda: worker.done == 1)
+
+
+async def test_an_idle_worker_takes_nothing_while_texts_come(
+    queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads would delay the calls that store them."""
+    monkeypatch.setattr("registry.embedding.worker.QUIET_S", 3600)
+    monkeypatch.setattr("registry.embedding.worker.BURST_S", 3600)
+    worker = queued.worker(poll_s=3600)
+    async with running(worker) as claims:
+        await queued.save(draft("a"))
+        for _ in range(10):
+            worker.wake()
+            await anyio.wait_all_tasks_blocked()
+        assert len(claims) == 1, "the one that found nothing"
+    assert await queued.statuses() == {"a": "pending"}
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[list[int]]:
+    """Inside, the worker runs and has found nothing to do yet. How much each claim found."""
+    claims: list[int] = []
+    step = worker.step
+
+    async def counted() -> int:
+        claims.append(-1)
+        claims[-1] = await step()
+        return claims[-1]
+
+    worker.step = counted  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await until(lambda: claims == [0])
+        await anyio.wait_all_tasks_blocked()
+        yield claims
+        worker.stop()
 
 
 @pytest.mark.parametrize("retryable", [False, True], ids=["for_good", "for_now"])
