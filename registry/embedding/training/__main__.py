@@ -6,16 +6,63 @@ Each command imports its own libraries, so that `--help` works without PyTorch.
 import json
 import logging
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.embedding.training.sets import BadTrainingSet
 
+if TYPE_CHECKING:
+    from registry.embedding.training.runs import Sources
+    from registry.embedding.training.train import Recipe
+
+Command = Callable[..., None]
+
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 NEW = click.Path(path_type=Path)
 TRAINED_ON = ("metatool", "bfcl", "sealtools", "apibench")
+POOLS = ("sets", "apis", "operations", "services", "code", "passages")
+SOURCES = ("sets", "names", *POOLS[1:], "limit")
+RECIPE = ("epochs", "steps", "batch_size", "learning_rate", "anchor", "seed", "threads")
+SOURCE_OPTIONS = (
+    click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets."),
+    click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True),
+    click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON)."),
+    click.option(
+        "--operations", type=FILE, multiple=True,
+        help="An OpenAPI description whose operations make requests: terse texts, hard negatives.",
+    ),
+    click.option(
+        "--services", type=FILE, multiple=True,
+        help="A wheel with descriptions of services: google-api-python-client, botocore.",
+    ),
+    click.option(
+        "--code", type=FOLDER, multiple=True, help="Source code of Go, Rust or Python: what its "
+        "documentation says asks for its definitions.",
+    ),
+    click.option(
+        "--passages", type=FILE, multiple=True, help="Passages (JSON lines: id, title, text)."
+    ),
+    click.option("--limit", type=click.IntRange(1), help="Pairs of a set at most [default: all]."),
+    click.option(
+        "--part", "shares", type=(click.Choice(POOLS), click.FloatRange(0, 1)), multiple=True,
+        help="The share of one of them in the pairs [default: all pairs that there are].",
+    ),
+    click.option("--anchor", type=float, default=0.0, show_default=True,
+                 help="Keeps passages near."),
+    click.option("--epochs", type=click.IntRange(1), default=2, show_default=True),
+    click.option("--steps", type=click.IntRange(1), help="Stop after so many."),
+    click.option("--batch", "batch_size", type=click.IntRange(8), default=128, show_default=True,
+                 help="Pairs."),
+    click.option("--rate", "learning_rate", type=float, default=8e-5, show_default=True,
+                 help="Learning rate."),
+    click.option("--threads", type=click.IntRange(1), default=2, show_default=True),
+    click.option("--seed", type=int, default=7, show_default=True),
+)  # fmt: skip
 
 
 @click.group()
@@ -25,76 +72,47 @@ def main() -> None:
     logging.getLogger("registry").setLevel(logging.INFO)
 
 
+def of_sources(command: "Command") -> "Command":
+    """The options that say what is trained on, and how; the command gets them as two values."""
+
+    @wraps(command)
+    def called(**options: Any) -> None:
+        from registry.embedding.training.runs import Sources
+        from registry.embedding.training.train import Recipe
+
+        shares = dict(options.pop("shares"))
+        sources = Sources(
+            shares={name: float(share) for name, share in shares.items()},
+            **{name: options.pop(name) for name in SOURCES},
+        )
+        recipe = Recipe(**{name: options.pop(name) for name in RECIPE})
+        command(sources=sources, recipe=recipe, **options)
+
+    for option in reversed(SOURCE_OPTIONS):
+        called = option(called)
+    return called
+
+
 @main.command()
+@of_sources
 @click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
-@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
-@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
-@click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
-@click.option(
-    "--operations", type=FILE, multiple=True,
-    help="An OpenAPI description whose operations make requests: terse texts, hard negatives.",
-)  # fmt: skip
-@click.option("--limit", type=click.IntRange(1), help="Pairs of a set at most [default: all].")
 @click.option("--start", type=FILE, multiple=True, help="A checkpoint to begin with.")
 @click.option("--share", type=click.FloatRange(0, 1.5), default=1.0, show_default=True,
               help="Of --start in the weights to begin with; the rest is of the base.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(8), default=128, show_default=True, help="Pairs.")
-@click.option(
-    "--passages", type=FILE, multiple=True, help="Passages (JSON lines: id, title, text)."
-)
-@click.option("--anchor", type=float, default=0.0, show_default=True, help="Keeps passages near.")
-@click.option("--steps", type=click.IntRange(1), help="Stop after so many.")
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--epochs", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--rate", type=float, default=8e-5, show_default=True, help="Learning rate.")
-@click.option("--seed", type=int, default=7, show_default=True)
 @click.option("--out", type=NEW, required=True, help="The checkpoint to write.")
 def train(
     *,
     base: Path,
-    sets: Path,
-    names: tuple[str, ...],
-    apis: tuple[Path, ...],
-    operations: tuple[Path, ...],
-    limit: int | None,
+    sources: "Sources",
     start: tuple[Path, ...],
     share: float,
-    batch: int,
-    passages: tuple[Path, ...],
-    anchor: float,
-    steps: int | None,
-    threads: int,
-    epochs: int,
-    rate: float,
-    seed: int,
+    recipe: "Recipe",
     out: Path,
 ) -> None:
-    """Tune a base model on the training split of tool sets and on OpenAPI descriptions."""
+    """Tune a base model on the training split of tool sets, and on what else is named."""
     from registry.embedding.training import encoder, runs
-    from registry.embedding.training.train import Recipe
 
-    recipe = Recipe(
-        epochs=epochs,
-        steps=steps,
-        batch_size=batch,
-        learning_rate=rate,
-        anchor=anchor,
-        seed=seed,
-        threads=threads,
-    )
-    tuned = runs.tune(
-        base,
-        sets,
-        names,
-        apis,
-        operations=operations,
-        passages=passages,
-        limit=limit,
-        start=start,
-        share=share,
-        recipe=recipe,
-    )
-    encoder.save_weights(tuned, out)
+    encoder.save_weights(runs.tune(base, sources, start=start, share=share, recipe=recipe), out)
 
 
 @main.command()
@@ -207,49 +225,19 @@ def cross(
 
 
 @main.command(name="leave-out")
+@of_sources
 @click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
-@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
-@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
 @click.option("--unseen", multiple=True, default=("livemcpbench",), show_default=True,
               help="A set of --sets that is never trained on.")  # fmt: skip
-@click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
-@click.option("--limit", type=click.IntRange(1), default=800, show_default=True,
-              help="Pairs of a set at most.")  # fmt: skip
 @click.option("--asked", type=click.IntRange(1), default=300, show_default=True,
               help="Requests of a set that are evaluated at most.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True)
-@click.option("--batch", type=click.IntRange(8), default=64, show_default=True, help="Pairs.")
-@click.option("--rate", type=float, default=8e-5, show_default=True, help="Learning rate.")
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
 def leave_out(
-    *,
-    base: Path,
-    sets: Path,
-    names: tuple[str, ...],
-    unseen: tuple[str, ...],
-    apis: tuple[Path, ...],
-    limit: int,
-    asked: int,
-    steps: int,
-    batch: int,
-    rate: float,
-    threads: int,
-    seed: int,
+    *, base: Path, sources: "Sources", unseen: tuple[str, ...], asked: int, recipe: "Recipe"
 ) -> None:
-    """Train without each set in turn, and print its NDCG@10, untuned and tuned.
-
-    The recipe is that of `train` without passages.
-    """
+    """Train without each set in turn, and print its NDCG@10, untuned and tuned."""
     from registry.embedding.training import runs
-    from registry.embedding.training.train import Recipe
 
-    recipe = Recipe(
-        epochs=4, steps=steps, batch_size=batch, learning_rate=rate, seed=seed, threads=threads
-    )
-    for line in runs.without_each(
-        base, sets, names, apis, unseen=unseen, limit=limit, asked=asked, recipe=recipe
-    ):
+    for line in runs.without_each(base, sources, unseen=unseen, asked=asked, recipe=recipe):
         click.echo(line)
 
 

@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,18 @@ def api_pairs(path: Path, seed: int) -> list[Pair]:
         Pair(_request(tool, chance), _shown(tool, chance), frozenset((tool.id,)), path.stem)
         for tool in tools[:PER_API]
     ]
+
+
+def mixed(
+    pools: Mapping[str, Sequence[Pair]], shares: Mapping[str, float], count: int, seed: int
+) -> list[Pair]:
+    """`count` pairs, of each pool its share; of a pool that has fewer, some are taken again."""
+    chance = seeded(f"mixture {seed}")
+    found: list[Pair] = []
+    for name, pool in pools.items():
+        whole, rest = divmod(round(count * shares.get(name, 0.0)), len(pool) or 1)
+        found += [*pool] * whole + chance.sample(pool, min(rest, len(pool)))
+    return found
 
 
 def varied_text(tool: TrainingTool, chance: random.Random) -> str:

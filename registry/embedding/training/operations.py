@@ -23,6 +23,7 @@ PER_API = 500  # operations; Kubernetes has a thousand repetitive ones
 PER_OPERATION = 3  # requests
 TERSE = 8  # words of a terse description
 VALUES = 4  # of an enumeration
+LATER = 5, 30  # words of a later sentence that makes a request
 
 FRAMES = (
     "{0}", "{0}", "{0}", "How do I {0}?", "Can you {0} for me?", "I need to {0}.", "Please {0}",
@@ -45,7 +46,7 @@ ITEM: Mapping[str, Sequence[str]] = {
 }
 # What else says the first verb of a summary.
 SYNONYMS: Mapping[str, Sequence[str]] = {
-    "list": ("show me all", "see the", "enumerate", "give me the"),
+    "list": ("show me all", "see the", "enumerate", "give me"),
     "get": ("show me", "look up", "fetch", "find out", "read"),
     "retrieve": ("show me", "look up", "fetch", "get"),
     "fetch": ("get", "look up", "show me"),
@@ -63,8 +64,42 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     "check": ("find out", "verify", "see"),
     "download": ("save", "get a copy of"),
     "connect": ("proxy", "open a connection to"),
+    "describe": ("show me", "tell me about", "get the details of", "look up"),
+    "return": ("give me", "show me", "get"),
+    "start": ("begin", "launch", "run", "kick off"),
+    "stop": ("end", "halt", "shut down"),
+    "enable": ("turn on", "activate", "allow"),
+    "disable": ("turn off", "deactivate", "switch off"),
+    "attach": ("add", "connect", "link"),
+    "detach": ("remove", "disconnect", "unlink"),
+    "associate": ("link", "connect", "tie"),
+    "disassociate": ("unlink", "disconnect", "separate"),
+    "register": ("sign up", "add", "enroll"),
+    "put": ("set", "save", "store", "add"),
+    "insert": ("add", "create", "put in"),
+    "modify": ("change", "edit", "adjust"),
+    "send": ("deliver", "transmit", "push out"),
+    "generate": ("make", "create", "produce"),
+    "import": ("bring in", "load", "upload"),
+    "export": ("save", "dump", "write out"),
+    "test": ("try", "check", "try out"),
+    "copy": ("duplicate", "clone"),
+    "move": ("transfer", "relocate"),
+    "undelete": ("bring back", "restore", "recover"),
+    "restore": ("bring back", "recover"),
+    "revoke": ("take away", "withdraw", "cancel"),
+    "grant": ("give", "allow"),
+    "tag": ("label", "mark"),
+    "untag": ("remove labels from", "unlabel"),
+    "count": ("how many are there of", "get the number of"),
 }
 _VERB = re.compile(rf"({'|'.join(SYNONYMS)})e?s?\b", re.IGNORECASE)
+_SAYS = re.compile(r"([A-Za-z]+)s\b(?<!ss)(?= (?:an?|the|all|one|any|its|your|information)\b)")
+_PREAMBLE = re.compile(
+    r"(?:(?:you can )?use this (?:operation|action|api|method)s? to"
+    r"|this (?:operation|action|api|method)|the \w+ (?:operation|action|api))\s+",
+    re.IGNORECASE,
+)
 _VERSION = re.compile(r"v\d+\w*|apis?|\d{4}-\d\d-\d\d")
 _MARKUP = re.compile(r"<[^>]{0,300}>|[`*]")
 
@@ -86,6 +121,7 @@ class ApiOperation:
     description: str
     tags: tuple[str, ...]
     parameters: tuple[ApiParameter, ...]
+    spoken: str = ""  # what it does in words, where the path does not say
 
     @property
     def literals(self) -> list[str]:
@@ -140,8 +176,10 @@ def operations(path: Path) -> list[ApiOperation]:
 
 def request(operation: ApiOperation, chance: random.Random) -> str:
     """A request that the operation answers."""
-    summary = _summary(operation)
-    told = _reworded(summary, chance) if summary and chance.random() < 0.6 else ""
+    summary, kind = _summary(operation), chance.random()
+    if kind < 0.2 and (told := _later(operation, chance)):
+        return told
+    told = _reworded(summary, chance) if summary and kind < 0.7 else ""
     phrase = told or _of_path(operation, chance)
     more = _detail(operation, chance) if chance.random() < 0.35 else ""
     asked = chance.choice(FRAMES).format(f"{phrase} {more}".strip())
@@ -162,6 +200,8 @@ def variant(operation: ApiOperation, chance: random.Random) -> TrainingTool:
         parameter_texts=(),
     )
     endpoint = f"{operation.method.upper()} {operation.path}"
+    if not operation.literals:  # a path that says nothing
+        endpoint = operation.name
     match chance.randrange(6):
         case 0:
             return full
@@ -208,19 +248,39 @@ def _summary(operation: ApiOperation) -> str:
     return re.split(r"(?<=[.!?])\s|\n", operation.description, maxsplit=1)[0].rstrip(". ")
 
 
+def _later(operation: ApiOperation, chance: random.Random) -> str:
+    """A later sentence of the description, "" where there is none of use."""
+    parts = re.split(r"(?<=[.!?])\s|\n", operation.description)[1:6]
+    told = [one for one in parts if LATER[0] <= len(one.split()) <= LATER[1] and "http" not in one]
+    told = [one for one in told if not one.startswith(("For ", "Note", "See ", "If you"))]
+    return _reworded(chance.choice(told).rstrip(". "), chance) if told else ""
+
+
 def _reworded(summary: str, chance: random.Random) -> str:
     """The summary as a command, mostly with another verb."""
+    summary = _PREAMBLE.sub("", summary, count=1)
     found = _VERB.match(summary)
     if found is None:
-        return summary[:1].lower() + summary[1:]
+        said = _SAYS.match(summary)
+        plain = f"{_base(said[1])}{summary[said.end() :]}" if said else summary
+        return plain[:1].lower() + plain[1:]
     verb = found[1].lower()
     if chance.random() < 0.7:
         verb = chance.choice(SYNONYMS[verb])
     return f"{verb}{summary[found.end() :]}"
 
 
+def _base(verb: str) -> str:
+    """The base form of a verb without its final s: applie, attache, start."""
+    if verb.endswith("ie"):
+        return f"{verb[:-2]}y"
+    return verb[:-1] if verb.endswith(("sse", "xe", "che", "she", "zze")) else verb
+
+
 def _of_path(operation: ApiOperation, chance: random.Random) -> str:
     """A phrase of method and path: "delete a comment of an issue"."""
+    if operation.spoken:
+        return _reworded(operation.spoken, chance)
     words = operation.literals or [identifier_words(operation.name)]
     item = operation.of_item
     verb = chance.choice((ITEM if item else COLLECTION)[operation.method])
@@ -274,8 +334,12 @@ def _operations(document: Mapping[str, Any]) -> Iterator[ApiOperation]:
 
 def _described(operation: Mapping[str, Any]) -> str:
     texts = (operation.get("summary") or "", operation.get("description") or "")
-    plain = (" ".join(_MARKUP.sub("", text).split()) for text in texts)
-    return "\n".join(dict.fromkeys(filter(None, plain)))
+    return "\n".join(dict.fromkeys(filter(None, map(plain, texts))))
+
+
+def plain(text: str) -> str:
+    """A text in Markdown or HTML without its marks, on one line."""
+    return " ".join(_MARKUP.sub("", text).split())
 
 
 def _parameters(

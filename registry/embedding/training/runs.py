@@ -1,7 +1,8 @@
 """Implementation of the commands: files in, files and lines out."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +12,7 @@ from torch import Tensor, set_num_threads
 
 from registry.embedding.training import cross as crossed
 from registry.embedding.training import data
+from registry.embedding.training.code import code_pairs
 from registry.embedding.training.encoder import Weights, load_weights
 from registry.embedding.training.evaluate import Scores, fused_scores
 from registry.embedding.training.evaluate import evaluate as evaluated
@@ -25,6 +27,7 @@ from registry.embedding.training.inference import (
 from registry.embedding.training.lists import Ranking, of_operations, rankings
 from registry.embedding.training.operations import operation_pairs
 from registry.embedding.training.passages import passage_pairs
+from registry.embedding.training.services import service_pairs
 from registry.embedding.training.sets import ToolSet, TrainingQuery, load, rounds, sample, tool_text
 from registry.embedding.training.train import Recipe, average
 from registry.embedding.training.train import train as trained
@@ -34,64 +37,92 @@ log = logging.getLogger(__name__)
 WRONG = 7  # tools beside the right one in a list that a cross-encoder is trained on
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What training pairs are made of."""
+
+    sets: Path  # the folder of the tool sets
+    names: Sequence[str]
+    apis: Sequence[Path] = ()  # OpenAPI descriptions: requests made of summaries
+    operations: Sequence[Path] = ()  # the same: terse texts, hard negatives
+    services: Sequence[Path] = ()  # wheels of clients
+    code: Sequence[Path] = ()  # folders of source code
+    passages: Sequence[Path] = ()
+    limit: int | None = None  # pairs of a set, and of a file of passages, at most
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the pools; empty: all there is
+
+    def pools(self, embed: data.Embed, seed: int) -> dict[str, list[data.Pair]]:
+        """Pairs by what they are made of. `embed`: vectors of the base model."""
+        several = [load(self.sets / name) for name in self.names]
+        return {
+            "sets": [
+                pair
+                for tools in several
+                for pairs in (
+                    data.set_pairs(tools, embed, seed),
+                    data.description_pairs(tools, seed),
+                )
+                for pair in pairs[: self.limit]
+            ],
+            "apis": [pair for path in self.apis for pair in data.api_pairs(path, seed)],
+            "operations": [
+                pair for path in self.operations for pair in operation_pairs(path, seed)
+            ],
+            "services": [pair for path in self.services for pair in service_pairs(path, seed)],
+            "code": [pair for path in self.code for pair in code_pairs(path, seed)],
+            "passages": [
+                pair for path in self.passages for pair in passage_pairs(path, seed)[: self.limit]
+            ],
+        }
+
+
 def tune(
     base: Path,
-    sets: Path,
-    names: Sequence[str],
-    apis: Sequence[Path],
+    sources: Sources,
     *,
-    operations: Sequence[Path] = (),
-    passages: Sequence[Path] = (),
-    limit: int | None = None,
     start: Sequence[Path] = (),
     share: float = 1.0,
     recipe: Recipe,
 ) -> dict[str, Tensor]:
-    """Tuned weights. `limit`: pairs of a set at most. `start`: checkpoints, of whose mean and the
-    base weights it begins, with `share` of them."""
+    """Tuned weights. `start`: checkpoints, of whose mean and the base weights it begins, with
+    `share` of them."""
     weights = load_weights(base / "model.safetensors")
     if start:
         weights = average(weights, [load_weights(path) for path in start], share)
     with TemporaryDirectory() as work:
         export_int8(weights, Path(work) / "base.onnx")
         tokenizer = load_tokenizer(base / "tokenizer.json", TOOL_TOKENS)
-        vectors_of = partial(embed, session(Path(work) / "base.onnx"), tokenizer)
-        pairs = []
-        for name in names:
-            tools = load(sets / name)
-            pairs += data.set_pairs(tools, vectors_of, recipe.seed)[:limit]
-            pairs += data.description_pairs(tools, recipe.seed)[:limit]
-        for path in apis:
-            pairs += data.api_pairs(path, recipe.seed)
-        for path in operations:
-            pairs += operation_pairs(path, recipe.seed)
-        for path in passages:
-            pairs += passage_pairs(path, recipe.seed)[:limit]
+        vectors_of = partial(embed, session(Path(work) / "base.onnx", recipe.threads), tokenizer)
+        pools = sources.pools(vectors_of, recipe.seed)
+        pairs = [pair for pool in pools.values() for pair in pool]
+        if sources.shares:
+            count = (recipe.steps or len(pairs) // recipe.batch_size) * recipe.batch_size
+            # a few more: pairs that are left over of a batch are not trained on
+            pairs = data.mixed(pools, sources.shares, count + recipe.batch_size, recipe.seed)
+        log.info("%s", ", ".join(f"{len(pool)} of {name}" for name, pool in pools.items()))
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
     return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
 
 
 def without_each(
     base: Path,
-    sets: Path,
-    names: Sequence[str],
-    apis: Sequence[Path],
+    sources: Sources,
     *,
     unseen: Sequence[str],
-    limit: int,
     asked: int,
     recipe: Recipe,
 ) -> Iterator[str]:
     """Leave-one-set-out evaluation: each set by weights tuned on the other sets, `unseen` ones by
-    weights tuned on all of `names`. A line of NDCG@10, untuned and tuned, of each set."""
+    weights tuned on all sets of `sources`. A line of NDCG@10, untuned and tuned, of each set."""
     yield f"{'left out':14} {'untuned':>15} {'tuned':>15}"
     yield f"{'':14} {'dense   fused':>15} {'dense   fused':>15}"
     tokenizer = base / "tokenizer.json"
     before = load_weights(base / "model.safetensors")
-    for left_out, others in rounds(names, unseen):
-        tuned = tune(base, sets, others, apis, limit=limit, recipe=recipe)
+    for left_out, others in rounds(sources.names, unseen):
+        tuned = tune(base, replace(sources, names=others), recipe=recipe)
         for name in left_out:
-            scores = [scored(weights, tokenizer, sets / name, asked) for weights in (before, tuned)]
+            folder = sources.sets / name
+            scores = [scored(weights, tokenizer, folder, asked) for weights in (before, tuned)]
             cells = (f"{one.dense:7.1f} {one.fused:7.1f}" for one in scores)
             yield f"{name:14} {' '.join(cells)}"
 

@@ -26,7 +26,7 @@ from registry.embedding.training.sets import seeded, tool_text
 
 log = logging.getLogger(__name__)
 
-PART = 16  # texts that are encoded together
+PART = 24  # texts that are encoded together
 GROUP = 8  # neighbouring pairs that are batched together
 DUPLICATE = 0.88  # cosine of two tools above which they are not each other's negatives
 
@@ -39,7 +39,7 @@ class Recipe:
     learning_rate: float = 5e-5
     warm_up: float = 0.1  # share of the steps
     scale: float = 20.0  # of the cosines, the inverse of the temperature
-    dropout: float = 0.1
+    dropout: float = 0.0  # 0.1 takes twice the time (1.8 s for 64 pairs) for no better scores
     anchor: float = 0.0  # weight of the distance of passages to the base model's vectors
     weight_decay: float = 0.01
     seed: int = 7
@@ -70,9 +70,9 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / len(batches), recipe.warm_up)
         optimizer.zero_grad(set_to_none=True)
-        members = [pairs[one] for one in numbers]
-        asked = _encode(weights, of_queries, [pair.query for pair in members], recipe.dropout)
-        tools = _encode(weights, of_tools, texts, recipe.dropout)
+        members, halved = [pairs[one] for one in numbers], _halved(weights)
+        asked = _encode(halved, of_queries, [pair.query for pair in members], recipe.dropout)
+        tools = _encode(halved, of_tools, texts, recipe.dropout)
         loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
         if kept := [at for at, pair in enumerate(members) if recipe.anchor and pair.anchored]:
             questions = _drift(base, of_queries, [members[at].query for at in kept], asked[kept])
@@ -127,6 +127,16 @@ def _drift(base: Weights, tokenizer: Tokenizer, texts: Sequence[str], vectors: T
     with torch.no_grad():
         before = _encode(base, tokenizer, texts, 0.0)
     return 1 - (before * vectors).sum(1).mean()
+
+
+def _halved(weights: Weights) -> Weights:
+    """The matrices that are multiplied in bfloat16, converted once for all parts of a step."""
+    return {
+        name: tensor.to(torch.bfloat16)
+        if name.startswith("encoder.") and tensor.dim() == 2
+        else tensor
+        for name, tensor in weights.items()
+    }
 
 
 def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropout: float) -> Tensor:
