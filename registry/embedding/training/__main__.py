@@ -180,6 +180,8 @@ def evaluate(
               help="A set of --sets that is only evaluated.")  # fmt: skip
 @click.option("--operations", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
 @click.option("--layers", type=click.IntRange(1, 6), default=3, show_default=True)
+@click.option("--late", is_flag=True, help="Late interaction: vectors of tokens are compared, "
+              "in place of a cross-encoder. It is judged only.")  # fmt: skip
 @click.option("--marks", type=click.IntRange(8), multiple=True, default=(1000, 2000, 4000, 8000),
               show_default=True,
               help="Requests after which it is evaluated, the last its end.")  # fmt: skip
@@ -190,7 +192,7 @@ def evaluate(
 @click.option("--rate", type=float, default=1e-4, show_default=True, help="Learning rate.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--seed", type=int, default=3, show_default=True)
-@click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
+@click.option("--out", type=NEW, help="The ONNX file to write.")
 def cross(
     *,
     base: Path,
@@ -201,24 +203,28 @@ def cross(
     unseen: tuple[str, ...],
     operations: tuple[Path, ...],
     layers: int,
+    late: bool,
     marks: tuple[int, ...],
     limit: int,
     asked: int,
     rate: float,
     threads: int,
     seed: int,
-    out: Path,
+    out: Path | None,
 ) -> None:
     """Train a cross-encoder for the second stage (search.rerank), and print its NDCG@10.
 
     Of each set: the first stage, shares of the second in the sum of both, and the second alone.
     """
+    if late == (out is not None):
+        raise click.UsageError("expected either --out, for a cross-encoder, or --late")
     from registry.embedding.training import runs
 
     lines = runs.cross(
         base, model, sets, names,
-        operations=operations, start=start, unseen=unseen, layers=layers, marks=sorted(marks),
-        limit=limit, asked=asked,        rate=rate, threads=threads, seed=seed, out=out,
+        operations=operations, start=start, unseen=unseen, layers=layers, late=late,
+        marks=sorted(marks), limit=limit, asked=asked, rate=rate, threads=threads, seed=seed,
+        out=out,
     )  # fmt: skip
     for line in lines:
         click.echo(line)

@@ -10,6 +10,7 @@ import random
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,6 +30,17 @@ log = logging.getLogger(__name__)
 
 TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request
 SHARES = (0.005, 0.01, 0.02, 0.03, 0.05)  # of the standard score in the sum of both stages
+
+
+class SecondStage(Protocol):
+    """A model that scores a request with the texts of tools."""
+
+    weights: dict[str, Tensor]
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+    def pair_scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
+        """One score for each pair, as it is trained."""
 
 
 class CrossEncoder:
@@ -52,6 +64,9 @@ class CrossEncoder:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             found = scored(self.weights, self.layers, self.batch([(query, one) for one in texts]))
         return np.asarray(found.float().numpy())
+
+    def pair_scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
+        return scored(self.weights, self.layers, self.batch(pairs), dropout=0.1)
 
     def batch(self, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor]:
         """(ids, mask, kinds), each of shape (pairs, tokens of the longest)."""
@@ -90,7 +105,7 @@ def scored(
 
 
 def train(
-    model: CrossEncoder,
+    model: SecondStage,
     lists: Sequence[Ranking],
     *,
     rate: float,
@@ -124,16 +139,16 @@ def train(
             mark(step * BATCH)
 
 
-def _loss(model: CrossEncoder, lot: Sequence[Ranking], wrong: int, chance: random.Random) -> Tensor:
+def _loss(model: SecondStage, lot: Sequence[Ranking], wrong: int, chance: random.Random) -> Tensor:
     """Mean cross-entropy of a right tool among `wrong` others; it stands first of its list."""
     pairs = [pair for one in lot for pair in chosen(one, wrong, chance)]
     with torch.autocast("cpu", torch.bfloat16):
-        found = scored(model.weights, model.layers, model.batch(pairs), dropout=0.1)
+        found = model.pair_scores(pairs)
     found = found.float().view(len(lot), wrong + 1)
     return functional.cross_entropy(found, torch.zeros(len(lot), dtype=torch.int64))
 
 
-def judged(model: CrossEncoder, asked: Sequence[Ranking]) -> list[float]:
+def judged(model: SecondStage, asked: Sequence[Ranking]) -> list[float]:
     """Mean NDCG@10 of the first stage, of each of SHARES, and of the second stage alone."""
     columns = []
     for one in asked:

@@ -24,6 +24,7 @@ from registry.embedding.training.inference import (
     load_tokenizer,
     session,
 )
+from registry.embedding.training.late import LateInteraction
 from registry.embedding.training.lists import Ranking, of_operations, rankings
 from registry.embedding.training.operations import operation_pairs
 from registry.embedding.training.passages import passage_pairs
@@ -148,15 +149,17 @@ def cross(
     start: Path | None,
     unseen: Sequence[str],
     layers: int,
+    late: bool,
     marks: Sequence[int],
     limit: int,
     asked: int,
     rate: float,
     threads: int,
     seed: int,
-    out: Path,
+    out: Path | None,
 ) -> Sequence[str]:
-    """Train a cross-encoder on what `model` finds, and write it. Lines of its evaluation."""
+    """Train a cross-encoder on what `model` finds, and write it to `out`; or `late` interaction.
+    Lines of its evaluation."""
     set_num_threads(threads)
     tokenizer = base / "tokenizer.json"
     running = session(model, threads)
@@ -176,18 +179,20 @@ def cross(
     for path in operations:
         lists += of_operations(path, seed, WRONG)
     weights = load_weights(start or base / "model.safetensors")
-    trained_one = crossed.CrossEncoder(weights, tokenizer, layers)
+    cross_encoder = crossed.CrossEncoder(weights, tokenizer, layers)
+    second = LateInteraction(weights, tokenizer) if late else cross_encoder
     shares = " ".join(f"{share:6g}" for share in crossed.SHARES)
     lines = [f"{'requests':>8} {'set':14} {'first':>6} {shares} second"]
 
     def mark(seen: int) -> None:
         for name, asked in judged.items():
-            scores = " ".join(f"{one:6.1f}" for one in crossed.judged(trained_one, asked))
+            scores = " ".join(f"{one:6.1f}" for one in crossed.judged(second, asked))
             lines.append(f"{seen:8} {name:14} {scores}")
             log.info(lines[-1])
 
-    crossed.train(trained_one, lists, rate=rate, wrong=WRONG, seed=seed, marks=marks, mark=mark)
-    crossed.export(trained_one, out)
+    crossed.train(second, lists, rate=rate, wrong=WRONG, seed=seed, marks=marks, mark=mark)
+    if out is not None:
+        crossed.export(cross_encoder, out)
     return lines
 
 

@@ -20,6 +20,7 @@ from click.testing import CliRunner  # noqa: E402 - after the skips
 from registry.embedding.training.__main__ import main  # noqa: E402
 from registry.embedding.training.cross import CrossEncoder, export, train  # noqa: E402
 from registry.embedding.training.encoder import load_weights  # noqa: E402
+from registry.embedding.training.late import LateInteraction  # noqa: E402
 from registry.embedding.training.lists import Ranking  # noqa: E402
 from registry.search.rerank import _CrossEncoder  # noqa: E402
 
@@ -95,6 +96,21 @@ def printed(*arguments: str | Path) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
 
 
+def finders() -> list[Ranking]:
+    """Requests whose right text, the first, names what is asked for."""
+    things = ["bird", "train", "song", "river", "cloud", "stone", "flower", "lamp"]
+    return [
+        Ranking(
+            f"find the {asked}",
+            (f"{asked} finder", *(f"{one} finder" for one in things if one != asked)),
+            np.zeros(len(things), np.float32),
+            frozenset((0,)),
+            1,
+        )
+        for asked in things
+    ]
+
+
 def test_each_set_is_left_out_once(base: Path, sets: Path) -> None:
     lines = printed(
         *("leave-out", "--base", base, "--sets", sets, "--set", "first", "--set", "second"),
@@ -122,19 +138,32 @@ def test_a_cross_encoder_is_trained_judged_and_written(
     assert _CrossEncoder(tmp_path).scores("which bird?", ["bird 1", "train 2"]).shape == (2,)
 
 
+def test_late_interaction_is_trained_and_judged_but_not_written(base: Path, sets: Path) -> None:
+    lines = printed(
+        *("cross", "--base", base, "--model", MODEL / "model.onnx", "--sets", sets, "--late"),
+        *("--set", "first", "--unseen", "third", "--marks", "8", "--asked", "6", "--threads", "1"),
+    )
+    assert [line[:2] for line in lines[1:]] == [["8", "first"], ["8", "third"]]
+
+
+def test_late_interaction_learns_which_word_is_asked_for(base: Path) -> None:
+    lists = finders()
+    model = LateInteraction(load_weights(base / "model.safetensors"), base / "tokenizer.json")
+    train(model, lists, rate=1e-4, wrong=7, seed=1, marks=[80], mark=lambda _: None)
+    assert all(model.scores(one.query, one.texts).argmax() == 0 for one in lists)
+
+
+def test_a_cross_encoder_is_written_and_late_interaction_is_not(base: Path, sets: Path) -> None:
+    given = ["cross", "--base", base, "--model", MODEL / "model.onnx", "--sets", sets]
+    for more in ([], ["--late", "--out", "model.onnx"]):
+        result = CliRunner().invoke(main, [str(one) for one in (*given, *more)])
+        assert result.exit_code == 2
+        assert "expected either --out, for a cross-encoder, or --late" in result.output
+
+
 def test_what_is_trained_is_what_the_search_runs(base: Path, tmp_path: Path) -> None:
     """A right text names what is asked for; trained and written, the model puts it first."""
-    things = ["bird", "train", "song", "river", "cloud", "stone", "flower", "lamp"]
-    lists = [
-        Ranking(
-            f"find the {asked}",
-            (f"{asked} finder", *(f"{one} finder" for one in things if one != asked)),
-            np.zeros(len(things), np.float32),
-            frozenset((0,)),
-            1,
-        )
-        for asked in things
-    ]
+    lists = finders()
     model = CrossEncoder(load_weights(base / "model.safetensors"), base / "tokenizer.json", 1)
     train(model, lists, rate=1e-3, wrong=7, seed=1, marks=[800], mark=lambda _: None)
     export(model, tmp_path / "model.onnx")
