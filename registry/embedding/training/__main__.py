@@ -150,6 +150,8 @@ def operations_(descriptions: tuple[Path, ...]) -> None:
 @click.option("--split", type=click.Choice(("all", "train", "test")), default="test")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--tool-tokens", type=click.IntRange(8, 512), default=64, show_default=True)
+@click.option("--passages", type=FOLDER, multiple=True, help="corpus.jsonl and queries.jsonl.")
+@click.option("--code", type=FOLDER, multiple=True, help="Documented code of Go, Rust or Python.")
 def evaluate(
     *,
     model: Path,
@@ -159,15 +161,28 @@ def evaluate(
     split: str,
     limit: int,
     tool_tokens: int,
+    passages: tuple[Path, ...],
+    code: tuple[Path, ...],
 ) -> None:
-    """Print NDCG@10 of dense, lexical and fused search for each set, and their mean."""
+    """Print NDCG@10 of dense, lexical and fused search for each set, and their mean.
+
+    Of passages: recall of the supporting ones in the first five. Of code: share of definitions in
+    the first ten for what their documentation says.
+    """
     from registry.embedding.training import report
 
-    lines = report.judge(
-        model, tokenizer, sets, names, split=split, limit=limit, tool_tokens=tool_tokens
-    )
-    for line in lines:
-        click.echo(line)
+    tables = [
+        report.judge(
+            model, tokenizer, sets, names, split=split, limit=limit, tool_tokens=tool_tokens
+        )
+    ]
+    if passages:
+        tables.append(report.judge_passages(model, tokenizer, passages))
+    if code:
+        tables.append(report.judge_code(model, tokenizer, code, limit=limit))
+    for lines in tables:
+        for line in lines:
+            click.echo(line)
 
 
 @main.command()

@@ -72,12 +72,16 @@ def documented(folder: Path) -> Iterator[Documented]:
 
 
 def _pair(one: Documented, group: str, chance: random.Random) -> Pair:
-    name = identifier_words(one.symbol.rpartition(".")[2])
-    words = [word for word in one.sentence.split() if word.strip(".,:;()") != name.replace(" ", "")]
-    request = f"{name} {one.sentence}" if chance.random() < NAMED else " ".join(words)
-    key = f"{group} {one.path} {one.symbol}"
-    tool = TrainingTool(
-        id=key,
+    tool = definition(one, group)
+    named = f"{_name(one)} {one.sentence}"
+    request = named if chance.random() < NAMED else asked(one)
+    return Pair(request, tool, frozenset((tool.id,)), group, distinct=True)
+
+
+def definition(one: Documented, group: str) -> TrainingTool:
+    """A definition as a tool, with the text of a chunk of code."""
+    return TrainingTool(
+        id=f"{group} {one.path} {one.symbol}",
         name=one.symbol,
         description=identifier_words_of(one.code),
         source=Path(one.path).stem,
@@ -85,7 +89,16 @@ def _pair(one: Documented, group: str, chance: random.Random) -> Pair:
         parameters=(),
         parameter_texts=(),
     )
-    return Pair(request, tool, frozenset((key,)), group, distinct=True)
+
+
+def asked(one: Documented) -> str:
+    """What is said of a definition, without its name."""
+    name = _name(one).replace(" ", "")
+    return " ".join(word for word in one.sentence.split() if word.strip(".,:;()") != name)
+
+
+def _name(one: Documented) -> str:
+    return identifier_words(one.symbol.rpartition(".")[2])
 
 
 def identifier_words_of(code: str) -> str:

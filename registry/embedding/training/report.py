@@ -1,10 +1,15 @@
-"""Report of a model's scores on tool sets, as lines of a table."""
+"""Report of a model's scores on tool sets, passages and code, as lines of a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from registry.embedding.training.evaluate import Scores
+import numpy as np
+from numpy.typing import NDArray
+
+from registry.embedding.training.code import asked, definition, documented
+from registry.embedding.training.evaluate import Lexical, Scores
 from registry.embedding.training.evaluate import evaluate as evaluated
 from registry.embedding.training.inference import (
     QUERY_TOKENS,
@@ -13,7 +18,18 @@ from registry.embedding.training.inference import (
     load_tokenizer,
     session,
 )
-from registry.embedding.training.sets import load, sample
+from registry.embedding.training.sets import (
+    SAMPLE_SEED,
+    TrainingQuery,
+    TrainingTool,
+    load,
+    rows,
+    sample,
+    seeded,
+    tool_text,
+)
+
+FOUND, DEPTH = 5, 10  # passages and definitions that are looked at
 
 
 def judge(
@@ -51,3 +67,66 @@ def judge(
 def _line(name: str, scores: Scores) -> str:
     points = f"{scores.dense:6.1f} {scores.lexical:7.1f} {scores.fused:6.1f}"
     return f"{name:14} {scores.queries:7} {points}"
+
+
+def judge_passages(
+    model: Path, tokenizer: Path, folders: Sequence[Path], *, tokens: int = TOOL_TOKENS
+) -> Iterator[str]:
+    """Report: recall of the supporting passages in the first five, a line for each folder.
+
+    A folder has corpus.jsonl (id, title, text) and queries.jsonl (id, query, gold: their ids).
+    Fused is half of the cosine and half of BM25, as in the wing of knowledge.
+    """
+    running = session(model)
+    of_passages = partial(embed, running, load_tokenizer(tokenizer, tokens))
+    of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+    yield f"{'passages':14} queries  dense lexical  fused"
+    for folder in folders:
+        passages = [_passage(row) for row in rows(folder / "corpus.jsonl")]
+        queries = [
+            TrainingQuery(str(row["id"]), row["query"], tuple(map(str, row["gold"])))
+            for row in rows(folder / "queries.jsonl")
+        ]
+        at = {one.id: number for number, one in enumerate(passages)}
+        lexical = Lexical(passages)
+        cosines = (
+            of_queries([one.text for one in queries])
+            @ of_passages([f"{one.name}. {one.description}" for one in passages]).T
+        )
+        found = []
+        for query, cosine in zip(queries, cosines, strict=True):
+            words = lexical.scores(query.text)
+            both = cosine / 2 + words / max(2 * float(words.max()), 1e-9)
+            gold = {at[one] for one in query.gold}
+            found.append([_recall(scores, gold) for scores in (cosine, words, both)])
+        dense, worded, fused = (float(value) for value in 100 * np.mean(found, axis=0))
+        yield _line(folder.name, Scores(dense, worded, fused, len(found)))
+
+
+def judge_code(
+    model: Path, tokenizer: Path, folders: Sequence[Path], *, limit: int, tokens: int = TOOL_TOKENS
+) -> Iterator[str]:
+    """Report: share of definitions among the first ten for what their documentation says, without
+    their names, by meaning alone; a line for each folder of source code."""
+    running = session(model)
+    of_code = partial(embed, running, load_tokenizer(tokenizer, tokens))
+    of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+    yield f"{'code':14} queries  dense"
+    for folder in folders:
+        found = list(documented(folder))
+        chosen = seeded(SAMPLE_SEED).sample(range(len(found)), min(limit, len(found)))
+        vectors = of_code([tool_text(definition(one, folder.name)) for one in found])
+        cosines = of_queries([asked(found[at]) for at in chosen]) @ vectors.T
+        ranks = [int((row > row[at]).sum()) for row, at in zip(cosines, chosen, strict=True)]
+        share = 100 * sum(rank < DEPTH for rank in ranks) / max(len(ranks), 1)
+        yield f"{folder.name:14} {len(chosen):7} {share:6.1f}"
+
+
+def _passage(row: Mapping[str, Any]) -> TrainingTool:
+    return TrainingTool(str(row["id"]), row["title"], row["text"], "", (), (), ())
+
+
+def _recall(scores: NDArray[np.floating], gold: set[int]) -> float:
+    """Of `gold`, the share in the first FOUND."""
+    best = np.argsort(-scores, kind="stable")[:FOUND]
+    return len(gold.intersection(best.tolist())) / max(len(gold), 1)

@@ -61,8 +61,8 @@ class ToolSet:
 def load(folder: Path) -> ToolSet:
     """Load a set from its folder. Raises BadTrainingSet."""
     try:
-        tools = tuple(_tool(row) for row in _rows(folder / "tools.jsonl"))
-        queries = tuple(_query(row) for row in _rows(folder / "queries.jsonl"))
+        tools = tuple(_tool(row) for row in rows(folder / "tools.jsonl"))
+        queries = tuple(_query(row) for row in rows(folder / "queries.jsonl"))
     except OSError as error:
         raise BadTrainingSet(f"{folder} is no tool set: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
@@ -129,7 +129,7 @@ def _described(schema: Any) -> str:
     return str(schema.get("description") or "") if isinstance(schema, dict) else ""
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def rows(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of `path`. Raises BadTrainingSet with the line that cannot be read."""
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):

@@ -22,6 +22,7 @@ from registry.embedding.training.cross import CrossEncoder, export, train  # noq
 from registry.embedding.training.encoder import load_weights  # noqa: E402
 from registry.embedding.training.late import LateInteraction  # noqa: E402
 from registry.embedding.training.lists import Ranking  # noqa: E402
+from registry.embedding.training.report import judge_code, judge_passages  # noqa: E402
 from registry.search.rerank import _CrossEncoder  # noqa: E402
 
 pytestmark = [
@@ -174,3 +175,31 @@ def test_what_is_trained_is_what_the_search_runs(base: Path, tmp_path: Path) -> 
         assert trained.argmax() == 0
         assert ran.argmax() == 0
         assert np.corrcoef(trained, ran)[0, 1] > 0.95, "int8 changes little"
+
+
+def test_a_model_is_judged_on_passages_and_on_code(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(
+            json.dumps({"id": at, "title": title, "text": text}) + "\n"
+            for at, (title, text) in enumerate(
+                [
+                    ("Volga", "The Volga is the longest river in Europe."),
+                    ("Mont Blanc", "Mont Blanc is the highest mountain of the Alps."),
+                    *((f"Song {number}", "A song of a band.") for number in range(9)),
+                ]
+            )
+        )
+    )
+    (tmp_path / "queries.jsonl").write_text(
+        json.dumps({"id": 0, "query": "Which river of Europe is the longest?", "gold": [0]}) + "\n"
+    )
+    (tmp_path / "shop.py").write_text(
+        "def cancel(order):\n"
+        '    """Give the money of an order back to the buyer."""\n'
+        "    order.pay(-order.price)\n"
+    )
+    given = (MODEL / "model.onnx", MODEL / "tokenizer.json", [tmp_path])
+    _, passages = judge_passages(*given)
+    assert passages.split() == [tmp_path.name, "1", "100.0", "100.0", "100.0"]
+    _, code = judge_code(*given, limit=10)
+    assert code.split() == [tmp_path.name, "1", "100.0"]
