@@ -16,6 +16,7 @@ from gateway.documents.chunking.chunks import Mention
 NAME = 256  # characters of a name; longer ones are not recorded
 MENTIONS = 400  # of one chunk
 _WORDS = 8  # of a name
+_TITLE = 10  # words of a quoted one
 
 _LINK = re.compile(
     r"!?\[(?P<text>[^\[\]\n]{0,200})\]\((?P<link>[^()\s]{1,400})(?:\s+\"[^\"\n]*\")?\)"
@@ -30,6 +31,10 @@ _PATTERNS = re.compile(
     r"|\b_{0,2}[A-Za-z]\w{0,80}_\w{1,80}\b|\b[a-z]{1,40}(?:[A-Z][a-z0-9]{1,40}){1,8}\b"
     r"|\b(?:[A-Z][a-z0-9]{1,40}){2,8}\b)"
     r"|`(?P<code>[^`\s]{2,80})`"
+)
+# Titles of works: "You Don't Love Me (No, No, No)"
+_QUOTED = re.compile(
+    r"[\"\u201c](?=[^\W_a-z])(?P<title>[^\"\u201c\u201d\n]{2,100}?)[,.;:]?[\"\u201d](?!\w)"
 )
 _ACRONYM = re.compile(r"\(([A-Z][A-Za-z0-9&-]{1,9})s?\)")
 _INITIALS = re.compile(r"\b[^\W_]|(?<=[a-z])[A-Z]")
@@ -75,8 +80,10 @@ def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
     found = [*_links(text, start, end), *_patterns(text, start, end)]
     found.sort(key=lambda one: (one.start, -one.end))
     clear = list(_apart(found, start))
-    names = _outside(_names(text, start, end), clear)
-    whole = sorted((*clear, *names), key=lambda one: (one.start, -one.end))
+    names = list(_outside(_names(text, start, end), clear))
+    spans = {(one.start, one.end) for one in (*clear, *names)}
+    titles = (one for one in _quoted(text, start, end) if (one.start, one.end) not in spans)
+    whole = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
     yield from [one for one in whole if len(one.name) <= NAME][:MENTIONS]
 
 
@@ -112,6 +119,14 @@ def _patterns(text: str, start: int, end: int) -> Iterator[Mention]:
         at = match.start(kind)
         type_ = "identifier" if kind == "code" else kind
         yield Mention(name.removesuffix("()"), type_, "mention", at, at + len(name))
+
+
+def _quoted(text: str, start: int, end: int) -> Iterator[Mention]:
+    """Quotes that begin with a capital, as titles do: the words of a title are often no name each,
+    or several."""
+    for match in _QUOTED.finditer(text, start, end):
+        if len(match["title"].split()) <= _TITLE:
+            yield Mention(match["title"], "name", "mention", *match.span("title"))
 
 
 def _names(text: str, start: int, end: int) -> Iterator[Mention]:

@@ -32,6 +32,11 @@ def found(text: str) -> list[tuple[str, str]]:
         ("We saw it. Then the end. However, no.", []),
         ("Visit Köln, or Řím.", [("Visit Köln", "name"), ("Řím", "name")]),
         ("built by NASA", [("NASA", "acronym")]),
+        ('her single "You Don\'t Love Me (No, No, No)," which', [
+            ("You Don't Love Me (No, No, No)", "name"), ("Don't Love Me", "name"),
+        ]),
+        ("see \u201cIf Only\u201d, a 'Hit' or \"hit\"", [("If Only", "name"), ("Hit", "name")]),
+        ('the film "Brazil" is not 5" wide', [("Brazil", "name")]),
         ("Moved to New\nYork City", [("Moved", "name"), ("New York City", "name")]),
         ("see `load` and Flask.run or make_app, parseHtml", [
             ("load", "identifier"), ("Flask.run", "identifier"), ("make_app", "identifier"),
