@@ -290,7 +290,7 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
                     AND posting.term = word.term AND posting.doc_id = candidate.doc_id
             ) AS part GROUP BY part_id, doc_id
         )
-        SELECT doc.entity_id::text, doc.entity_id::text, 1::float8, worded.bm25, {cosine}
+        SELECT doc.entity_id::text, doc.entity_id::text, doc.weight, worded.bm25, {cosine}
         FROM worded JOIN search_doc_t AS doc USING (part_id, doc_id)
     """.encode()
 

@@ -8,6 +8,8 @@ from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import Edge, linked, page_ranked
 from gateway.wings.knowledge.search import ScoredChunk
+from gateway.wings.knowledge.wing import MIGRATIONS
+from registry.database.migrate import migrations
 from tests.wings.knowledge.rig import KnowledgeRig
 
 pytestmark = pytest.mark.anyio
@@ -311,6 +313,21 @@ async def test_code_is_linked_from_texts_alone(rig: KnowledgeRig) -> None:
     await ann.add("# Shutting\n\nTo shut a pool use `drain`.", path="guide.md")
     paths = [one.path for one in (await ann("query", query="shut a pool")).evidence]
     assert {"guide.md", "queue.py"} <= set(paths)
+
+
+async def test_definitions_stand_before_code_around_them(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    around = "# The pump empties tanks.\nfrom pump import tank\n"
+    await ann.add(around, path="around.py")
+    await ann.add("def drain(tank, pump):\n    return tank - pump\n", path="drain.py")
+    asked = "the pump of the tanks"
+    assert (await ann.found(asked))[0].startswith("def drain")
+    await rig.run("UPDATE search_doc_t SET weight = 1")  # as of texts that were stored before
+    assert (await ann.found(asked))[0].startswith("# The pump")
+    (ranking,) = (one for one in migrations([MIGRATIONS]) if one.name == "0003_loose_code")
+    async with rig.database.pool.connection() as connection:
+        await connection.execute(ranking.sql)
+    assert (await ann.found(asked))[0].startswith("def drain")
 
 
 async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:
