@@ -16,6 +16,7 @@ _BASES = 24  # of one symbol
 _DECLARATORS = 8  # pointers and arrays around a name in C
 _DOTTED = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
 _LAST = re.compile(r"[\w$]+\Z")
+_REFERENCE = re.compile(r"(?:[&*(]|'\w+\b|(?:mut|const|dyn)\b|\s)+")  # of Rust: &'a mut Map
 _QUOTES = "\"'<>`"
 _KEYWORDS = frozenset(
     _DOTTED.findall(
@@ -187,8 +188,9 @@ def _name(node: Node) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without type arguments, in dotted form."""
-    found = _DOTTED.search(name)
+    """A name without type arguments and what refers to it, in dotted form."""
+    reference = _REFERENCE.match(name)
+    found = _DOTTED.search(name, reference.end() if reference else 0)
     return found[0].replace("::", ".") if found else name.lstrip("#~&*")[:SYMBOL]
 
 

@@ -150,6 +150,18 @@ def test_definitions_and_what_they_refer_to(
     assert named(chunks, "import") == imports
 
 
+def test_implementations_for_references_are_called_by_their_type() -> None:
+    text = (
+        "impl<'a> IntoIterator for &'a mut Map<K, V> { fn into_iter(self) {} }\n"
+        "impl Read for &mut io::Lines { fn read(self) {} }\n"
+        "impl Count for *const u8 { fn count(self) {} }\n"
+    )
+    found = symbols(cut(text, media_type="text/x-rust"))
+    assert set(found) == {
+        *("Map", "Map.into_iter", "io.Lines", "io.Lines.read", "u8", "u8.count"),
+    }  # fmt: skip
+
+
 def test_l04_a_definition_that_fits_is_whole_with_what_is_above_it() -> None:
     chunks = cut(PYTHON, media_type="text/x-python", path="src/shapes.py")
     assert [one.kind for one in chunks] == ["code", "class", "function"]
