@@ -5,6 +5,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -16,15 +18,18 @@ from rich.progress import Progress
 
 from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import FAILED
+from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json, print_rows
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
+from gateway.wings.table import wing_kinds
+from registry.embedding.abc import EmbeddingFailed
 from registry.evaluation.results import ndcg
 from registry.evaluation.sets import Record, records
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
     from gateway.documents.reading.sources import SourceFile
+    from gateway.wings.knowledge.bulk import ReembeddingReport
 
 WATCH_S = 1.0
 ROOT, FILES = "/knowledge/v1", "/knowledge/files"
@@ -307,6 +312,45 @@ async def _on_ray(
         "vectors": count,
         "failed": [one.path for one in report.failed],
     }
+
+
+@click.command("reembed")
+@click.option("--address", default="local", help="The cluster  [default: one of this machine].")
+@settings_option
+def reembed(settings: Settings, *, address: str) -> None:
+    """Embed texts that have no vector of the settings' model, on a Ray cluster.
+
+    After a change of the model: queries use the vectors of the one before until all texts of
+    documents, and of memories, which share the model, have theirs. Ctrl-C stops it; a later run
+    goes on with the rest. It takes toolgate[ray], on each machine of the cluster as well; `toolgate
+    embed backfill` does the same without.
+    """
+    _require_ray()
+    try:
+        report = run(_reembedded(settings, address))
+    except EmbeddingFailed as error:
+        fail(str(error), USAGE)
+    print_json(asdict(report))
+
+
+def _require_ray() -> None:
+    if find_spec("ray") is None:
+        fail("bulk work on a cluster needs the extra: pip install 'toolgate[ray]'", USAGE)
+
+
+async def _reembedded(settings: Settings, address: str) -> "ReembeddingReport":
+    from gateway.wings.knowledge.bulk import reembed_on_ray
+
+    async with open_registry(settings) as registry:
+        with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+            vectors = progress.add_task("vectors", total=None)
+            return await reembed_on_ray(
+                registry.database,
+                settings,
+                wing_kinds(settings),
+                address=address,
+                embedded=lambda count: progress.update(vectors, completed=count),
+            )
 
 
 @click.command("export")

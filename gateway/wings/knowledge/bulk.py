@@ -1,14 +1,17 @@
-"""Bulk ingestion on Ray: a cluster reads, cuts and embeds files; this process stores them.
+"""Bulk work on Ray: a cluster reads, cuts and embeds files, or embeds texts that were stored for
+another model; this process stores what it gets.
 
 Files are read and cut by the functions of the gateway, in its reading processes, as a stage of Ray
 Data. Documents are stored in the transactions of the gateway, a document each, so that a worker
 that dies costs its files another reading and nothing else: what is stored already has the same
-hash, and is not changed. Chunks are embedded from the queue of the gateway, by actors.
+hash, and is not changed. Texts are embedded from the queue of the gateway, by actors: claimed under
+the leases of an embedding worker, and stored by its statement.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy
 import ray
-from anyio import to_thread
+from anyio import create_task_group, to_thread
 from anyio.from_thread import start_blocking_portal
 
 from config.knowledge import KnowledgeSettings
@@ -32,16 +35,21 @@ from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import ALL, KnowledgeReader
 from gateway.wings.knowledge.search import KIND
 from registry.access.secrets import Keys
-from registry.database.postgres import Pool
-from registry.embedding.abc import Embedder, Vectors
-from registry.embedding.models import register
-from registry.embedding.providers import make_embedder
+from registry.database.postgres import Database, Pool, borrowed
+from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.kinds import Kinds, of_purpose
+from registry.embedding.models import models, register, settle
+from registry.embedding.population import queue_missing
+from registry.embedding.providers import DISABLED, make_embedder
+from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
+from registry.search.indexes import ensure_indexes
 
 LOCAL = "local"
 FILES = 16  # of one task
 WINDOW_BYTES = 256 * 2**20  # of files that are on the cluster at a time
 WINDOW = 10_000  # of such files
+CLAIMS = 2  # at a time: while one is at the database, the cluster embeds the other
 _Answer = ReadDocument | NotRead
 _decoder = msgspec.msgpack.Decoder(_Answer)
 
@@ -152,8 +160,51 @@ async def upload_on_ray(
             actors=actors,
             stored=stored,
         )
-        vectors = await embed_queued(pool, settings.embedding, actors=actors, stored=embedded)
+        kinds = {KIND.name: KIND}
+        vectors = await embed_queued(
+            pool, settings.embedding, kinds, actors=actors, stored=embedded
+        )
     return report, vectors
+
+
+@dataclass(frozen=True, slots=True)
+class ReembeddingReport:
+    model: str
+    queued: int  # texts without a vector of the model
+    vectors: int  # embedded here
+    waiting: int  # that other workers have taken, or that are tried again later
+    serving: bool  # whether queries compare with the model's vectors now
+
+
+async def reembed_on_ray(
+    database: Database,
+    settings: Settings,
+    kinds: Kinds,
+    *,
+    address: str,
+    embedded: Callable[[int], None],
+) -> ReembeddingReport:
+    """Embed the texts of `kinds` of which the model of passages has no vector, and have it serve
+    once it has them all; until then the model before serves. `embedded` is told how many there are
+    meanwhile. Raises EmbeddingFailed."""
+    pool, purpose = database.pool, KIND.purpose
+    kinds = of_purpose(kinds, purpose)
+    local = make_embedder(settings.embedding.of(purpose))
+    if local is None:
+        raise EmbeddingFailed(DISABLED, retryable=False)
+    await register(pool, local, purpose)
+    queued = await queue_missing(pool, kinds)
+    async with cluster(address) as actors:
+        vectors = await embed_queued(
+            pool, settings.embedding, kinds, actors=actors, stored=embedded
+        )
+    await ensure_indexes(database, settings.search.exact_limit)
+    async with borrowed(pool) as connection:
+        await settle(connection, purpose, kinds)
+        serving = (await models(connection, purpose)).serving
+    counts = await tasks(pool, kinds)
+    waiting = counts["pending"] + counts["running"]
+    return ReembeddingReport(local.model, queued, vectors, waiting, serving == local.model)
 
 
 async def ingested(
@@ -208,21 +259,31 @@ def _rows(files: Sequence[SourceFile], settings: bytes, actors: int) -> Iterator
 
 
 async def embed_queued(
-    pool: Pool, settings: EmbeddingSettings, *, actors: int, stored: Callable[[int], None]
+    pool: Pool,
+    settings: EmbeddingSettings,
+    kinds: Kinds,
+    *,
+    actors: int,
+    stored: Callable[[int], None],
 ) -> int:
-    """Embed the chunks that are queued, of whatever document; returns how many there were. 0 also
-    where embeddings are disabled."""
+    """Embed the texts of `kinds` that are queued, of whatever tenant; returns how many there were.
+    0 also where embeddings are disabled."""
     own = settings.of(KIND.purpose)
     local = make_embedder(own)
     if local is None:
         return 0
-    kinds = {KIND.name: KIND}
     embedder = RayEmbedder(own, local, actors)
-    worker = Worker(pool, embedder, settings, kinds)
-    try:
+    crew = [Worker(pool, embedder, settings, kinds) for _ in range(CLAIMS)]
+
+    async def work(worker: Worker) -> None:
         while await worker.step():
-            stored(worker.done)
+            stored(sum(one.done for one in crew))
+
+    try:
+        async with create_task_group() as working:
+            for worker in crew:
+                working.start_soon(work, worker)
     finally:
         await embedder.close()
         await local.close()
-    return worker.done
+    return sum(one.done for one in crew)

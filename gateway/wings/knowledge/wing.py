@@ -131,5 +131,6 @@ WING = Wing(
         "eval": ("gateway.cli.knowledge:evaluate", "Measure how well documents are found."),
         "upload": ("gateway.cli.knowledge:upload", "Store files and directories."),
         "export": ("gateway.cli.knowledge:export", "Export a collection as JSON Lines."),
+        "reembed": ("gateway.cli.knowledge:reembed", "Embed texts for another model, on Ray."),
     },
 )

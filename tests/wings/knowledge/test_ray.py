@@ -1,11 +1,13 @@
-"""Bulk ingestion on a local Ray of two workers: `make test-ray`, in an environment of its own."""
+"""Bulk work on a local Ray of two workers: `make test-ray`, in an environment of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
+import numpy
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from config.load import load
 from gateway.documents.reading.sources import SourceFile
@@ -13,10 +15,14 @@ from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND
-from registry.embedding.models import register
+from registry.embedding.kinds import search_kinds
+from registry.embedding.models import models, register
+from registry.embedding.population import refresh
 from registry.embedding.providers import make_embedder
+from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig
+from tests.wings.knowledge.test_vectors import Colours
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray", exc_type=ImportError)
 from gateway.wings.knowledge import bulk
@@ -36,6 +42,11 @@ ROWS = """
     WHERE name = %s ORDER BY path, ordinal
 """
 FILES = 60
+KINDS = search_kinds([KIND])
+VECTORS = """
+    SELECT entity_id::text, model, status, source_hash, embedding::real[] FROM entity_embedding_t
+    WHERE entity_type = 'knowledge_chunk' AND model <> %s ORDER BY entity_id
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +63,8 @@ def files() -> Iterator[SourceFile]:
     yield SourceFile.of("broken.pdf", b"%PDF-1.7 no")
 
 
-async def kill_one() -> None:
-    """Kill a worker that is reading: its reading process is there, and has not answered yet."""
-
-    while not (found := [one for one in processes() if _is_reading(one)]):  # noqa: ASYNC110
+async def kill_one(is_wanted: Callable[[psutil.Process], bool]) -> None:
+    while not (found := [one for one in processes() if _holds(is_wanted, one)]):  # noqa: ASYNC110
         await anyio.sleep(0.02)
     found[0].kill()
 
@@ -64,11 +73,20 @@ def processes() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
-def _is_reading(process: psutil.Process) -> bool:
+def _holds(is_wanted: Callable[[psutil.Process], bool], process: psutil.Process) -> bool:
     try:
-        return "ray::MapWorker" in " ".join(process.cmdline()) and bool(process.children())
+        return is_wanted(process)
     except psutil.Error:
         return False
+
+
+def is_reading(process: psutil.Process) -> bool:
+    """Its reading process is there, and has not answered yet."""
+    return "ray::MapWorker" in " ".join(process.cmdline()) and bool(process.children())
+
+
+def is_embedding(process: psutil.Process) -> bool:
+    return "ray::_Embedding.embed" in " ".join(process.cmdline())
 
 
 async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None:
@@ -86,13 +104,13 @@ async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None
         assert actors == 2
         with anyio.fail_after(600):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(kill_one)
+                tasks.start_soon(kill_one, is_reading)
                 report = await bulk.ingested(
                     rig.parts.ingestion, files(), stored=lambda: None, **arguments
                 )
             assert (report.added, [one.path for one in report.failed]) == (FILES, ["broken.pdf"])
             count = await bulk.embed_queued(
-                rig.database.pool, settings, actors=2, stored=lambda _: None
+                rig.database.pool, settings, KINDS, actors=2, stored=lambda _: None
             )
             again = await bulk.ingested(
                 rig.parts.ingestion, files(), stored=lambda: None, **arguments
@@ -102,3 +120,45 @@ async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None
     assert len(bulk_rows) == len(direct_rows) >= 5 * FILES
     assert bulk_rows == direct_rows
     assert count == len(bulk_rows) + len(direct_rows)
+
+
+async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
+    rig: KnowledgeRig,
+) -> None:
+    pool, settings = rig.database.pool, load(None, {})
+    # Each text is a batch of its own: a vector varies with the rest of its batch.
+    settings = replace(settings, embedding=replace(settings.embedding, batch_size=1))
+    await register(pool, Colours(), KIND.purpose)
+    report = IngestReport()
+    for file in files():
+        if file.path != "broken.pdf":
+            found = await rig.parts.workers.read(file.path, file.data or b"")
+            await rig.parts.ingestion.take(ANN, NewCollection("docs"), file, found, report=report)
+    await worked(Worker(pool, Colours(), settings.embedding, KINDS))
+    with anyio.fail_after(600):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill_one, is_embedding)
+            done = await bulk.reembed_on_ray(
+                rig.database, settings, KINDS, address="local", embedded=lambda _: None
+            )
+    local = make_embedder(settings.embedding.of(KIND.purpose))
+    assert local is not None
+    by_ray = await rig.rows(VECTORS, Colours.model)
+    assert len(by_ray) >= 5 * FILES
+    assert (done.queued, done.vectors, done.waiting) == (len(by_ray), len(by_ray), 0)
+    assert {(model, status) for _, model, status, _, _ in by_ray} == {(local.model, "ready")}
+    assert (done.model, done.serving) == (local.model, True)
+    async with pool.connection() as connection:
+        assert (await models(connection, KIND.purpose)).serving == local.model
+
+    ids = [one[0] for one in by_ray]
+    assert await refresh(pool, HOST, ids, kind=KIND.name, force=True) == len(ids)
+    await worked(Worker(pool, local, settings.embedding, KINDS))
+    direct = await rig.rows(VECTORS, Colours.model)
+    assert [one[:4] for one in direct] == [one[:4] for one in by_ray]
+    assert numpy.array_equal([one[4] for one in direct], [one[4] for one in by_ray])
+
+
+async def worked(worker: Worker) -> None:
+    while await worker.step():
+        pass
