@@ -166,6 +166,7 @@ def upload(
     if engine == "ray":
         if owner is None or watch:
             raise click.UsageError("--engine ray takes --owner, and no --watch")
+        _require_ray()
         report = run(_on_ray(settings, _files(paths), collection, address=address, owner=owner))
     else:
         gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL
 
@@ -61,6 +62,15 @@ async def test_directories_are_uploaded_and_collections_exported(
     code, printed, errors = await toolgate(client, "export", "--collection", "x")
     [line] = printed.splitlines()
     assert json.loads(line)["text"] == "# Heron\n\nIt nests in reeds.\n"
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+@pytest.mark.parametrize(
+    "command", [("reembed",), ("upload", ".", "--collection=x", "--engine=ray", "--owner=ann")]
+)
+async def test_work_on_a_cluster_names_the_extra_that_is_missing(command: tuple[str, ...]) -> None:
+    code, _, errors = await ran("-m", "gateway", "knowledge", *command)
+    assert (code, "pip install 'toolgate[ray]'" in errors) == (2, True), errors
 
 
 async def test_a_watched_directory_is_stored_as_it_changes(client: Client, tmp_path: Path) -> None:
