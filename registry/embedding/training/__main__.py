@@ -150,6 +150,7 @@ def operations_(descriptions: tuple[Path, ...]) -> None:
 @click.option("--split", type=click.Choice(("all", "train", "test")), default="test")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--tool-tokens", type=click.IntRange(8, 512), default=64, show_default=True)
+@click.option("--texts", type=FILE, help="Another ONNX file, by which the tools have vectors.")
 @click.option("--passages", type=FOLDER, multiple=True, help="corpus.jsonl and queries.jsonl.")
 @click.option("--code", type=FOLDER, multiple=True, help="Documented code of Go, Rust or Python.")
 def evaluate(
@@ -161,6 +162,7 @@ def evaluate(
     split: str,
     limit: int,
     tool_tokens: int,
+    texts: Path | None,
     passages: tuple[Path, ...],
     code: tuple[Path, ...],
 ) -> None:
@@ -173,7 +175,14 @@ def evaluate(
 
     tables = [
         report.judge(
-            model, tokenizer, sets, names, split=split, limit=limit, tool_tokens=tool_tokens
+            model,
+            tokenizer,
+            sets,
+            names,
+            split=split,
+            limit=limit,
+            tool_tokens=tool_tokens,
+            texts=texts,
         )
     ]
     if passages:

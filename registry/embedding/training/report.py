@@ -41,11 +41,11 @@ def judge(
     split: str,
     limit: int,
     tool_tokens: int = TOOL_TOKENS,
+    texts: Path | None = None,
 ) -> Iterator[str]:
-    """Report: one line per set and one for their mean."""
-    running = session(model)
-    of_tools = partial(embed, running, load_tokenizer(tokenizer, tool_tokens))
-    of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+    """Report: one line per set and one for their mean. `texts`: another model, of the tools."""
+    of_tools = partial(embed, session(texts or model), load_tokenizer(tokenizer, tool_tokens))
+    of_queries = partial(embed, session(model), load_tokenizer(tokenizer, QUERY_TOKENS))
     yield f"{'set':14} queries  dense lexical  fused"
     found: list[Scores] = []
     for name in names:

@@ -159,7 +159,9 @@ SERVICE = {"provider": "openai-compatible", "url": "http://127.0.0.1:9", "query_
 @pytest.mark.parametrize(
     ("changes", "label", "reached"),
     [
-        ({}, "bundled/toolgate-minilm-2", True),
+        ({}, "bundled/toolgate-minilm-3", True),
+        ({}, "bundled/toolgate-minilm-2", True),  # whose vectors it reads
+        ({}, "bundled/toolgate-minilm-1", False),
         ({"provider": "disabled"}, "bundled/toolgate-minilm-2", True),
         ({**SERVICE, "model": "new"}, "bundled/toolgate-minilm-2", True),
         ({**SERVICE, "model": "new"}, "openai-compatible/new", True),
@@ -181,6 +183,16 @@ def test_older_vectors_are_asked_where_their_model_is_still_reached(
     found = embedder_for(settings(**changes), label)
     assert (found is not None) is reached
     assert found is None or found.model == label
+
+
+async def test_the_vectors_of_the_release_before_are_searched_by_the_queries_of_this_one() -> None:
+    """Until new ones are there; as well as its own (registry/embedding/training/README.md)."""
+    new, old = (embedder_for(settings(), f"bundled/toolgate-minilm-{one}") for one in (3, 2))
+    assert new is not None
+    assert old is not None
+    texts = ["which pets can I buy?"]
+    assert np.allclose(await new.embed(texts, query=True), await old.embed(texts, query=True))
+    assert new._model() is old._model(), "it is loaded once"  # type: ignore[attr-defined]
 
 
 async def test_a_query_prefix_belongs_to_the_configured_model_alone() -> None:
