@@ -1,7 +1,7 @@
 """Queues the texts of entities for embedding.
 
 The planner may have no statistics of the tables yet. Row lookups are therefore scalar subqueries,
-which cannot become a join that compares all pairs.
+which cannot become a join that compares all pairs, and batches are read in the order of an index.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,6 +14,12 @@ from registry.embedding.kinds import KINDS, TOOL, Kinds
 
 BATCH = 500  # entities per transaction
 _START = "00000000-0000-0000-0000-000000000000"
+
+# Else it reads and sorts all entities of a kind for each batch.
+_IN_ORDER = (
+    b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;"
+    b" SET LOCAL enable_sort = off"
+)
 
 # Rows that wait for a task that has been deleted.
 _UNSTICK = b"""
@@ -163,6 +169,7 @@ async def _queue_all(
             given: Mapping[str, object] = {
                 "host": host_id, "kind": kind, "after": after, "limit": BATCH
             }  # fmt: skip
+            await connection.execute(_IN_ORDER)
             found = await connection.execute(statement, given)
             seen, last, queued = await found.fetchone() or (0, None, 0)
         count += queued or 0

@@ -1,7 +1,7 @@
 """The parts of the knowledge on a database, without a gateway, and callers of them."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,21 @@ class KnowledgeRig:
     async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         async with self.database.pool.connection() as connection:
             return await (await connection.execute(statement.encode(), values)).fetchall()
+
+    async def rows_read(self, tables: str) -> int:
+        """Rows of tables, named by a regular expression, that the connections have read."""
+        async with AsyncExitStack() as stack:
+            for _ in range(self.database.pool.get_stats()["pool_size"]):
+                connection = await stack.enter_async_context(self.database.pool.connection())
+                await connection.execute("SELECT pg_stat_force_next_flush()")
+        async with self.database.connect() as connection:
+            rows = await connection.execute(
+                "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables"
+                " WHERE relname ~ %s",
+                [f"^{tables}$"],
+            )
+            ((count,),) = await rows.fetchall()
+            return int(count)
 
 
 async def no_call(*_: Any) -> ToolResult:

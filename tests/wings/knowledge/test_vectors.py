@@ -146,8 +146,7 @@ async def test_f1_16_a_model_changes_while_many_chunks_wait_for_the_one_before(
             " (host_id, chunk_id, collection_id, document_id, ordinal, kind, start_byte, end_byte,"
             " start_line, end_line, sha256) SELECT host_id, gen_random_uuid(), collection_id,"
             " document_id, n, 'text', 0, 9, 1, 1, sha256 FROM knowledge_chunk_t,"
-            f" generate_series(1, {PENDING}) AS n; RESET session_replication_role;"
-            " ANALYZE knowledge_chunk_t, knowledge_document_t, knowledge_blob_t")  # fmt: skip
+            f" generate_series(1, {PENDING}) AS n; RESET session_replication_role")  # fmt: skip
         assert await queue_missing(database.pool, kinds) == PENDING
         await register(database.pool, Newer(), KIND.purpose)
         assert await queue_missing(database.pool, kinds) == PENDING + first
@@ -165,6 +164,36 @@ async def test_f1_16_a_model_changes_while_many_chunks_wait_for_the_one_before(
                 break
         ready = "SELECT DISTINCT model FROM entity_embedding_t WHERE status = 'ready'"
         assert await rig.rows(ready) == [("test/newer",)]
+
+
+@pytest.mark.parametrize("kind", ["text", "definition"])
+async def test_what_is_missing_is_queued_by_key_whatever_the_planner_knows(
+    database: Database, kind: str
+) -> None:
+    """Without statistics the planner compared each chunk with each text, read all documents for
+    each, and sorted all chunks for each batch."""
+    documents, each = 150, 20
+    kinds, count = search_kinds([KIND]), documents * each
+    async with rigged(database, knowledge_settings(), lambda _: None) as rig:
+        await register(database.pool, Colours(), KIND.purpose)
+        await rig.caller().add("It is red.", path="0")
+        await rig.run(
+            "SET session_replication_role = replica; INSERT INTO knowledge_blob_t"
+            " (host_id, sha256, content) SELECT host_id, sha256(n::text::bytea), content"
+            f" FROM knowledge_blob_t, generate_series(1, {documents}) AS n;"
+            " INSERT INTO knowledge_document_t (host_id, document_id, collection_id, path, sha256)"
+            " SELECT host_id, gen_random_uuid(), collection_id, n, sha256(n::text::bytea)"
+            f" FROM knowledge_document_t, generate_series(1, {documents}) AS n;"
+            " INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id,"
+            " ordinal, kind, start_byte, end_byte, start_line, end_line, sha256) SELECT host_id,"
+            f" gen_random_uuid(), collection_id, document_id, n, '{kind}', 0, 9, 1, 1, sha256"
+            f" FROM knowledge_document_t, generate_series(1, {each}) AS n WHERE path <> '0';"
+            " RESET session_replication_role"
+        )  # fmt: skip
+        tables = "knowledge_(chunk|document|blob)_t"
+        before = await rig.rows_read(tables)
+        assert await queue_missing(database.pool, kinds) == count
+        assert await rig.rows_read(tables) - before < 5 * count
 
 
 def service_of(vectors: list[Any]) -> Recorder:

@@ -74,10 +74,10 @@ CREATE TABLE knowledge_document_t (
     created_ts         timestamptz NOT NULL DEFAULT now(),
     changed_ts         timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (host_id, document_id),
-    UNIQUE (host_id, collection_id, path),
+    UNIQUE (collection_id, path, host_id),
     FOREIGN KEY (host_id, collection_id) REFERENCES knowledge_collection_t
 );
-CREATE INDEX knowledge_document_blob_ix ON knowledge_document_t (host_id, sha256);
+CREATE INDEX knowledge_document_blob_ix ON knowledge_document_t (sha256, host_id);
 COMMENT ON COLUMN knowledge_document_t.version IS 'Number of the last version, of any status.';
 COMMENT ON COLUMN knowledge_document_t.live IS 'Number of the version that is found; 0: none yet.';
 COMMENT ON COLUMN knowledge_document_t.dated_ts IS 'When what it tells was said, if it says so.';
@@ -123,8 +123,8 @@ CREATE TABLE knowledge_chunk_t (
     FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t,
     CHECK (0 <= start_byte AND start_byte < end_byte)
 );
-CREATE INDEX knowledge_chunk_document_ix ON knowledge_chunk_t (host_id, document_id, ordinal);
-CREATE INDEX knowledge_chunk_collection_ix ON knowledge_chunk_t (host_id, collection_id);
+CREATE INDEX knowledge_chunk_document_ix ON knowledge_chunk_t (document_id, ordinal, host_id);
+CREATE INDEX knowledge_chunk_collection_ix ON knowledge_chunk_t (collection_id, host_id);
 COMMENT ON COLUMN knowledge_chunk_t.chunk_id IS
     'Made of its document, its header and its text: it stays where only others change.';
 COMMENT ON COLUMN knowledge_chunk_t.header IS 'Headings or scopes that it stands in.';
@@ -146,7 +146,7 @@ CREATE TABLE knowledge_mention_t (
     FOREIGN KEY (host_id, chunk_id) REFERENCES knowledge_chunk_t ON DELETE CASCADE
 );
 CREATE INDEX knowledge_mention_norm_ix
-    ON knowledge_mention_t (host_id, collection_id, norm, role) INCLUDE (chunk_id);
+    ON knowledge_mention_t (collection_id, norm, role, host_id) INCLUDE (chunk_id);
 COMMENT ON TABLE knowledge_mention_t IS
     'Names in chunks, which are the graph: an entity is what has a name in a collection, and is '
     'there as long as a chunk mentions it.';
@@ -160,7 +160,7 @@ CREATE FUNCTION knowledge_last(name text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN regexp_replace(name, '^.*(\.|::|->)', '') COLLATE "C";
 CREATE INDEX knowledge_mention_reference_ix
-    ON knowledge_mention_t (host_id, collection_id, knowledge_last(name), chunk_id)
+    ON knowledge_mention_t (collection_id, knowledge_last(name), chunk_id, host_id)
     WHERE type = 'symbol' AND role IN ('call', 'import', 'inherit');
 
 CREATE TABLE knowledge_symbol_t (
@@ -181,8 +181,8 @@ CREATE TABLE knowledge_symbol_t (
     PRIMARY KEY (host_id, document_id, ordinal),
     FOREIGN KEY (host_id, document_id) REFERENCES knowledge_document_t ON DELETE CASCADE
 );
-CREATE INDEX knowledge_symbol_name_ix ON knowledge_symbol_t (host_id, collection_id, name);
-CREATE INDEX knowledge_symbol_scope_ix ON knowledge_symbol_t (host_id, collection_id, scope);
+CREATE INDEX knowledge_symbol_name_ix ON knowledge_symbol_t (collection_id, name, host_id);
+CREATE INDEX knowledge_symbol_scope_ix ON knowledge_symbol_t (collection_id, scope, host_id);
 COMMENT ON TABLE knowledge_symbol_t IS
     'What the code of the present versions of documents defines: replaced as a whole.';
 COMMENT ON COLUMN knowledge_symbol_t.symbol IS 'With its scopes: Flask.run.';
@@ -301,29 +301,39 @@ CREATE FUNCTION knowledge_code_text(path text, symbol text, code text) RETURNS t
     RETURN concat_ws(' ', identifier_words(regexp_replace(path, '^.*/|\.[^./]*$', '', 'g')) || ':',
         nullif(identifier_words(symbol), '') || '.', identifier_words(code));
 
+-- What chunks belong to is looked up chunk by chunk. In a join the planner, which may have no statistics
+-- of these tables yet, compares all chunks of a tenant with all of its texts, and joins them also for
+-- ids alone.
 CREATE VIEW knowledge_chunk_source_v AS
 SELECT chunk.host_id, chunk_id AS entity_id, true AS active,
     CASE WHEN kind IN ('text', 'section', 'record', 'row') THEN concat_ws(E'\n',
-        nullif(header, ''), knowledge_text(content, start_byte, end_byte))
-    ELSE knowledge_code_text(path, symbol, knowledge_text(content, start_byte, end_byte))
+        nullif(header, ''), knowledge_text((
+            SELECT content FROM knowledge_blob_t AS blob
+            WHERE (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256)
+        ), start_byte, end_byte))
+    ELSE knowledge_code_text((
+            SELECT path FROM knowledge_document_t AS document
+            WHERE (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
+        ), symbol, knowledge_text((
+            SELECT content FROM knowledge_blob_t AS blob
+            WHERE (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256)
+        ), start_byte, end_byte))
     END COLLATE "default" AS source_text
-FROM knowledge_chunk_t AS chunk
-JOIN knowledge_document_t AS document
-    ON (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
-JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
+FROM knowledge_chunk_t AS chunk;
 
 CREATE VIEW knowledge_chunk_search_v AS
 SELECT chunk.host_id, chunk_id AS entity_id, chunk.collection_id::text AS owner, true AS live,
-    chunk.symbol AS name, chunk.header AS title,
-    knowledge_text(content, start_byte, end_byte) AS description, ''::text AS source,
-    document.path AS tags, NULL::text AS parameters, NULL::text AS parameter_texts,
+    chunk.symbol AS name, chunk.header AS title, knowledge_text((
+        SELECT content FROM knowledge_blob_t AS blob
+        WHERE (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256)
+    ), start_byte, end_byte) AS description, ''::text AS source, (
+        SELECT path FROM knowledge_document_t AS document
+        WHERE (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
+    ) AS tags, NULL::text AS parameters, NULL::text AS parameter_texts,
     NULL::text AS domain, NULL::text AS namespace, NULL::text AS tier, '{}'::text[] AS toolsets,
     '{}'::text[] AS scopes, 1::real AS weight, NULL::timestamptz AS valid_from,
     NULL::timestamptz AS valid_to, NULL::jsonb AS facets
-FROM knowledge_chunk_t AS chunk
-JOIN knowledge_document_t AS document
-    ON (document.host_id, document.document_id) = (chunk.host_id, chunk.document_id)
-JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (chunk.host_id, chunk.sha256);
+FROM knowledge_chunk_t AS chunk;
 
 -- Weights of the symbol, the headings, the text, -, the path.
 SELECT search_kind_add('knowledge_chunk', 'passages', '{3.0, 3.0, 1.0, 1.0, 2.0, 0.6, 0.4}');
