@@ -241,10 +241,11 @@ BEGIN
     SELECT array_agg(given.host_id), array_agg(given.entity_id), array_agg(given.hash)
     INTO hosts, ids, texts
     FROM unnest(host_ids, entity_ids, hashes) AS given (host_id, entity_id, hash)
-    WHERE NOT EXISTS (
-        SELECT FROM entity_embedding_t AS had
+    WHERE (
+        SELECT true FROM entity_embedding_t AS had
         WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
-            = (given.host_id, kind, given.entity_id, wanted) AND had.source_hash = given.hash);
+            = (given.host_id, kind, given.entity_id, wanted) AND had.source_hash = given.hash
+        ) IS NULL;
     IF ids IS NULL THEN
         RETURN 0;
     END IF;

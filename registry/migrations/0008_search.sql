@@ -213,7 +213,7 @@ CREATE FUNCTION search_refresh(
 #variable_conflict use_column
 DECLARE
     weights real[] := (SELECT field_weights FROM search_kind_t WHERE entity_type = kind);
-    gone integer[]; changed integer[];
+    gone integer[]; changed integer[]; changed_ids uuid[];
     lost_parts integer[]; lost_terms text[]; lost_numbers integer[]; lost_lengths float8[];
     new_parts integer[]; new_terms text[]; new_numbers integer[]; new_lengths float8[];
 BEGIN
@@ -249,9 +249,9 @@ BEGIN
                 toolsets, scopes, weight, valid_from, valid_to, facets, digest)
             SELECT * FROM source WHERE NOT EXISTS (SELECT FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id))
-            RETURNING part_id, doc_id
+            RETURNING part_id, doc_id, entity_id
         ), reworded AS (
-            SELECT doc.part_id, doc.doc_id FROM search_doc_t AS doc JOIN source
+            SELECT doc.part_id, doc.doc_id, doc.entity_id FROM search_doc_t AS doc JOIN source
                 ON (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id)
             WHERE doc.digest <> source.digest
         ), updated AS (
@@ -275,16 +275,17 @@ BEGIN
                     WHERE (source.part_id, source.entity_id) = (given.part_id, given.entity_id))
             RETURNING doc.part_id, doc.doc_id
         ), lost AS (
-            SELECT * FROM deleted UNION ALL SELECT * FROM reworded
+            SELECT * FROM deleted UNION ALL SELECT part_id, doc_id FROM reworded
         ), new AS (
             SELECT * FROM inserted UNION ALL SELECT * FROM reworded
         )
         SELECT (SELECT array_agg(part_id ORDER BY doc_id) FROM lost),
             (SELECT array_agg(doc_id ORDER BY doc_id) FROM lost),
             (SELECT array_agg(part_id ORDER BY doc_id) FROM new),
-            (SELECT array_agg(doc_id ORDER BY doc_id) FROM new)
+            (SELECT array_agg(doc_id ORDER BY doc_id) FROM new),
+            (SELECT array_agg(entity_id ORDER BY doc_id) FROM new)
         $sql$, kind || '_search_v')
-    INTO lost_parts, gone, new_parts, changed USING kind, host_ids, entity_ids, owners;
+    INTO lost_parts, gone, new_parts, changed, changed_ids USING kind, host_ids, entity_ids, owners;
 
     WITH lost AS (
         DELETE FROM search_posting_t AS posting
@@ -302,15 +303,14 @@ BEGIN
 
     EXECUTE format($sql$
         WITH word AS MATERIALIZED (
-            SELECT doc.part_id, doc.doc_id, found.term, found.tf
-            FROM unnest($1, $2) AS new (part_id, doc_id)
-            JOIN search_doc_t AS doc USING (part_id, doc_id)
+            SELECT new.part_id, new.doc_id, found.term, found.tf
+            FROM unnest($1, $2, $3) AS new (part_id, doc_id, entity_id)
             JOIN search_part_t AS part USING (part_id)
             CROSS JOIN LATERAL (SELECT * FROM %1$I AS one
-                WHERE one.host_id = part.host_id AND one.entity_id = doc.entity_id OFFSET 0
+                WHERE one.host_id = part.host_id AND one.entity_id = new.entity_id OFFSET 0
             ) AS source
             CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
-                source.source, source.tags, source.parameters, source.parameter_texts, $3) AS found
+                source.source, source.tags, source.parameters, source.parameter_texts, $4) AS found
         ), added AS (
             INSERT INTO search_posting_t (part_id, doc_id, term, tf, length)
             SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY part_id, doc_id) FROM word
@@ -325,7 +325,7 @@ BEGIN
         FROM counted
         $sql$, kind || '_search_v')
     INTO new_parts, new_terms, new_numbers, new_lengths
-    USING new_parts, changed, weights;
+    USING new_parts, changed, changed_ids, weights;
 
     PERFORM search_count(lost_parts || new_parts, lost_terms || new_terms,
         lost_numbers || new_numbers, lost_lengths || new_lengths);

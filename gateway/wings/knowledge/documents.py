@@ -207,17 +207,8 @@ class DocumentStore:
         }
         async with connection.pipeline():  # one round trip
             await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-            for statement in (
-                _BLOB,
-                _GONE,
-                _MOVED,
-                _NEW,
-                _NAMED,
-                _UNDEFINED,
-                _DEFINED,
-                _LIVE,
-                _VERSION,
-            ):
+            former = (_GONE, _MOVED, _UNDEFINED) if values["live"] else ()
+            for statement in (_BLOB, *former, _NEW, _NAMED, _DEFINED, _LIVE, _VERSION):
                 await connection.execute(statement, values)
             if values["old"] not in (None, sha256):
                 await connection.execute(_UNUSED, {**values, "blobs": [values["old"]]})
@@ -452,15 +443,16 @@ _MOVED = f"""
     UPDATE knowledge_chunk_t AS had SET ordinal = given.ordinal, start_byte = given.start_byte,
         end_byte = given.end_byte, start_line = given.start_line, end_line = given.end_line,
         page = given.page, sha256 = %(sha256)s
-    FROM {_GIVEN} WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)
+    FROM {_GIVEN} WHERE (had.host_id, had.document_id, had.chunk_id)
+        = (%(host)s, %(document)s, given.id)
 """.encode()
 _NEW = f"""
     INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
         start_byte, end_byte, start_line, end_line, page, header, symbol, sha256)
     SELECT %(host)s, id, %(collection)s, %(document)s, ordinal, kind, start_byte, end_byte,
         start_line, end_line, page, header, symbol, %(sha256)s
-    FROM {_GIVEN} WHERE NOT EXISTS (SELECT FROM knowledge_chunk_t AS had
-        WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id))
+    FROM {_GIVEN} WHERE (SELECT true FROM knowledge_chunk_t AS had
+        WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)) IS NULL
 """.encode()
 # Chunks that were there have their mentions.
 _NAMED = b"""

@@ -25,9 +25,10 @@ from gateway.wings.knowledge.credentials import (
 )
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
-from tests.fixtures_database import HOST
+from tests.fixtures_database import HOST, Cluster, own_database
 from tests.gateway.documents.test_remote import served
 from tests.polling import until
+from tests.recycling import Recycling
 from tests.wings.knowledge.rig import (
     KEYS,
     OTHER,
@@ -60,14 +61,35 @@ def tarred(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-async def put(caller: KnowledgeCaller, path: str, data: bytes) -> Any:
+async def put(caller: KnowledgeCaller, path: str, data: bytes, collection: str = "files") -> Any:
     encoded = base64.b64encode(data).decode()
-    return await caller("add_file", collection="files", path=path, data=encoded)
+    return await caller("add_file", collection=collection, path=path, data=encoded)
 
 
 async def states(caller: KnowledgeCaller) -> dict[str, tuple[str, int, int]]:
     listed = (await caller("documents", collection="files")).items
     return {one.path: (one.status, one.version, one.live) for one in listed}
+
+
+async def test_files_are_stored_at_a_cost_that_does_not_grow_with_the_tenant(
+    cluster: Cluster, with_documents: Recycling
+) -> None:
+    """Without statistics each chunk, symbol and foreign key once read what all collections have."""
+    files = {
+        f"{number}.py": CODE.replace(b"Heron:", b"Heron%d(Bird):" % number) * 9
+        for number in range(60)
+    }
+    for settings in own_database(cluster, with_documents._template):
+        async with Database.open(settings) as database, rigged(database) as rig:
+            tables = "SELECT relname FROM pg_class WHERE relkind = 'r'"
+            for (table,) in await rig.rows(f"{tables} AND relname ~ '^(knowledge|search|e).*_t$'"):
+                await rig.run(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+            for collection in ("first", "second", "third"):
+                before = await rig.rows_read(".*")
+                report = await put(rig.caller(), "birds.zip", archive(files), collection)
+                assert report.added == len(files)
+                cost = await rig.rows_read(".*") - before
+    assert cost < 30 * len(files) * 9, "a chunk has 22"
 
 
 async def test_l22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeRig) -> None:
