@@ -81,6 +81,7 @@ class ReadDocument(Struct, frozen=True, tag=True):
     title: str = ""
     encoding: str = "utf-8"
     note: str = ""  # why it was not read as its type is
+    degraded: bool = False  # since a process had to be ended: another reading may be better
 
 
 class NotRead(Struct, frozen=True, tag=True):

@@ -174,7 +174,8 @@ class ReadingWorkers:
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(f"it cannot be cut within {self._limits.parse_s:g} s") from error
         by = "chunker" if chunker else "parser"
-        return replace(found, note=f"it was cut as plain text: its {by} failed or took too long")
+        note = f"it was cut as plain text, until it is read again: its {by} failed or took too long"
+        return replace(found, note=note, degraded=True)
 
     async def tried(
         self, module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking

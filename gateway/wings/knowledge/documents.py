@@ -42,10 +42,12 @@ class TextToCut:
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """The chunks of a text. `note`: why its own chunker did not cut it."""
+    """The chunks of a text. `note`: why its own chunker did not cut it; `degraded`: another time it
+    may."""
 
     chunks: Sequence[Chunk]
     note: str = ""
+    degraded: bool = False
 
 
 Cut = Callable[[TextToCut], Awaitable[CutText]]
@@ -147,6 +149,7 @@ class DocumentStore:
         rows_ = await (await connection.execute(_LOCK, values)).fetchall()
         ((document_id, live, old, count),) = rows_
         values |= {"document": document_id, "live": live, "old": old}
+        values["degraded"] = "degraded" in new.origin or (cut is not None and cut[1].degraded)
         known = await (await connection.execute(_KNOWN, values)).fetchall()
         if known:
             await connection.execute(_SAME, values)
@@ -245,12 +248,16 @@ class DocumentStore:
     async def contents(
         self, reader: KnowledgeReader, collection: str, source: str
     ) -> list[tuple[str, str]]:
-        """Paths and ids of the contents of a source that are served, and cut as they are now."""
+        """Paths and ids of the contents of a source that are served; the id of one that is to be
+        cut otherwise now is empty."""
         values = {**reader.values(), "name": collection, "source": source}
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_OF_SOURCE, values)
             rows_ = await found.fetchall()
-        return [(path, id_) for _, path, id_, cut, rules in rows_ if cut == chosen(rules, path)]
+        return [
+            (path, id_ if cut == chosen(rules, path) and not degraded else "")
+            for _, path, id_, cut, rules, degraded in rows_
+        ]
 
     async def of_source(
         self, reader: KnowledgeReader, collection: str, source: str
@@ -351,7 +358,8 @@ def _noted(values: dict[str, Any], new: NewDocument, cut: CutText) -> dict[str, 
     """With the chunker that has cut the version, or why it did not."""
     chunker = {"chunker": values["chunker"]} if values["chunker"] else {}
     note = {"note": cut.note} if cut.note else {}
-    return {**values, "origin": Jsonb({**new.origin, **chunker, **note})}
+    degraded = {"degraded": True} if cut.degraded else {}
+    return {**values, "origin": Jsonb({**new.origin, **chunker, **note, **degraded})}
 
 
 def _blobs(*hashes: bytes | None) -> list[bytes]:
@@ -365,13 +373,14 @@ _LOCK = b"""
     RETURNING document_id::text, live, sha256, chunks
 """
 # The same text again; of documents that are replaced as a whole, as the present one, which the same
-# chunker has cut.
+# chunker has cut, and not worse than it is cut now.
 _KNOWN = b"""
     SELECT track_id FROM knowledge_version_t
     WHERE (host_id, document_id) = (%(host)s, %(document)s) AND given_hash = %(given)s
         AND status = 'processed' AND CASE %(on_same_source)s WHEN 'append' THEN true
             WHEN 'reject' THEN version = %(live)s
-            ELSE version = %(live)s AND coalesce(origin ->> 'chunker', '') = %(chunker)s END
+            ELSE version = %(live)s AND coalesce(origin ->> 'chunker', '') = %(chunker)s
+                AND (%(degraded)s OR NOT origin ? 'degraded') END
     ORDER BY version DESC LIMIT 1
 """
 # What was being read of it is no version of its own.
@@ -405,7 +414,8 @@ _FAIL = b"""
 """
 _OF_SOURCE = f"""
     SELECT document.document_id::text, document.path, version.origin ->> 'id',
-        coalesce(version.origin ->> 'chunker', ''), collection.chunkers
+        coalesce(version.origin ->> 'chunker', ''), collection.chunkers,
+        version.origin ? 'degraded'
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)

@@ -5,7 +5,7 @@ own. One that cannot be read leaves its older version serving, and does not stop
 import base64
 import binascii
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -193,7 +193,7 @@ class Ingestion:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
         run = replace(run, target=await self._documents.ensure(reader, target))
-        known = await self._known(run)
+        known = _read(await self._known(run))
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.fetch_s) as files:
@@ -212,24 +212,27 @@ class Ingestion:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
         run = _Run(reader, await self._documents.ensure(reader, target), spec, job)
-        wanted = WantedFiles(spec.filter, await self._known(run), spec.seen, self.limits)
+        known = await self._known(run)
+        seen = spec.seen if all(known.values()) else ""
+        wanted = WantedFiles(spec.filter, _read(known), seen, self.limits)
         try:
-            seen = await self._fetched(run, wanted)
+            paths = await self._fetched(run, wanted)
         except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
-        if seen is None:
+        if paths is None:
             run.report.unchanged = len(wanted.known)
             return run.report
         had = await self._documents.of_source(reader, target.name, spec.key)
-        gone = [id_ for id_, path in had if path not in seen]
+        gone = [id_ for id_, path in had if path not in paths]
         for at in range(0, len(gone), DELETED):
             ids = gone[at : at + DELETED]
             run.report.deleted += await self._documents.delete(reader, target.name, ids)
         return run.report
 
     async def _known(self, run: "_Run") -> dict[str, str]:
-        """Ids of the contents that are served, by their paths in the source. The same content at
-        another path, or in another folder of the collection, is another document."""
+        """Ids of the contents that are served, by their paths in the source; empty for those that
+        are to be read again. The same content at another path, or in another folder of the
+        collection, is another document."""
         found = await self._documents.contents(run.reader, run.target.name, run.spec.key)
         below = f"{run.spec.below}/" if run.spec.below else ""
         return {path.removeprefix(below): id_ for path, id_ in found if path.startswith(below)}
@@ -333,7 +336,9 @@ class Ingestion:
 
 def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
     title = {"title": found.title[:255]} if found.title else {}
-    note = {"note": found.note} if found.note else {}
+    note: dict[str, Any] = {"note": found.note} if found.note else {}
+    if found.degraded:
+        note["degraded"] = True
     return replace(
         new,
         text=found.text,
@@ -342,6 +347,11 @@ def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
         metadata={**title, **new.metadata},
         origin={**new.origin, **note},
     )
+
+
+def _read(known: Mapping[str, str]) -> dict[str, str]:
+    """Those that need not be read again."""
+    return {path: id_ for path, id_ in known.items() if id_}
 
 
 def check_location(type_: SourceType, location: str) -> None:

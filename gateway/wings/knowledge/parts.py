@@ -109,7 +109,7 @@ class KnowledgeParts:
             raise invalid(f"text: {error}.") from error
         if not text.startswith(found.text):
             raise invalid(f"text: expected one that can be read as {media_type}.")
-        return CutText(found.chunks, found.note)
+        return CutText(found.chunks, found.note, found.degraded)
 
 
 def _named(path: str, media_type: str) -> str:

@@ -12,17 +12,22 @@ from urllib.parse import parse_qs, quote
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from config.sources import SchemeSettings
 from gateway.documents.reading.git import git_url
 from gateway.documents.reading.limits import ReadingRefused
+from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
     bucket_of,
     place_of,
     place_of_bucket,
 )
+from gateway.wings.knowledge.ingestion import SourceSpec
+from gateway.wings.knowledge.readers import KnowledgeReader
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST, Cluster, own_database
@@ -201,6 +206,58 @@ async def test_bad_files_are_told_or_have_no_chunks(
     with pytest.raises(ProblemDetails, match=reason) as refused:
         await put(rig.caller(), path, data)
     assert refused.value.status == 422
+
+
+async def test_what_was_cut_as_plain_text_is_read_again_until_it_is_read_as_it_is(
+    rig: KnowledgeRig,
+) -> None:
+    """Its process was killed, as for want of time or memory."""
+    ann, workers, packed = rig.caller(), rig.parts.workers, archive({"a.py": CODE, "b.py": CODE})
+    limits = workers._limits
+    workers._limits = replace(limits, cut_s=0.0)
+    assert (await put(ann, "book.zip", packed)).added == 2
+    assert (await ann.add(CODE.decode(), "files", path="c.py")).changed
+    again = await put(ann, "book.zip", packed)
+    assert (again.changed, again.unchanged) == (0, 2)
+    assert not (await ann.add(CODE.decode(), "files", path="c.py")).changed
+    notes = [one.note or "" for one in (await ann("documents", collection="files")).items]
+    assert all("plain text" in one for one in notes)
+
+    workers._limits = limits
+    assert (await put(ann, "book.zip", packed)).changed == 2
+    assert (await ann.add(CODE.decode(), "files", path="c.py")).changed
+    listed = (await ann("documents", collection="files")).items
+    assert {(one.note, one.version) for one in listed} == {(None, 2)}
+    found = (await ann("query", query="heron", collections=["files"])).evidence
+    assert {one.symbol for one in found} == {"Heron"}
+
+    workers._limits = replace(limits, cut_s=0.0)
+    assert (await put(ann, "book.zip", packed)).unchanged == 2
+    assert not (await ann.add(CODE.decode(), "files", path="c.py")).changed
+
+
+async def test_a_source_as_it_was_is_read_again_where_it_was_cut_as_plain_text(
+    database: Database,
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ.get("HTTP_IF_NONE_MATCH") == '"1"':
+            start_response("304 Not Modified", [])
+            return []
+        start_response("200 OK", [("ETag", '"1"')])
+        return [CODE]
+
+    with served(app) as url:
+        async with rigged(database, knowledge_settings(private_networks=True)) as rig:
+            workers, reader = rig.parts.workers, KnowledgeReader(HOST, "ann", ("*", "user:ann"))
+            limits, reports = workers._limits, list[tuple[int, int, int]]()
+            workers._limits, seen = replace(limits, cut_s=0.0), ""
+            for _ in range(3):
+                spec = SourceSpec("url", f"{url}/a.py", seen=seen)
+                target = NewCollection("files")
+                report = await rig.parts.ingestion.source(reader, target, spec, job=NO_JOB)
+                reports.append((report.added, report.changed, report.unchanged))
+                workers._limits, seen = limits, report.seen
+    assert reports == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
 
 
 async def test_sources_at_private_addresses_are_refused(rig: KnowledgeRig) -> None:
