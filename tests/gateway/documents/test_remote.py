@@ -166,6 +166,29 @@ def test_files_of_a_repository_are_read_from_its_objects(git: GitServer) -> None
     assert git.authorized[-1].startswith("Basic ")
 
 
+def test_f1_11_submodules_are_left_out_and_nothing_of_them_is_fetched(git: GitServer) -> None:
+    modules = b'[submodule "%s"]\n\tpath = %s\n\turl = %s\n'
+    urls = (b"ext::sh -c id", b"file:///etc", b"../locked", git.url.encode() + b"/links")
+    tree, described = Tree(), b""
+    for number, url in enumerate(urls):
+        name = b"module%d" % number
+        described += modules % (name, name, url)
+        tree.add(name, 0o160000, b"%040d" % number)  # of a commit that is not in the repository
+    for name, data in ((b"README.md", b"# Project"), (b".gitmodules", described)):
+        blob = Blob.from_string(data)
+        git.repository.object_store.add_object(blob)
+        tree.add(name, 0o100644, blob.id)
+    headed(git.repository, tree)
+    asked = len(git.authorized)
+    _, *found = git_files(task(git))
+    committed(git.repository, FILES)
+    assert len(git.authorized) - asked == 2, "for its refs and its objects"
+    read = {one.path: one.data for one in found if isinstance(one, SourceFile)}
+    assert read == {".gitmodules": described, "README.md": b"# Project"}
+    left_out = [(one.path, one.reason) for one in found if isinstance(one, LeftOut)]
+    assert left_out == [(f"module{number}", "it is a submodule") for number in range(len(urls))]
+
+
 def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
     known = {one.path: one.id for one in git_files(task(git)) if isinstance(one, SourceFile)}
     committed(git.repository, {**FILES, b"README.md": (0o100644, b"# New")})  # as a force-push

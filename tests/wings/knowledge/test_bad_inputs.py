@@ -2,13 +2,16 @@
 
 import asyncio
 import gzip
+import io
 import json
 import os
 import re
 import signal
 import sys
+import zipfile
 import zlib
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,12 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
+from msgspec.structs import replace
 
-from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.documents.reading.sources import WantedFiles
 from gateway.documents.reading.web import Fetching, url_file
+from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import ProblemDetails
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
@@ -28,7 +33,7 @@ from tests.polling import until
 from tests.wings.knowledge.rig import OTHER, KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
 from tests.wings.knowledge.test_lightrag import knowing
-from tests.wings.knowledge.test_reading import pdf
+from tests.wings.knowledge.test_reading import pdf, pdf_of, word
 from tests.wings.knowledge.victim import PATH, store, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -344,6 +349,95 @@ async def test_f1_05_a_file_that_is_a_pdf_and_a_zip_is_read_as_one_of_them(
     await put(ann, "a.txt", pdf("The stork nests.") + packed)
     await put(ann, "b.pdf", pdf("The stork sleeps.") + packed)
     assert sorted(await ann.found("stork heron")) == ["The stork nests.", "The stork sleeps."]
+
+
+def drawing(forms: Sequence[bytes]) -> bytes:
+    """A PDF with a text, whose page draws the first of its forms; each form has all of them."""
+    names = b" ".join(b"/X%d %d 0 R" % (n, 5 + n) for n in range(len(forms)))
+    resources = b"/Resources<</Font<</F1 3 0 R>>/XObject<<%s>>>>" % names
+    page = b"BT /F1 12 Tf 40 700 Td (The heron nests.) Tj ET /X0 Do"
+    streams = [b"<</Length %d>>stream\n%s\nendstream" % (len(page), page)]
+    form = b"<</Type/XObject/Subtype/Form/BBox[0 0 600 800]%s/Length %d>>stream\n%s\nendstream"
+    streams += [form % (resources, len(one), one) for one in forms]
+    place = 5 + len(forms)
+    return pdf_of([
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[%d 0 R]>>" % place,
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        *streams,
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R%s>>" % resources,
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        [b"/X0 Do"],
+        [b"/X1 Do /X1 Do", b"/X0 Do /X0 Do"],
+        [*(b"/X%d Do /X%d Do" % (n, n) for n in range(1, 30)), b"0 0 m"],  # a billion
+    ],
+    ids=["itself", "each other", "doubling"],
+)
+async def test_f1_06_forms_of_a_pdf_that_draw_one_another_without_end(forms: list[bytes]) -> None:
+    workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=10.0))
+    try:
+        with anyio.fail_after(90):
+            try:
+                told = (await workers.read("a.pdf", drawing(forms))).text
+            except ReadingRefused as error:  # its process was ended, and no other one
+                told = str(error)
+            assert re.match(r"The heron nests\.|its parser (did not end|crashed)", told), told
+            assert (await workers.read("b.txt", b"The stork sleeps.")).text == "The stork sleeps."
+    finally:
+        await workers.close()
+
+
+RELATION = (
+    '<Relationship Id="rId{number}" Type="http://schemas.openxmlformats.org/officeDocument/2006/'
+    'relationships/{kind}" Target="{target}" TargetMode="External"/>'
+)
+
+
+def related(target: str) -> bytes:
+    """A document of Word with a template, a picture and a frame from elsewhere, and macros."""
+    kinds = ("attachedTemplate", "image", "frame", "oleObject", "subDocument", "aFChunk")
+    relations = [
+        RELATION.format(number=900 + n, kind=kind, target=target) for n, kind in enumerate(kinds)
+    ]
+    namespace = "http://schemas.openxmlformats.org/package/2006/relationships"
+    own = f'<Relationships xmlns="{namespace}">{"".join(relations)}</Relationships>'
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word())) as before, zipfile.ZipFile(file, "w") as after:
+        for name in before.namelist():
+            data = before.read(name)
+            if name == "word/_rels/document.xml.rels":
+                data = data.replace(b"</Rel", "".join(relations).encode() + b"</Rel")
+            after.writestr(name, data)
+        after.writestr("word/_rels/settings.xml.rels", own)
+        after.writestr("word/vbaProject.bin", b"\xd0\xcf\x11\xe0AutoOpen Shell calc.exe")
+    return file.getvalue()
+
+
+async def test_f1_07_a_document_of_word_reads_no_template_and_runs_no_macro(
+    rig: KnowledgeRig, tmp_path: Path
+) -> None:
+    asked, ann = list[str](), rig.caller()
+    secret = tmp_path / "template.dotm"
+    secret.write_text("The stork sleeps.")
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        asked.append(environ["PATH_INFO"])
+        start_response("200 OK", [])
+        return [b"The stork sleeps."]
+
+    with served(app) as url:
+        for number, target in enumerate((f"{url}/a.dotm", f"file://{secret}", str(secret))):
+            await put(ann, f"{number}.docx", related(target))
+    assert asked == []
+    assert set((await states(ann)).values()) == {("processed", 1, 1)}
+    found = " ".join(await ann.found("installer stork AutoOpen Shell", limit=50))
+    assert "Run the installer." in found
+    assert not re.search("stork|AutoOpen|calc", found)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])

@@ -1,7 +1,7 @@
 """Texts of files that are not trusted, read in processes with limits."""
 
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -46,6 +46,11 @@ def pdf(*pages: str, extra: bytes = b"") -> bytes:
             b"/Resources<</Font<</F1 3 0 R>>>>>>" % (5 + 2 * n)
         )
         objects.append(b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream))
+    return pdf_of(objects)
+
+
+def pdf_of(objects: Sequence[bytes]) -> bytes:
+    """A PDF of objects, of which the first one is its catalogue."""
     body, places = b"%PDF-1.4\n", []
     for n, one in enumerate(objects, 1):
         places.append(len(body))
