@@ -333,6 +333,8 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backoff_max_s: Seconds
     lease_s: Seconds
     poll_s: Seconds
+    quiet_s: Seconds
+    burst_s: Seconds
     workers: Amount
     threads: Count
     socket: SocketPath

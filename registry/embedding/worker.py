@@ -28,9 +28,6 @@ BATCHES = 4  # batches of the model claimed at first
 BATCHES_LIMIT = 16  # more texts per statement, which also group better by length
 QUICK_S, SLOW_S = 0.4, 0.8  # a fast worker claims more, a slow one fewer: what is queued meanwhile
 # waits for the claims in hand
-QUIET_S = 0.2  # without new texts, until an idle worker takes those that came
-BURST_S = 10.0  # it takes them at the latest: on few cores calls that store texts and a model that
-# embeds them slow each other down, and many texts at once are embedded quicker
 DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
 FINAL_RETRY_S = 3600.0  # retry of transient failures that count as failed after too many attempts
 RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does not delay shutdown
@@ -76,6 +73,8 @@ class Worker:
         self._claim_size = self._batch * BATCHES
         self._lease_s = settings.lease_s
         self._poll_s = settings.poll_s
+        self._quiet_s = settings.quiet_s
+        self._burst_s = settings.burst_s
         self._retrying = Retrying(settings.retries, settings.backoff_s, settings.backoff_max_s)
         self._failing = 0  # consecutive batches without any vector
         self._wake = anyio.Event()
@@ -255,10 +254,10 @@ class Worker:
 
     async def _see_burst_through(self) -> None:
         """Leave the cores to whoever is storing texts: wait until none has come for a moment."""
-        with anyio.move_on_after(BURST_S):
+        with anyio.move_on_after(self._burst_s):
             while self._wake.is_set() and not self._stopped:
                 self._wake = anyio.Event()
-                with anyio.move_on_after(QUIET_S):
+                with anyio.move_on_after(self._quiet_s):
                     await self._wake.wait()
 
     async def _pause(self, seconds: float, *, wakes: bool) -> None:

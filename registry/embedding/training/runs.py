@@ -100,7 +100,7 @@ def tune(
             count = (recipe.steps or len(pairs) // recipe.batch_size) * recipe.batch_size
             # a few more: pairs that are left over of a batch are not trained on
             pairs = data.mixed(pools, sources.shares, count + recipe.batch_size, recipe.seed)
-        log.info("%s", ", ".join(f"{len(pool)} of {name}" for name, pool in pools.items()))
+        log.info("pairs: %s", ", ".join(f"{len(pool)} of {name}" for name, pool in pools.items()))
         vectors = vectors_of([tool_text(pair.tool) for pair in pairs])
     return trained(weights, base / "tokenizer.json", pairs, vectors, recipe=recipe)
 
