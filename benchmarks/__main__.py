@@ -28,6 +28,7 @@ from benchmarks.ingestion import measure_ingestion
 from benchmarks.library import measure_library
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.memories import measure_memories
+from benchmarks.multihop import measure_multihop
 from benchmarks.peers import measure_peers
 from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
@@ -45,7 +46,7 @@ from benchmarks.tracing import measure_tracing
 NAMES = (
     "calls", "peers", "guarded", "lists", "portal", "mcp", "latency", "import", "footprint",
     "streams", "descriptions", "disclosure", "quality", "search", "backfill", "memory", "events",
-    "agents", "definitions", "ingestion", "library", "recursion", "tracing",
+    "agents", "definitions", "multihop", "ingestion", "library", "recursion", "tracing",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -129,6 +130,7 @@ def main(
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
         "memory": partial(measure_memories, directory=recall, quick=quick, large=large),
         "definitions": partial(measure_definitions, directory=recall),
+        "multihop": partial(measure_multihop, directory=recall),
         "ingestion": partial(measure_ingestion, directory=recall),
         "library": partial(measure_library, directory=recall),
         "recursion": measure_recursion,

@@ -15,12 +15,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from benchmarks.library import sent
 from benchmarks.memories import await_vectors
 from benchmarks.processes import pin
-from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
@@ -177,14 +178,8 @@ def _rank(
     return next(ranks, DEPTHS[-1] + 1)
 
 
-def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -> dict[str, list]:  # type: ignore[type-arg]
-    headers = {"Content-Type": "application/json"}
-    connection.request("POST", f"/knowledge/v1{path}", msgspec.json.encode(body), headers)
-    with connection.getresponse() as response:
-        text = response.read()
-    if response.status >= 400:
-        raise Unavailable(f"{path}: {response.status} {text[:300].decode()}")
-    return msgspec.json.decode(text)  # type: ignore[no-any-return]
+def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -> Any:
+    return sent(connection, "POST", f"/knowledge/v1{path}", msgspec.json.encode(body))
 
 
 def definitions_of(file: CodeFile) -> list[CodeSymbol]:
