@@ -16,7 +16,7 @@ import click
 from registry.embedding.training.sets import BadTrainingSet
 
 if TYPE_CHECKING:
-    from registry.embedding.training.runs import Sources
+    from registry.embedding.training.runs import TrainingData
     from registry.embedding.training.train import Recipe
 
 Command = Callable[..., None]
@@ -77,11 +77,11 @@ def of_sources(command: "Command") -> "Command":
 
     @wraps(command)
     def called(**options: Any) -> None:
-        from registry.embedding.training.runs import Sources
+        from registry.embedding.training.runs import TrainingData
         from registry.embedding.training.train import Recipe
 
         shares = dict(options.pop("shares"))
-        sources = Sources(
+        sources = TrainingData(
             shares={name: float(share) for name, share in shares.items()},
             **{name: options.pop(name) for name in SOURCES},
         )
@@ -103,7 +103,7 @@ def of_sources(command: "Command") -> "Command":
 def train(
     *,
     base: Path,
-    sources: "Sources",
+    sources: "TrainingData",
     start: tuple[Path, ...],
     share: float,
     recipe: "Recipe",
@@ -262,7 +262,7 @@ def cross(
 @click.option("--asked", type=click.IntRange(1), default=300, show_default=True,
               help="Requests of a set that are evaluated at most.")  # fmt: skip
 def leave_out(
-    *, base: Path, sources: "Sources", unseen: tuple[str, ...], asked: int, recipe: "Recipe"
+    *, base: Path, sources: "TrainingData", unseen: tuple[str, ...], asked: int, recipe: "Recipe"
 ) -> None:
     """Train without each set in turn, and print its NDCG@10, untuned and tuned."""
     from registry.embedding.training import runs

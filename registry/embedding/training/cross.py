@@ -32,7 +32,7 @@ TOKENS, QUERY_TOKENS = 96, 40  # of a pair, and at most of its request
 SHARES = (0.005, 0.01, 0.02, 0.03, 0.05)  # of the standard score in the sum of both stages
 
 
-class SecondStage(Protocol):
+class ListwiseModel(Protocol):
     """A model that scores a request with the texts of tools."""
 
     weights: dict[str, Tensor]
@@ -105,7 +105,7 @@ def scored(
 
 
 def train(
-    model: SecondStage,
+    model: ListwiseModel,
     lists: Sequence[Ranking],
     *,
     rate: float,
@@ -139,7 +139,9 @@ def train(
             mark(step * BATCH)
 
 
-def _loss(model: SecondStage, lot: Sequence[Ranking], wrong: int, chance: random.Random) -> Tensor:
+def _loss(
+    model: ListwiseModel, lot: Sequence[Ranking], wrong: int, chance: random.Random
+) -> Tensor:
     """Mean cross-entropy of a right tool among `wrong` others; it stands first of its list."""
     pairs = [pair for one in lot for pair in chosen(one, wrong, chance)]
     with torch.autocast("cpu", torch.bfloat16):
@@ -148,7 +150,7 @@ def _loss(model: SecondStage, lot: Sequence[Ranking], wrong: int, chance: random
     return functional.cross_entropy(found, torch.zeros(len(lot), dtype=torch.int64))
 
 
-def judged(model: SecondStage, asked: Sequence[Ranking]) -> list[float]:
+def judged(model: ListwiseModel, asked: Sequence[Ranking]) -> list[float]:
     """Mean NDCG@10 of the first stage, of each of SHARES, and of the second stage alone."""
     columns = []
     for one in asked:

@@ -39,7 +39,7 @@ WRONG = 7  # tools beside the right one in a list that a cross-encoder is traine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
+class TrainingData:
     """What training pairs are made of."""
 
     sets: Path  # the folder of the tool sets
@@ -79,7 +79,7 @@ class Sources:
 
 def tune(
     base: Path,
-    sources: Sources,
+    sources: TrainingData,
     *,
     start: Sequence[Path] = (),
     share: float = 1.0,
@@ -107,7 +107,7 @@ def tune(
 
 def without_each(
     base: Path,
-    sources: Sources,
+    sources: TrainingData,
     *,
     unseen: Sequence[str],
     asked: int,
