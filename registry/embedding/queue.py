@@ -2,17 +2,18 @@
 
 A writer of a tool locks the rows of its task and of its vector until the commit, and waits for a
 worker no longer than a moment: a worker skips locked tasks (SKIP LOCKED), and gives up on locks
-that it would have to wait for. A skipped task has a newer text by then, or is due again when its
-lease expires.
+that it would have to wait for longer. A skipped task has a newer text by then, is locked by the
+claim of another worker, or is due again when its lease expires.
 """
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import LockNotAvailable
 from psycopg.rows import class_row
 
 from config.types import VECTOR_DIMENSION
@@ -135,9 +136,19 @@ class Queue:
             "hashes": [task.source_hash for task in tasks],
             "values": [""] * len(tasks),
         }
+        values = {**self._given, **given, **more}
+        count = await self._changed(statement, values)
+        if count < len(tasks):
+            # A claim whose snapshot is older than ours finds our tasks due, locks them, sees that
+            # they are not due any more, and keeps the locks to its end.
+            with suppress(LockNotAvailable):
+                count += await self._changed(statement.replace(_SKIP, b""), values)
+        return count
+
+    async def _changed(self, statement: bytes, values: Mapping[str, Any]) -> int:
         async with self._transaction() as connection, connection.cursor() as cursor:
             cursor.adapters.register_dumper(Reals, RealsDumper)
-            await cursor.execute(statement, {**self._given, **given, **more})
+            await cursor.execute(statement, values)
             return cursor.rowcount
 
     @asynccontextmanager
@@ -188,6 +199,7 @@ WITH mine AS MATERIALIZED (
     WHERE task.worker = %(worker)s AND task.status = 'running' AND task.source_hash = given.hash
     FOR UPDATE OF task SKIP LOCKED
 )"""
+_SKIP = b" SKIP LOCKED"
 
 _FINISH = (
     _MINE

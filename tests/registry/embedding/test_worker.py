@@ -357,6 +357,34 @@ async def test_a_worker_gives_up_a_row_that_is_held_for_long(queued: Queued) -> 
             await worker._queue.finish([task], vector("a").reshape(1, 384))
 
 
+async def test_tasks_that_the_claim_of_another_worker_holds_for_a_moment_are_finished(
+    queued: Queued,
+) -> None:
+    """A claim keeps its locks on tasks that another one took after its snapshot."""
+    await queued.save(draft("a"), draft("b"))
+    worker = queued.worker()
+    tasks = await worker._queue.claim(10, 1000)
+    vectors = np.stack([vector(task.entity_id) for task in tasks])
+    finished: list[int] = []
+
+    async def finish() -> None:
+        finished.append(await worker._queue.finish(tasks, vectors))
+
+    async def waits() -> bool:
+        return bool(finished or await queued.rows("SELECT FROM pg_locks WHERE NOT granted"))
+
+    async with (
+        anyio.create_task_group() as beside,
+        queued.database.connect() as other,
+        other.transaction(),
+    ):
+        await other.execute("SELECT FROM embedding_task_t FOR UPDATE")
+        beside.start_soon(finish)
+        await until(waits)
+    assert finished == [2]
+    assert await queued.tasks() == []
+
+
 async def test_retry_and_backfill_mend_what_is_broken(queued: Queued) -> None:
     pool = queued.database.pool
     await queued.save(draft("a"), draft("b"), draft("c"))
