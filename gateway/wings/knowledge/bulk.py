@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy
 import ray
-from anyio import create_task_group, to_thread
+from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
 from config.knowledge import KnowledgeSettings
@@ -44,12 +44,12 @@ from registry.embedding.providers import DISABLED, make_embedder
 from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
+from registry.search.search import both
 
 LOCAL = "local"
 FILES = 16  # of one task
 WINDOW_BYTES = 256 * 2**20  # of files that are on the cluster at a time
 WINDOW = 10_000  # of such files
-CLAIMS = 2  # at a time: while one is at the database, the cluster embeds the other
 _Answer = ReadDocument | NotRead
 _decoder = msgspec.msgpack.Decoder(_Answer)
 
@@ -89,6 +89,9 @@ class _Embedding:
             raise ValueError("embeddings are disabled")
         self._embedder = found
 
+    def model(self) -> str:
+        return self._embedder.model
+
     async def embed(self, texts: Sequence[str]) -> Vectors:
         return await self._embedder.embed(texts)
 
@@ -113,6 +116,21 @@ class RayEmbedder:
             )
         )
         return numpy.concatenate(found)
+
+    async def check(self) -> None:
+        """Raises EmbeddingFailed if an actor has no model, or another one: another release has
+        another bundled model."""
+        try:
+            found = await asyncio.gather(*(actor.model.remote() for actor in self._actors))
+        except ray.exceptions.RayError as error:
+            reason = f"the cluster cannot load the model: {type(error).__name__}"
+            raise EmbeddingFailed(reason, retryable=False) from error
+        if others := sorted(set(found) - {self.model}):
+            raise EmbeddingFailed(
+                f"the cluster embeds with {', '.join(others)}, expected {self.model}: install the"
+                " release of this machine on all others",
+                retryable=False,
+            )
 
     async def close(self) -> None:
         for actor in self._actors:
@@ -267,23 +285,23 @@ async def embed_queued(
     stored: Callable[[int], None],
 ) -> int:
     """Embed the texts of `kinds` that are queued, of whatever tenant; returns how many there were.
-    0 also where embeddings are disabled."""
+    0 also where embeddings are disabled. Raises EmbeddingFailed, and the errors of `Queue`."""
     own = settings.of(KIND.purpose)
     local = make_embedder(own)
     if local is None:
         return 0
     embedder = RayEmbedder(own, local, actors)
-    crew = [Worker(pool, embedder, settings, kinds) for _ in range(CLAIMS)]
+    # While one is at the database, the cluster embeds for the other.
+    crew = one, other = [Worker(pool, embedder, settings, kinds) for _ in range(2)]
 
     async def work(worker: Worker) -> None:
         while await worker.step():
-            stored(sum(one.done for one in crew))
+            stored(sum(each.done for each in crew))
 
     try:
-        async with create_task_group() as working:
-            for worker in crew:
-                working.start_soon(work, worker)
+        await embedder.check()
+        await both(partial(work, one), partial(work, other))
     finally:
         await embedder.close()
         await local.close()
-    return sum(one.done for one in crew)
+    return sum(each.done for each in crew)

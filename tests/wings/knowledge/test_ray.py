@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import numpy
 import psutil
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND
+from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.kinds import search_kinds
 from registry.embedding.models import models, register
 from registry.embedding.population import refresh
@@ -157,6 +159,45 @@ async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
     direct = await rig.rows(VECTORS, Colours.model)
     assert [one[:4] for one in direct] == [one[:4] for one in by_ray]
     assert numpy.array_equal([one[4] for one in direct], [one[4] for one in by_ray])
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[None]:
+    import ray
+
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+async def test_an_error_of_the_database_ends_the_work_as_itself(
+    rig: KnowledgeRig, shared_cluster: None
+) -> None:
+    """The command tells it in a line."""
+    settings = load(None, {}).embedding
+    await register(rig.database.pool, make_embedder(settings.of(KIND.purpose)), KIND.purpose)
+    await rig.caller().add("The heron nests.", path="a.md")
+    async with rig.database.connect() as connection, connection.transaction():
+        await connection.execute("SELECT FROM entity_embedding_t FOR UPDATE")
+        with anyio.fail_after(300), pytest.raises(psycopg.errors.LockNotAvailable):
+            await bulk.embed_queued(
+                rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None
+            )
+
+
+async def test_a_cluster_with_another_release_embeds_nothing(
+    rig: KnowledgeRig, shared_cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load(None, {}).embedding
+    local = make_embedder(settings.of(KIND.purpose))
+    assert local is not None
+    local.model = "bundled/later"
+    monkeypatch.setattr(bulk, "make_embedder", lambda _: local)
+    await register(rig.database.pool, local, KIND.purpose)
+    await rig.caller().add("The heron nests.", path="a.md")
+    with anyio.fail_after(300), pytest.raises(EmbeddingFailed, match="expected bundled/later"):
+        await bulk.embed_queued(rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None)
+    assert await rig.rows("SELECT status, attempt_count FROM embedding_task_t") == [("pending", 0)]
 
 
 async def worked(worker: Worker) -> None:
