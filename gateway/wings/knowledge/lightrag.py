@@ -7,6 +7,7 @@ docs/knowledge.md.
 
 import posixpath
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -533,12 +534,18 @@ def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[
         chunks = [id_ for id_ in stated.chunks if id_ in paths]
         told = {"description": stated.description, "keywords": stated.type}
         yield _relationship((stated.source, stated.target), told, chunks, paths)
+    mentioning = defaultdict[str, list[int]](list)  # places of names, by passages not about them
+    for place, one in enumerate(found.names):
+        for id_ in set(one.chunks).difference(one.about):
+            mentioning[id_].append(place)
     for subject in found.names:
-        for one in found.names:
-            shared = [id_ for id_ in subject.about if id_ in one.chunks and id_ not in one.about]
-            if shared:
-                told = {"description": "", "keywords": "mentions"}
-                yield _relationship((subject.name, one.name), told, shared, paths)
+        shared = defaultdict[int, list[str]](list)
+        for id_ in subject.about:
+            for place in mentioning.get(id_, ()):
+                shared[place].append(id_)
+        for place, chunks in sorted(shared.items()):
+            told = {"description": "", "keywords": "mentions"}
+            yield _relationship((subject.name, found.names[place].name), told, chunks, paths)
 
 
 def _relationship(

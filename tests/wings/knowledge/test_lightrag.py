@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.knowledge import lightrag
+from gateway.wings.knowledge.requests import KnowledgeFound, NameView
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running, wordless
 from tests.gateway.admin.client import KEY, bearer
@@ -277,6 +278,32 @@ async def test_top_k_limits_names_and_chunk_top_k_passages(bot: Bot) -> None:
     assert await found(chunk_top_k=1) == (1, 2, 1)
     answer = await bot.post("/query", {**query, "top_k": 1})
     assert len(answer["references"]) == 4
+
+
+async def test_relationships_of_many_names_are_found_without_comparing_all_pairs() -> None:
+    """They are made in the event loop, of up to a thousand names."""
+    compared = 0
+
+    class Id(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    ids = [Id(f"c{number}") for number in range(200)]
+    names = tuple(
+        NameView(f"n{number}", "name", (ids[number], ids[number - 1]), (ids[number],))
+        for number in range(len(ids))
+    )
+    found = list(
+        lightrag._relationships(KnowledgeFound((), (), names=names), dict.fromkeys(ids, "a.md"))
+    )
+    assert [(one["src_id"], one["tgt_id"]) for one in found[:2]] == [("n0", "n1"), ("n1", "n2")]
+    assert len(found) == len(ids)
+    assert compared < 10 * len(ids)
 
 
 async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
