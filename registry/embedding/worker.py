@@ -253,7 +253,7 @@ class Worker:
         return checked(vectors, len(texts), VECTOR_DIMENSION)
 
     async def _see_burst_through(self) -> None:
-        """Debounce: wait until no text has come for `quiet_s`, at most `burst_s`; the calls that store
+        """Debounce: wait until no text has come for `quiet_s`, at most `burst_s`. Calls that store
         texts have the cores until then."""
         with anyio.move_on_after(self._burst_s):
             while self._wake.is_set() and not self._stopped:
