@@ -90,8 +90,8 @@ from schemas.errors import (
     Denied,
     Fault,
     InvalidParams,
-    InvalidRequest,
     MethodNotFound,
+    PayloadTooLarge,
     ToolgateError,
     TooManyRequests,
     Unavailable,
@@ -739,10 +739,10 @@ class _Mounted:
                 raise
         if isinstance(body.refusal, TooManyRequests | Unavailable):
             raise again_later(body.refusal)
-        if isinstance(body.refusal, InvalidRequest):
-            raise bad_request(f"{body.refusal.message}.")
-        if body.refusal is not None:
+        if isinstance(body.refusal, PayloadTooLarge):
             raise too_large(self._limit_bytes, self._setting)
+        if body.refusal is not None:
+            raise bad_request(f"{body.refusal.message}.")
 
 
 def viewing(catalogs: Catalogs, policy_view: PolicyView, *, verify_scope: bool) -> View:
