@@ -72,7 +72,7 @@ def main() -> None:
     logging.getLogger("registry").setLevel(logging.INFO)
 
 
-def of_sources(command: "Command") -> "Command":
+def of_sources(command: Command) -> Command:
     """The options that say what is trained on, and how; the command gets them as two values."""
 
     @wraps(command)
@@ -80,10 +80,8 @@ def of_sources(command: "Command") -> "Command":
         from registry.embedding.training.runs import TrainingData
         from registry.embedding.training.train import Recipe
 
-        shares = dict(options.pop("shares"))
         sources = TrainingData(
-            shares={name: float(share) for name, share in shares.items()},
-            **{name: options.pop(name) for name in SOURCES},
+            shares=dict(options.pop("shares")), **{name: options.pop(name) for name in SOURCES}
         )
         recipe = Recipe(**{name: options.pop(name) for name in RECIPE})
         command(sources=sources, recipe=recipe, **options)
