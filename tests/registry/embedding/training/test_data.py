@@ -1,9 +1,10 @@
 import json
 import random
+from collections import Counter
 
 import numpy as np
 
-from registry.embedding.training.data import Pair, api_pairs, grouped, set_pairs
+from registry.embedding.training.data import Pair, api_pairs, grouped, mixed, set_pairs
 from registry.embedding.training.sets import ToolSet, TrainingQuery, TrainingTool
 
 
@@ -60,3 +61,17 @@ def test_a_group_holds_near_tools_and_each_once():
         places = [one % 64 for one in group]
         assert len(set(places)) == len(places) == 8
         assert max(places) - min(places) == 7
+
+
+def test_pools_are_mixed_by_their_shares_and_small_ones_are_taken_again():
+    def pairs(name, count):
+        return [Pair(f"{name} {n}", tool(name), frozenset(), name) for n in range(count)]
+
+    pools = {"many": pairs("many", 50), "few": pairs("few", 4), "none": [], "unused": pairs("u", 9)}
+    shares = {"many": 0.5, "few": 0.5, "none": 0.1}
+    found = mixed(pools, shares, 20, 7)
+    assert found == mixed(pools, shares, 20, 7)
+    asked = Counter(one.query for one in found)
+    assert Counter(one.group for one in found) == {"many": 10, "few": 10}
+    assert {asked[f"few {n}"] for n in range(4)} == {2, 3}
+    assert max(count for query, count in asked.items() if query.startswith("many")) == 1
