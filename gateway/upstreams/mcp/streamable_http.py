@@ -218,12 +218,13 @@ class HttpLink(Link):
         except TROUBLE as error:
             raise self._endpoint.failure(error) from error
 
-    async def _check(self, response: Http1Response) -> None:
-        """Raises SessionLost, RelayedFault and UpstreamFailed unless the status is a success."""
+    async def _check(self, response: Http1Response, *, ends_session: bool = True) -> None:
+        """Raises SessionLost, RelayedFault and UpstreamFailed unless the status is a success.
+        `ends_session`: whether a 404 can be about the session, not about the route."""
         if 200 <= response.status < 300:
             return
         refusal = await self._endpoint.refusal(response)
-        if self._session is not None and refusal.is_session_unknown:
+        if self._session is not None and ends_session and refusal.is_session_unknown:
             self._lose()
             text = f"{self._endpoint.name} has ended the session"
             raise SessionLost(text, sent=response.request.method == "GET") from refusal
@@ -260,11 +261,13 @@ class HttpLink(Link):
     async def _listen(self) -> None:
         """Read the GET stream of messages outside our requests; reconnects while offered."""
         events = EventStream(self._endpoint.limit_bytes)
-        rounds = 0
+        rounds, opened = 0, False
         while True:
             try:
                 async with self._endpoint.stream(await self._resuming(events)) as response:
-                    await self._check(response)
+                    # until a GET was answered, 404 may mean that there is no route for GET
+                    await self._check(response, ends_session=opened)
+                    opened = True
                     self._heard.set()
                     if response.content_type != SSE:
                         return
@@ -272,7 +275,7 @@ class HttpLink(Link):
                         await notify_missed_changes(self.facts, self._background)
                     rounds = 0 if await self._read_stream(response, events) else rounds
             except (UpstreamFailed, RelayedFault) as error:
-                # 405: the server offers no stream (2025-03-26 to 2025-11-25, transports)
+                # 405, or 404: the server offers no stream (2025-03-26 to 2025-11-25, transports)
                 if getattr(error, "http_status", 0) < 500:
                     return
                 self._heard.set()

@@ -10,7 +10,7 @@ from msgspec import Raw
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears
-from tests.servers.mcp_wire import Scripted, Turn, event, note, question, reply
+from tests.servers.mcp_wire import Scripted, Turn, event, failure, note, question, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -279,18 +279,51 @@ async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, s
     assert await link.request("tools/call", CALL, None, Timeout(3, 60)) == DONE
 
 
-@pytest.mark.parametrize("status", [404, 405, 400])
-async def test_a_server_that_has_nothing_to_say_is_not_asked_again(serve, session, status):
-    async def refuse(turn: Turn) -> None:
-        await turn.say(status)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (405, b""),
+        (404, b"404 page not found"),
+        (404, b'{"detail": "Not Found"}'),
+        (404, failure(None, -32601, "Method not found")),
+        (400, failure(None, -32000, "Bad Request: no session on GET")),
+        (400, b""),
+    ],
+)
+async def test_a_refused_get_ends_the_listening_and_not_the_session(serve, session, status, body):
+    """A GET that was never answered says nothing of the session (mending 12)."""
 
-    server = Scripted({"GET": refuse})
+    async def refuse(turn: Turn) -> None:
+        await turn.say(status, body)
+
+    server = Scripted({"GET": refuse, "tools/call": lambda turn: turn.result(content=[])})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
         await server.heard("GET")
         assert link._listening is not None
         await link._listening
-    assert link.alive == (status != 404)
+        assert await link.request("tools/call", CALL, None, PATIENT) == DONE
+    assert link.alive
+    assert not link.receives_messages
+    assert len(server.all("GET")) == 1
+
+
+async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serve, session):
+    """A server that has answered a GET has a route for it, so its 404 is about the session."""
+
+    async def listened(turn: Turn) -> None:
+        if len(server.all("GET")) > 1:
+            return await turn.say(404)
+        await turn.begin()
+        await turn.piece(b"retry: 1\n\n")
+        await turn.end()
+
+    server = Scripted({"GET": listened})
+    link = await session(await serve(server), listen=True)
+    with anyio.fail_after(30):
+        await server.heard("GET", 2)
+        await asyncio.gather(link._listening, return_exceptions=True)
+    assert not link.alive
 
 
 async def test_a_stream_that_was_lost_is_opened_again_where_it_ended(serve, session):
