@@ -313,15 +313,17 @@ async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serv
 
     async def listened(turn: Turn) -> None:
         if len(server.all("GET")) > 1:
-            return await turn.say(404)
-        await turn.begin()
-        await turn.piece(b"retry: 1\n\n")
-        await turn.end()
+            await turn.say(404)
+        else:
+            await turn.begin()
+            await turn.piece(b"retry: 1\n\n")
+            await turn.end()
 
     server = Scripted({"GET": listened})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
         await server.heard("GET", 2)
+        assert link._listening is not None
         await asyncio.gather(link._listening, return_exceptions=True)
     assert not link.alive
 
