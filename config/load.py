@@ -239,7 +239,7 @@ def masked(settings: Settings) -> dict[str, Any]:
         source["env"] = dict.fromkeys(source["env"], MASK)
         for credential in (*source["credentials"].values(), source["exchange"] or {}):
             credential.update({key: MASK for key in CONFIDENTIAL if credential.get(key)})
-        for key in ("openapi", "graphql", "hybrid", "overlay"):
+        for key in ("openapi", "graphql", "hybrid", "overlay", "mcp"):
             source[key] = source[key] and without_credentials(source[key])
     return plain
 

@@ -15,6 +15,7 @@ from config.types import (
     HttpUrl,
     Levels,
     Location,
+    McpUrl,
     PythonModule,
     ResourceUri,
     Retries,
@@ -73,7 +74,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     graphql: Location | None = None
     hybrid: Location | None = None
     python: PythonModule | None = None  # an absolute path once loaded, or a module
-    mcp: HttpUrl | None = None
+    mcp: McpUrl | None = None
     command: tuple[Text, ...] = ()
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()

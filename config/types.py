@@ -72,6 +72,15 @@ HttpUrl = Annotated[
         "(credentials go into `headers`)",
     ),
 ]
+# Hosted MCP servers take their options, and some the key, in the query.
+McpUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?(\?[^\s#]*)?" + END,
+        description="an http:// or https:// URL without credentials and fragment "
+        "(credentials go into `headers`)",
+    ),
+]
 DatabaseUrl = Annotated[
     str,
     Meta(

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from schemas.urls import without_queries
+
 
 class ToolgateError(Exception):
     """Base of all errors raised on purpose; `str()` is a human-readable message."""
@@ -244,7 +246,11 @@ class ToolFailed(Fault):
 
 
 class ImportRejected(ToolgateError):
-    """The description cannot be imported at all; nothing was written."""
+    """The description cannot be imported at all; nothing was written. Texts name locations, whose
+    queries are left out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(without_queries(text))
 
 
 def whole_seconds(seconds: float) -> int:

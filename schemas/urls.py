@@ -2,7 +2,10 @@
 
 import re
 
-_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
+# punctuation belongs to the query unless a blank or the end follows it
+_URL_QUERY = re.compile(
+    r"(https?://[^\s?#\"'<>]*)\?(?:[^\s\"'<>,;:]|[,;:](?=[^\s\"'<>]))*", re.IGNORECASE
+)
 
 
 def without_queries(text: str) -> str:

@@ -33,6 +33,7 @@ sources:
     graphql: https://me:hunter2@b.example/schema.graphql?token=hunter2
     base_url: https://b.example/graphql
     overlay: https://me:hunter2@b.example/overlay.yaml
+  hosted: {mcp: "https://d.example/mcp?read_only=true&key=hunter2"}
   files:
     command: [files-server, /srv]
     env: {API_KEY: hunter2}
@@ -58,6 +59,7 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     assert shown["sources"]["pets"]["credentials"]["oauth"]["client_id"] == "me"
     assert shown["sources"]["pets"]["credentials"]["oauth"]["value"] is None
     assert shown["sources"]["pets"]["openapi"] == "https://***@a.example/openapi.json?***"
+    assert shown["sources"]["hosted"]["mcp"] == "https://d.example/mcp?***"
     assert shown["sources"]["files"]["env"] == {"API_KEY": "***"}
     assert shown["state"]["redis_url"] == "redis://me:***@cache.example/1"
     assert shown["state"]["secret"] == "***"

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from config.types import HttpUrl, Levels, SourceName
+from config.types import HttpUrl, Levels, McpUrl, SourceName
 from gateway.operations.operation import Line
 from registry.documents.addresses import check_host
 from schemas.masking import QUERY
@@ -28,6 +28,7 @@ def _check_member(name: str, url: str | None) -> None:
 
 
 Url = Annotated[HttpUrl, Meta(extra_json_schema={QUERY: True})]  # some have a token there
+McpServerUrl = Annotated[McpUrl, Meta(extra_json_schema={QUERY: True})]
 Patterns = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 Document = Annotated[
     str, Meta(min_length=1, pattern=r"^[^\x00]", description="a description, as JSON, YAML or SDL")
@@ -96,7 +97,7 @@ class HybridImport(ImportRequest, frozen=True, tag="hybrid", kw_only=True):
 class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
     """Another MCP server."""
 
-    url: Url
+    url: McpServerUrl
     era: Literal["auto", "handshake", "stateless"] = "auto"
     prefix: Prefix = "conditional"
     pin: bool = True

@@ -313,7 +313,7 @@ class SourceOperations:
             name=source.name,
             kind=source.kind,
             location=without_queries(source.location),
-            base_url=source.base_url,
+            base_url=source.base_url and without_queries(source.base_url),
             title=source.title,
             version=source.version,
             include=source.include,

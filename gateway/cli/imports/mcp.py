@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from config.settings import Settings
-from config.types import HttpUrl
+from config.types import McpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.report import Reporting
@@ -36,7 +36,7 @@ class WithCommand(Reporting):
 
 
 @click.command(cls=WithCommand, short_help="Import the tools of another MCP server.")
-@click.argument("url", required=False, type=SettingType("url", HttpUrl))
+@click.argument("url", required=False, type=SettingType("url", McpUrl))
 @name_option
 @click.option(
     "--stdio", "line", metavar="COMMAND", help="Command of a server on standard input and output."
@@ -84,8 +84,8 @@ def mcp(
     prefixes every name; never leaves conflicting names out. URIs of resources are prefixed with
     toolgate://NAME/.
 
-    Credentials belong in the settings, in sources.NAME.headers, or in sources.NAME.env for a
-    command.
+    Credentials belong in the settings: in sources.NAME.headers, in sources.NAME.env for a command,
+    or where a server takes its key in the query, in sources.NAME.mcp.
 
     A PATTERN is a glob for tool names, here or at the server. Both options are repeatable.
 

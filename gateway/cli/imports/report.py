@@ -28,6 +28,7 @@ from registry.sources.plan import SavedTools
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
+from schemas.urls import without_queries
 
 STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
 ITEMS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
@@ -142,7 +143,7 @@ def _print_address(report: ImportReport) -> None:
             "yellow",
         )
     else:
-        say(f"Calls go to {base_url}")
+        say(f"Calls go to {without_queries(base_url)}")
 
 
 def is_private(url: str) -> bool:
@@ -261,7 +262,7 @@ def print_report_json(report: ImportReport) -> None:
             "source": report.source.name,
             "title": report.source.title,
             "version": report.source.version,
-            "base_url": report.source.base_url,
+            "base_url": report.source.base_url and without_queries(report.source.base_url),
             "dry_run": saved is None and report.rolled_back is None,
             "rolled_back": report.rolled_back,
             "notes": report.notes,

@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 import msgspec
@@ -60,14 +61,14 @@ def list_(settings: Settings, as_json: bool) -> None:
     found = [_adjusted(one, settings) for one in run(_list(settings))]
     stale = removed_from_settings(found, settings.sources)
     if as_json:
-        print_json([{**msgspec.to_builtins(s), "left_over": s.name in stale} for s in found])
+        print_json([{**_as_data(s), "left_over": s.name in stale} for s in found])
     elif out.is_terminal:
         for source in found:
             _print_source(source, source.name in stale)
     else:
         rows = [
             (
-                *(s.name, str(s.tool_count), s.base_url or "-"),
+                *(s.name, str(s.tool_count), without_queries(s.base_url or "-")),
                 *(without_queries(s.location), s.kind, _origin(s, s.name in stale)),
             )
             for s in found
@@ -99,7 +100,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         schemes = {scheme: is_met for scheme, (_, is_met) in wanted.schemes.items()}
         print_json(
             {
-                **msgspec.to_builtins(source),
+                **_as_data(source),
                 **counts,
                 "held": held,
                 "aliases": {alias: tool.name for tool in tools for alias in tool.aliases},
@@ -140,6 +141,13 @@ def _how_to_import(spec: ImportSpec) -> str:
     if spec.facts.loaded:
         return "`toolgate serve` does it."
     return f"Now: toolgate sources refresh {spec.name}"
+
+
+def _as_data(source: Source) -> dict[str, Any]:
+    """The source as plain data, without the queries of its URLs, as some are keys."""
+    data: dict[str, Any] = msgspec.to_builtins(source)
+    urls = {key: data[key] for key in ("location", "base_url") if data[key]}
+    return {**data, **{key: without_queries(url) for key, url in urls.items()}}
 
 
 def _adjusted(source: Source, settings: Settings) -> Source:
@@ -184,7 +192,7 @@ def _where(source: Source) -> str:
         return "Python code in the gateway"
     if source.options.command:
         return f"a process: {shlex.join(source.options.command)}"
-    return source.base_url or "no address: set its base_url"
+    return without_queries(source.base_url or "no address: set its base_url")
 
 
 @click.command()

@@ -21,6 +21,7 @@ from registry.tools.edits import CatalogRow, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.source import Source
 from schemas.tool import Tool
+from schemas.urls import without_queries
 
 _DETAILS = {
     "routing_domain": "domain",
@@ -176,4 +177,5 @@ def _address(source: Source | None, settings: Settings) -> str | None:
     if source is None:
         return None
     adjusted = settings.sources.get(source.name)
-    return (adjusted.base_url if adjusted else None) or source.base_url
+    address = (adjusted.base_url if adjusted else None) or source.base_url
+    return address and without_queries(address)

@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.registry.servers import prompt, resource, template, tool
 from tests.servers import mcp_lists
+from tests.servers.mcp_habits import Habits, running
 
 Lists = Callable[..., None]
 
@@ -281,6 +282,35 @@ def test_a_server_that_refuses_is_told_with_what_to_do(
         ran = toolgate("import", "mcp", f"http://127.0.0.1:{port}/mcp", "--name", "up")
     assert ran.code == 1
     assert advice in ran.err
+
+
+def test_the_query_of_a_server_is_sent_and_never_shown(toolgate: Toolgate, folder: Path) -> None:
+    """Keys in the query of an MCP server's URL reach the server, and no output (mending 14)."""
+    habits = Habits()
+    with running(habits) as origin:
+        url = f"{origin}/mcp?tools=docs,code&key=hunter2:hunter3"
+        (folder / "toolgate.yaml").write_text(f"sources: {{up: {{mcp: '{url}'}}}}")
+        outputs = [
+            toolgate("config", "check"),
+            toolgate("config", "show"),
+            toolgate("import", "mcp", url, "--name", "up"),
+            toolgate("import", "mcp", url, "--name", "up", "--json"),
+            toolgate("import", "mcp", url, "--name", "up", "--", "x"),
+            toolgate("sources", "list"),
+            toolgate("sources", "list", "--json"),
+            toolgate("sources", "show", "up"),
+            toolgate("sources", "show", "up", "--json"),
+            toolgate("tools", "show", "echo"),
+            toolgate("tools", "show", "echo", "--json"),
+            toolgate("doctor"),
+            toolgate("sources", "refresh", "up"),
+        ]
+    outputs += [toolgate("sources", "refresh", "up"), toolgate("doctor", "--json")]
+    texts = [ran.out + ran.err for ran in outputs]
+    assert not [text for text in texts if "hunter" in text]
+    assert "Calls go to http://127.0.0.1" in texts[2]
+    assert f"{origin}/mcp?***" in texts[5]
+    assert {target for _, target in habits.asked} == {"/mcp?tools=docs,code&key=hunter2:hunter3"}
 
 
 def test_a_program_that_is_no_server_is_told_with_what_to_do(toolgate: Toolgate) -> None:
