@@ -31,7 +31,8 @@ from schemas.source import Source
 
 def view(catalog: Catalog, source: str, context: Context) -> View:
     """The translation of a source's messages into the client's revision and names."""
-    return View(context.revision, partial(catalog.expose, source), WRITTEN)
+    expose, refer = partial(catalog.expose, source), partial(catalog.refer, source)
+    return View(context.revision, expose, WRITTEN, refer)
 
 
 def relay_context(context: Context, request: Request) -> Context:

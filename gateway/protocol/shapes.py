@@ -5,6 +5,7 @@ bytes can hold something to change. Pure: naming comes from the caller.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -12,6 +13,7 @@ from msgspec import UNSET, Raw, Struct
 from schemas.errors import Unreachable
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import META_SERVER
+from schemas.mcp.references import Refer, refer_members
 from schemas.mcp.revisions import Revision
 from schemas.tool import (
     AudioContent,
@@ -28,7 +30,7 @@ COMPLETIONS_LIMIT = 100  # values in one answer, in all revisions
 
 _STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
 _COMPLETE, _PRIVATE, _NOTHING = Raw(b'"complete"'), Raw(b'"private"'), Raw(b"[]")
-_URIS, _SOUND = b'"resource', b'"audio"'
+_URIS, _SOUND, _META, _ANNOTATIONS = b'"resource', b'"audio"', b'"_meta"', b'"annotations"'
 _ESCAPES = b"\\u00"  # a type may be written with escapes: "\u0061udio" is audio, too
 
 _decode_members = msgspec.json.Decoder(Members).decode
@@ -50,6 +52,7 @@ class View(Struct, frozen=True):
     revision: Revision
     expose: Callable[[str], str]  # maps a URI of the server to the one for clients
     stamp: Raw  # our server info, encoded: for results without any
+    refer: Refer = str  # for texts in metadata, which name resources or not
 
     def called(self, members: Members) -> Members:
         """The result of tools/call, and of tasks/result."""
@@ -61,7 +64,7 @@ class View(Struct, frozen=True):
         if "result" not in members:
             return members
         before = _object(members["result"])
-        after = self._called(before)
+        after = self._called(refer_members(before, self.refer))
         return members if after is before else {**members, "result": Raw(encode(after))}
 
     def _called(self, members: Members) -> Members:
@@ -110,10 +113,15 @@ class View(Struct, frozen=True):
     def stamped(self, members: Members) -> Members:
         """Any other result: only members common to all results of a revision are adapted."""
         if not self.revision.result_type:
+            if "_meta" in members:
+                members = refer_members(members, self.refer)
             if members.keys().isdisjoint(_STATELESS_ONLY):
                 return members
             return {key: value for key, value in members.items() if key not in _STATELESS_ONLY}
         meta = _object(members["_meta"]) if "_meta" in members else {}
+        if len(meta) > (META_SERVER in meta):
+            members = refer_members(members, self.refer)
+            meta = _object(members["_meta"])
         if "resultType" in members and META_SERVER in meta:
             return members
         stamped = Raw(encode({META_SERVER: self.stamp, **meta}))
@@ -136,7 +144,7 @@ class View(Struct, frozen=True):
 
     def _concerns(self, value: Raw) -> bool:
         text = bytes(value)
-        if _URIS in text or _ESCAPES in text:
+        if _URIS in text or _META in text or _ANNOTATIONS in text or _ESCAPES in text:
             return True
         return not self.revision.annotations and _SOUND in text
 
@@ -149,7 +157,10 @@ class View(Struct, frozen=True):
     def _item(self, item: Raw) -> Raw:
         if not self._concerns(item):
             return item
-        members = _object(item)
+        before = _object(item)
+        members = refer_members(before, self.refer)
+        if members is not before:
+            item = Raw(encode(members))
         match _string(members, "type"):
             case "audio" if not self.revision.annotations:
                 kind = _string(members, "mimeType") or "of some kind"
@@ -159,9 +170,9 @@ class View(Struct, frozen=True):
             case "resource_link":
                 return self._exposed(item)
             case "resource" if "resource" in members:
-                before = members["resource"]
-                after = self._exposed(before)
-                return item if after is before else Raw(encode({**members, "resource": after}))
+                resource = members["resource"]
+                after = self._exposed(resource)
+                return item if after is resource else Raw(encode({**members, "resource": after}))
         return item
 
     def _named(self, link: Members) -> Raw:
@@ -171,10 +182,12 @@ class View(Struct, frozen=True):
         return _note(f"[resource, {title}: {uri}]" if title else f"[resource: {uri}]")
 
     def _exposed(self, resource: Raw) -> Raw:
-        members = _object(resource)
-        uri = _string(members, "uri")
-        exposed = uri if uri is None else self.expose(uri)
-        return resource if exposed == uri else Raw(encode({**members, "uri": exposed}))
+        before = _object(resource)
+        members: dict[str, Any] = refer_members(before, self.refer)
+        uri = _string(before, "uri")
+        if uri is not None and (exposed := self.expose(uri)) != uri:
+            members = {**members, "uri": exposed}
+        return resource if members is before else Raw(encode(members))
 
 
 def wrapped(structure: Raw) -> Raw:

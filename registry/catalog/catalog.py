@@ -141,6 +141,10 @@ class Catalog:
         """The URI under which clients see the resource `uri` of the source of this name."""
         return self.routes.expose(source, uri)
 
+    def refer(self, source: str, text: str) -> str:
+        """A text in the metadata of a source; see `CatalogResources.refer`."""
+        return self.routes.refer(source, text)
+
     def checker(self, tool: Tool) -> Checker:
         """The argument checker of `tool`: its input schema, compiled lazily."""
         # our own tool may share the name of a tool in another toolset

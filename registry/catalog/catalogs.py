@@ -13,6 +13,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.events import CatalogEvents
+from registry.catalog.resources import with_references
 from registry.catalog.toolsets import unknown
 from registry.display.shapes import ToolShaper
 from registry.sources.store import ToolStore
@@ -119,6 +120,7 @@ class Catalogs:
             sources = await store.sources(tenant)
             if tenant != (self._own or tenant):
                 sources = [replace(one, foreign=tenant) for one in sources]
+            tools, items = with_references(tools, items, sources)
             skills = await store.skills(tenant)
             before = self._current.get(tenant)
             after = Catalog(

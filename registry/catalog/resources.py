@@ -6,14 +6,18 @@ are. Listed resources take precedence over templates: their names are unique.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from hashlib import sha256
 
 from registry.names.uris import URI_LIMIT, Template, UriBits, unwrapped, wrapped
+from schemas.mcp.references import UI, refer_definition
 from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
+from schemas.tool import Tool
 
+URIS = ("resource", "template")  # kinds of items that are named by URIs
 TRIED = 250  # templates of one server compared with one URI
 
 
@@ -37,6 +41,9 @@ class CatalogResources:
         resources = [item for item in of_servers if item.kind == "resource"]
         self._by_name = {item.name: item for item in resources}
         self._by_key = {(item.source, item.key): item for item in resources}
+        self._listed = {
+            (item.source, item.key): item.name for item in of_servers if item.kind in URIS
+        }
         self._of_servers = of_servers
         self._only = _only(of_servers, sources)
 
@@ -65,6 +72,14 @@ class CatalogResources:
             return uri
         return wrapped(source, uri)
 
+    def refer(self, source: str, text: str) -> str:
+        """A text in the metadata of `source`, exposed if it names a resource or template of that
+        source: one that is listed, or a page of an MCP App, which need not be."""
+        name = self._listed.get((source, text))
+        if name is not None:
+            return name
+        return self.expose(source, text) if text.startswith(UI) else text
+
     @cached_property
     def _templates(self) -> "_Templates":
         return _Templates([item for item in self._of_servers if item.kind == "template"])
@@ -89,6 +104,30 @@ class CatalogResources:
         first = min((item.since, item.source) for item, _ in found)[1]
         own = [one for one in found if one[0].source == first]
         return min(own, key=lambda one: (-one[1].size, one[0].key))[0]
+
+
+def with_references(
+    tools: Sequence[Tool], items: Sequence[SnapshotItem], sources: Iterable[Source]
+) -> tuple[list[Tool], list[SnapshotItem]]:
+    """Tools and items whose metadata refers to resources by the URIs that clients know."""
+    resources = CatalogResources(items, {source.name: source for source in sources})
+    return [_tool(tool, resources) for tool in tools], [_item(item, resources) for item in items]
+
+
+def _tool(tool: Tool, resources: CatalogResources) -> Tool:
+    if tool.definition is None:
+        return tool
+    definition = refer_definition(tool.definition, partial(resources.refer, tool.source))
+    if definition is tool.definition:
+        return tool
+    # shapes of tools are cached by digest
+    digest = sha256(tool.digest.encode() + bytes(definition)).hexdigest()
+    return replace(tool, definition=definition, digest=digest)
+
+
+def _item(item: SnapshotItem, resources: CatalogResources) -> SnapshotItem:
+    definition = refer_definition(item.definition, partial(resources.refer, item.source))
+    return item if definition is item.definition else replace(item, definition=definition)
 
 
 class _Templates:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from registry.names.uris import SCHEME, wrapped
+from registry.names.uris import looks_wrapped, wrapped
 from schemas.binding import Does
 from schemas.source import Prefix
 
@@ -162,7 +162,7 @@ class Naming:
     def uris(self, uri: str) -> Iterator[str]:
         """Candidate URIs of a resource or template; a URI that looks like another source's is never
         plain."""
-        if self.prefix != "always" and not uri.startswith(SCHEME):
+        if self.prefix != "always" and not looks_wrapped(uri):
             yield uri
         if self.prefix != "never":
             yield wrapped(self.source, uri)

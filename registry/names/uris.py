@@ -1,6 +1,7 @@
 """URIs of other servers' resources: how clients see them, and which URI template matches one. Pure.
 
-Where two servers have the same URI, one of them is exposed as `toolgate://<source>/<URI>`.
+Where two servers have the same URI, one of them is exposed as `toolgate://<source>/<URI>`; a page
+of an MCP App as `ui://toolgate/<source>/<rest>`, since hosts accept no other scheme for those.
 Templates are RFC 6570. Only whether a URI matches is needed, not the values of its variables; so
 expressions of all levels are read, leniently, by the characters that they can produce.
 """
@@ -9,7 +10,10 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from schemas.mcp.references import UI
+
 SCHEME = "toolgate://"
+PAGES = f"{UI}toolgate/"
 URI_LIMIT = 2048  # characters of a URI; a longer one matches no template
 EXPRESSIONS_LIMIT = 16  # in one template
 
@@ -20,15 +24,25 @@ _EXCLUDED = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?"
 
 
 def wrapped(source: str, uri: str) -> str:
+    if uri.startswith(UI):
+        return f"{PAGES}{source}/{uri.removeprefix(UI)}"
     return f"{SCHEME}{source}/{uri}"
 
 
 def unwrapped(uri: str) -> tuple[str, str] | None:
-    """The source and URI in `toolgate://<source>/<URI>`; None for any other URI."""
-    if not uri.startswith(SCHEME):
-        return None
-    source, _, inner = uri.removeprefix(SCHEME).partition("/")
-    return source, inner
+    """The source and URI in what `wrapped` makes; None for any other URI."""
+    if uri.startswith(SCHEME):
+        source, _, inner = uri.removeprefix(SCHEME).partition("/")
+        return source, inner
+    if uri.startswith(PAGES):
+        source, _, inner = uri.removeprefix(PAGES).partition("/")
+        return source, inner and UI + inner
+    return None
+
+
+def looks_wrapped(uri: str) -> bool:
+    """Whether a URI begins as those that name their source."""
+    return uri.startswith((SCHEME, PAGES))
 
 
 class UriBits:

@@ -7,7 +7,8 @@ import pytest
 from msgspec import Raw
 
 from registry.catalog.resources import TRIED, CatalogResources
-from registry.names.uris import URI_LIMIT, Template, UriBits
+from registry.names.tool_names import Naming
+from registry.names.uris import URI_LIMIT, Template, UriBits, wrapped
 from schemas.mcp.snapshot import SnapshotItem
 from tests.registry.servers import RESOURCES, item, source
 
@@ -46,6 +47,43 @@ def test_a_wrapped_name_never_leads_to_another_server_than_it_says() -> None:
     assert found(resources, "toolgate://nobody/x:y") is None
     assert found(resources, "toolgate://b/") is None
     assert found(routes(sources=["a"]), "toolgate://nobody/x:y") is None
+
+
+PAGE = "ui://board/main.html"
+
+
+def test_pages_of_apps_keep_their_scheme_when_they_are_wrapped() -> None:
+    """Hosts accept no other scheme than `ui` for the pages of MCP Apps (mending 13)."""
+    name = wrapped("b", PAGE)
+    assert name == "ui://toolgate/b/board/main.html"
+    resources = routes(item("resource", PAGE, "a"), item("resource", PAGE, "b", name))
+    assert found(resources, PAGE) == ("a", PAGE)
+    assert found(resources, name) == ("b", PAGE)
+    assert found(resources, "ui://toolgate/a/board/main.html") == ("a", PAGE)
+    assert found(resources, f"toolgate://b/{PAGE}") == ("b", PAGE)  # as it was once wrapped
+    assert found(resources, "ui://toolgate/nobody/board/main.html") is None
+    assert found(resources, "ui://toolgate/b/") is None
+
+
+def test_no_server_has_a_page_that_looks_like_that_of_another() -> None:
+    assert list(Naming("a").uris("ui://toolgate/b/x")) == ["ui://toolgate/a/toolgate/b/x"]
+
+
+def test_texts_in_metadata_are_exposed_if_they_name_a_resource_of_their_server() -> None:
+    resources = routes(
+        item("resource", PAGE, "a"),
+        item("resource", PAGE, "b", "ui://toolgate/b/board/main.html"),
+        item("resource", "urn:x", "b", "toolgate://b/urn:x"),
+        item("template", "x:/{p}", "b", "toolgate://b/x:/{p}"),
+    )
+    assert resources.refer("a", PAGE) == PAGE
+    assert resources.refer("b", PAGE) == "ui://toolgate/b/board/main.html"
+    assert resources.refer("b", "ui://not/listed") == "ui://toolgate/b/not/listed"
+    assert resources.refer("b", "urn:x") == "toolgate://b/urn:x"
+    assert resources.refer("b", "x:/{p}") == "toolgate://b/x:/{p}"
+    for text in ("urn:y", "x:/1", "https://b.example", "urn:x and more"):
+        assert resources.refer("b", text) == text
+    assert resources.refer("a", "urn:x") == "urn:x"
 
 
 def test_the_only_server_with_resources_has_all_uris() -> None:

@@ -100,6 +100,37 @@ def test_addresses_lead_back_to_their_server(revision, kind):
         }
 
 
+SENT = {"ui": {"resourceUri": "test://shared/1"}, "n": [1.5, "test://own", ["test://shared/2"]]}
+WENT = {
+    "ui": {"resourceUri": "toolgate://src/test://shared/1"},
+    "n": [1.5, "test://own", ["toolgate://src/test://shared/2"]],
+}
+
+
+@by_revision
+def test_metadata_refers_to_resources_as_clients_know_them(revision):
+    """Each URI in `_meta` and annotations of a result is one that can be read (mending 13)."""
+    text = {"type": "text", "text": "test://shared/1", "annotations": SENT}
+    inner = {"uri": "test://own", "text": "", "_meta": SENT}
+    content = [text, {"type": "resource", "resource": inner, "_meta": SENT}]
+    result = members(content=content, _meta=SENT, structuredContent=SENT)
+    went = shown(view(revision).called(result))
+    assert WENT.items() <= went["_meta"].items()
+    assert went["content"][:2] == [
+        {**text, "annotations": WENT},
+        {"type": "resource", "resource": {**inner, "_meta": WENT}, "_meta": WENT},
+    ]
+    assert went.get("structuredContent", SENT) == SENT  # data of the tool
+    went = shown(view(revision).read(members(contents=[inner])))
+    assert went["contents"] == [{**inner, "_meta": WENT}]
+
+
+@pytest.mark.parametrize("metadata", ['{"a": 1e999}', "[" * 300 + "]" * 300, '"x"'])
+def test_metadata_that_cannot_be_read_stays_as_it_is(metadata):
+    came = {"content": Raw(b"[]"), "_meta": Raw(metadata.encode())}
+    assert view(V2025_11_25).called(came)["_meta"] == came["_meta"]
+
+
 def test_only_what_changes_is_written_anew():
     odd = '{"type":"text",  "text":"\\u00e9",  "n": 1.00}'
     link = '{"type":"resource_link","uri":"test://shared/1"}'

@@ -27,7 +27,7 @@ def view(revision: Revision, source: str = "src") -> View:
     def expose(uri: str) -> str:
         return f"toolgate://{source}/{uri}" if uri.startswith("test://shared") else uri
 
-    return View(revision, expose, Raw(msgspec.json.encode(US)))
+    return View(revision, expose, Raw(msgspec.json.encode(US)), expose)
 
 
 def shown(result: Members) -> dict[str, Any]:
