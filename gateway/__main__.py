@@ -32,8 +32,10 @@ def main() -> None:
     if interruption is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback out of an import
     pin_packages()
-    from gateway.cli.main import main as run  # only now may our packages be imported
+    from config.telemetry import disable_telemetry  # only now may our packages be imported
+    from gateway.cli.main import main as run
 
+    disable_telemetry()
     signal.signal(signal.SIGINT, interruption)
     run()
 

@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.lanes import QUERIES, Lanes
+from registry.embedding.onnx import make_session
 from registry.embedding.texts import readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from onnxruntime import InferenceSession
     from tokenizers import Tokenizer
 
 FOLDER = Path(__file__).with_name("model")
@@ -110,7 +110,9 @@ class _Model:
     def __init__(self, folder: Path) -> None:
         try:
             self._tokenizer = _tokenizer(folder)
-            self._session = _session(folder)
+            # A sixth faster: its kernel is several times slower than the two that it fuses.
+            slow = ("SkipLayerNormFusion",)
+            self._session = make_session(folder / "model.onnx", disabled_optimizers=slow)
         except Exception as error:  # the two libraries' exceptions share no other base
             raise EmbeddingFailed(f"{_FAILED}: {error}", retryable=False) from error
 
@@ -153,23 +155,6 @@ def _tokenizer(folder: Path) -> "Tokenizer":
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def _session(folder: Path) -> "InferenceSession":
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    # One thread for each run: two concurrent runs are a third faster than one run in two threads.
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors
-    return onnxruntime.InferenceSession(
-        folder / "model.onnx",
-        options,
-        providers=["CPUExecutionProvider"],
-        # A sixth faster: its kernel is several times slower than the two that it fuses.
-        disabled_optimizers=["SkipLayerNormFusion"],
-    )
 
 
 def _provenance(folder: Path) -> Provenance:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config.settings import EmbeddingSettings
+from config.telemetry import disable_telemetry
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.lanes import Lanes
 from registry.embedding.models import directory, label
@@ -71,6 +72,7 @@ class SentenceTransformers:
 
 
 def _load(name: str) -> "SentenceTransformer":
+    disable_telemetry()
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
-import onnxruntime
 from anyio import CapacityLimiter, to_thread
 from tokenizers import Tokenizer
 
 from config.settings import SearchSettings as Settings
+from registry.embedding.onnx import make_session
 from registry.embedding.texts import ToolFields, query_text, readable, tool_text
 from registry.search.fusion import DIGITS, Hit
 from registry.search.rest import Rest
@@ -115,14 +115,9 @@ def _text(hit: Hit) -> str:
 class _CrossEncoder:
     def __init__(self, folder: Path) -> None:
         """The model in `folder`. Raises CannotRerank."""
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3  # errors
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self._session = onnxruntime.InferenceSession(
-                folder / "model.onnx", options, providers=["CPUExecutionProvider"]
-            )
+            self._session = make_session(folder / "model.onnx")
         except Exception as error:  # the two libraries' exceptions share no other base
             raise CannotRerank(f"search.rerank_model cannot be loaded: {error}") from error
         self._tokenizer.no_padding()

@@ -24,6 +24,7 @@ from anyio.from_thread import start_blocking_portal
 
 from config.knowledge import KnowledgeSettings
 from config.settings import EmbeddingSettings, Settings
+from config.telemetry import disable_telemetry
 from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.reading.limits import ReadingRefused
 from gateway.documents.reading.sources import SourceFile
@@ -144,6 +145,7 @@ async def cluster(address: str, *, cpus: int | None = None) -> AsyncIterator[int
     so many."""
     own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
     given = own if address == LOCAL else {}
+    disable_telemetry()
     await to_thread.run_sync(partial(ray.init, address, log_to_driver=False, **given))
     try:
         yield max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -3,3 +3,7 @@
 `python -m registry.embedding.training --help`. Needs the dependency group `training`; the product
 imports nothing from here.
 """
+
+from config.telemetry import disable_telemetry
+
+disable_telemetry()  # before a module of this package imports onnxruntime
