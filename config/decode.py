@@ -4,7 +4,6 @@ One pass reports every mistake. (msgspec alone stops at the first and reports it
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -27,12 +26,11 @@ from config.document import (
     dotted,
     expanded,
 )
+from schemas.urls import without_credentials
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 EXCERPT = 60
-CREDENTIALS = re.compile(r"//.*@")
-QUERY = re.compile(r"\?.*", re.DOTALL)
 MISSING = object()
 WITH_PASSWORDS = (
     ("database", "url"),
@@ -301,8 +299,3 @@ def _excerpt(data: Any, kind: SettingKind) -> str:
 
 def shortened(text: str) -> str:
     return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
-
-
-def without_credentials(text: str) -> str:
-    """A URL without user, password and query; other text as it is."""
-    return QUERY.sub("?***", CREDENTIALS.sub("//***@", text)) if "://" in text else text

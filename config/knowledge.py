@@ -11,7 +11,7 @@ CollectionName = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection",
+        description="the name of a collection, of A-Z, a-z, 0-9, . _ and -",
     ),
 ]
 

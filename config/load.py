@@ -26,11 +26,11 @@ from config.decode import (
     key_kind,
     kind_of,
     members,
-    without_credentials,
 )
 from config.document import KeyPath, Problem, SettingsError, YamlDocument, YamlValue, expanded
 from config.models import Strategy
 from config.settings import EmbeddingSettings, PurposeModel, Settings
+from schemas.urls import without_credentials
 
 PREFIX = "TOOLGATE_"
 NESTING = "__"

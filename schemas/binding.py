@@ -115,6 +115,7 @@ class Facts:
     remote: bool = False  # its calls leave the gateway: the circuit breaker counts them
     relayed: bool = False  # another MCP server's: handed on as it came, and checked there as well
     own: bool = False  # the gateway's own: stored nowhere, and no rule judges it
+    typed: bool = False  # its input schema is of our types, whose descriptions complete "expected"
     loaded: bool = False  # code that the settings name: it runs only in a gateway that has them
     keeps_answers: bool = False  # an answer too long for a model is cut, and the rest is kept
     projects: Literal["answer", "selection"] | None = None  # what `_fields` narrows
@@ -356,7 +357,7 @@ class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
 class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True):
     """An operation of the gateway that is a tool; none of these is stored."""
 
-    facts: ClassVar[Facts] = Facts(reports=True)
+    facts: ClassVar[Facts] = Facts(typed=True, reports=True)
 
     operation: str  # its id
 
@@ -367,7 +368,7 @@ class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True
 class WingBinding(Binding, frozen=True, tag="wing", omit_defaults=True):
     """An operation of a wing, a part of the gateway that settings switch on."""
 
-    facts: ClassVar[Facts] = Facts(reports=True)
+    facts: ClassVar[Facts] = Facts(typed=True, reports=True)
 
     wing: str  # its name, which its source has too
     operation: str  # its id

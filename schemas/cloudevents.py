@@ -21,7 +21,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=255)]
 class CloudEvent(Struct, frozen=True):
     """An event that is received. Attributes that are not read are left out."""
 
-    specversion: Annotated[str, Meta(pattern="^1\\.0$")]
+    specversion: Annotated[str, Meta(pattern="^1\\.0$", description="the version 1.0")]
     id: Name
     source: Annotated[str, Meta(min_length=1, max_length=1024)]
     type: Name

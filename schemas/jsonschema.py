@@ -22,6 +22,7 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
 from schemas.pattern_cost import SchemaPattern
 from schemas.schema_cost import LEVELS, check_cost
+from schemas.urls import without_credentials
 from schemas.validators import (
     MATCHING_ALL,
     Meter,
@@ -66,6 +67,20 @@ _WORDS = {
     "oneOf": "must be valid to one and only one schema",
     "anyOf": "must be valid to any of the schemas",
     "not": "must not be valid to the schema",
+}
+
+# keyword -> text, which completes "expected ..."; of schemas of our own types
+_EXPECTED = {
+    "minLength": "at least {limit} character{s}",
+    "maxLength": "at most {limit} character{s}",
+    "minimum": "at least {limit}",
+    "maximum": "at most {limit}",
+    "exclusiveMinimum": "more than {limit}",
+    "exclusiveMaximum": "less than {limit}",
+    "minItems": "at least {limit} item{s}",
+    "maxItems": "at most {limit} item{s}",
+    "minProperties": "at least {limit} member{s}",
+    "maxProperties": "at most {limit} member{s}",
 }
 
 PROBLEMS_SHOWN = 8  # enough to correct a call in one go; a thousand would flood the model
@@ -140,23 +155,31 @@ def _hybrid_path(steps: Iterable[str | int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentProblem:
-    """One violation in the arguments of a call."""
+    """One violation in the arguments of a call, or in the body of a request."""
 
-    argument: str  # "pet.tags[0]"; empty for the arguments as a whole
+    path: tuple[str | int, ...]  # to the value; empty for the arguments as a whole
     message: str
+
+    @property
+    def argument(self) -> str:
+        """The path as text: "pet.tags[0]"; empty for the arguments as a whole."""
+        return _path(self.path)
 
 
 class Checker:
     """A compiled input schema."""
 
-    __slots__ = ("_compiled", "_cost", "_guard", "_schema", "accepts")
+    __slots__ = ("_compiled", "_cost", "_described", "_guard", "_schema", "accepts")
 
-    def __init__(self, schema: bytes) -> None:
-        """Raises ValueError when `schema` is not a valid JSON Schema, or too costly to check."""
+    def __init__(self, schema: bytes, *, described: bool = False) -> None:
+        """`described`: descriptions beside patterns complete the sentence "expected ...", as those
+        of our own types do. Raises ValueError when `schema` is not a valid JSON Schema, or too
+        costly to check."""
         try:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
             raise ValueError(error.message) from error
+        self._described = described
         self._cost = check_cost(self._schema)
         patterns = pattern_cost(self._schema)
         evaluations = self._cost.evaluations
@@ -176,17 +199,37 @@ class Checker:
         guard.settle()
         return valid
 
-    def explain(self, arguments: Mapping[str, Any]) -> list[ArgumentProblem]:
-        """The problems of rejected `arguments`; empty when they are valid."""
+    def explain(self, arguments: Any, *, secret: bool = False) -> list[ArgumentProblem]:
+        """The problems of rejected `arguments`; empty when they are valid. `secret`: without the
+        values."""
         if self._guard:
             self._guard.admit(arguments)
         errors = self._errors(arguments)
         if errors is None:
-            return [] if self.accepts(arguments) else [ArgumentProblem("", _UNEXPLAINED)]
+            return [] if self.accepts(arguments) else [ArgumentProblem((), _UNEXPLAINED)]
         if self._guard:
             self._guard.settle()
-        found = (problem for error in errors for problem in self._problems(error))
+        found = (problem for error in errors for problem in self._problems(error, secret=secret))
         return list(islice(found, PROBLEMS_SHOWN))
+
+    def description(self, path: Iterable[str | int]) -> str:
+        """The description of the value at `path`; "" without one."""
+        schema: Any = self._schema
+        for step in path:
+            schema = next(filter(None, (_below(one, step) for one in self._choices(schema))), {})
+        told = (one.get("description") for one in self._choices(schema))
+        return next((text for text in told if isinstance(text, str)), "")
+
+    def _choices(self, schema: Any) -> Iterator[dict[str, Any]]:
+        """The schema, what it references, and its alternatives."""
+        if not isinstance(schema, dict):
+            return
+        yield schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            yield from self._choices(_at(self._schema, reference[2:].split("/")))
+        for choice in schema.get("anyOf", ()):
+            yield from self._choices(choice)
 
     def violation(self, data: Any, below: str | None = None) -> str:
         """The first violation in `data`, as `schemas.jsonschema` words it. Raises
@@ -205,7 +248,7 @@ class Checker:
             self._guard.settle()
         return ""
 
-    def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError] | None:
+    def _errors(self, arguments: Any) -> Iterable[ValidationError] | None:
         """The validation errors; None: they would take too long to find."""
         parts, levels = _measured(arguments)
         evaluations = self._cost.with_errors(levels)
@@ -219,40 +262,67 @@ class Checker:
             return [error]
         return []
 
-    def _problems(self, error: ValidationError) -> Iterator[ArgumentProblem]:
-        where = _path(error.instance_path)
+    def _problems(self, error: ValidationError, *, secret: bool) -> Iterator[ArgumentProblem]:
+        where = tuple(error.instance_path)
+        got = "" if secret else f", got {_shown(error.instance)}"
         match error.kind:
             case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
                 for inner in _nearest(context):
-                    yield from self._problems(inner)
+                    yield from self._problems(inner, secret=secret)
             case ValidationErrorKind.Required(name):
-                yield ArgumentProblem(_join(where, name), "is required")
+                yield ArgumentProblem((*where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
                 known = self._known(error)
                 for name in names:
                     yield ArgumentProblem(
-                        _join(where, _cut(name, VALUE_SHOWN)), _not_known(name, known)
+                        (*where, _cut(name, VALUE_SHOWN)), _not_known(name, known)
                     )
             case ValidationErrorKind.Type(types):
-                wanted = " or ".join(sorted(types))
-                yield ArgumentProblem(where, f"expected {wanted}, got {_shown(error.instance)}")
+                yield ArgumentProblem(where, f"expected {' or '.join(sorted(types))}{got}")
             case ValidationErrorKind.Enum(options):
                 allowed = ", ".join(_shown(option) for option in options[:NAMES_SHOWN])
-                yield ArgumentProblem(
-                    where, f"expected one of {allowed}, got {_shown(error.instance)}"
-                )
+                yield ArgumentProblem(where, f"expected one of {allowed}{got}")
             case _:
-                yield ArgumentProblem(where, _shortened(error.message))
+                expected = self._expected(error)
+                if expected:
+                    yield ArgumentProblem(where, f"expected {expected}{got}")
+                else:
+                    text = "is not as expected" if secret else _shortened(error.message)
+                    yield ArgumentProblem(where, text)
+
+    def _expected(self, error: ValidationError) -> str:
+        """What a described schema expects; "" where the validator has to say it."""
+        if not self._described:
+            return ""
+        keyword, parent = _violated(error, self._schema)
+        if keyword == "pattern" and "description" in parent:
+            return str(parent["description"])
+        if keyword not in parent or keyword not in _EXPECTED:
+            return ""
+        limit = _parameter(parent[keyword])
+        return _EXPECTED[keyword].format(limit=limit, s="" if limit == "1" else "s")
 
     def _known(self, error: ValidationError) -> list[str]:
         """Names in the `properties` beside the violated `additionalProperties`."""
-        schema: Any = self._schema
-        for step in error.schema_path[:-1]:
-            try:
-                schema = schema[step]
-            except (KeyError, IndexError, TypeError):
-                return []  # the path went through a reference
+        schema = _at(self._schema, error.schema_path[:-1])
         return list(schema.get("properties", ())) if isinstance(schema, dict) else []
+
+
+def _at(schema: Any, steps: Iterable[str | int]) -> Any:
+    """The part of a schema at a path; None: there is none, as where it went through a reference."""
+    for step in steps:
+        try:
+            schema = schema[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return schema
+
+
+def _below(schema: dict[str, Any], step: str | int) -> Any:
+    """The schema of a member or an item."""
+    if isinstance(step, int):
+        return schema.get("items")
+    return schema.get("properties", {}).get(step) or schema.get("additionalProperties")
 
 
 class _Guard:
@@ -362,7 +432,9 @@ def _shown(value: Any) -> str:
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict | list):
         return json_type(value)
-    return _cut(f'"{value}"' if isinstance(value, str) else str(value), VALUE_SHOWN)
+    if isinstance(value, str):
+        return _cut(f'"{without_credentials(value)}"', VALUE_SHOWN)
+    return _cut(str(value), VALUE_SHOWN)
 
 
 def _shortened(text: str) -> str:

@@ -6,6 +6,13 @@ import re
 _URL_QUERY = re.compile(
     r"(https?://[^\s?#\"'<>]*)\?(?:[^\s\"'<>,;:]|[,;:](?=[^\s\"'<>]))*", re.IGNORECASE
 )
+_CREDENTIALS = re.compile(r"//.*@")
+_QUERY = re.compile(r"\?.*", re.DOTALL)
+
+
+def without_credentials(text: str) -> str:
+    """A URL without user, password and query; other text as it is."""
+    return _QUERY.sub("?***", _CREDENTIALS.sub("//***@", text)) if "://" in text else text
 
 
 def without_queries(text: str) -> str:

@@ -291,7 +291,9 @@ class Desk:
             self._identity.principal,
             names,
             query=converted_query(operation, query),
-            body=None if body is None else converted(body, operation.body),
+            body=(
+                None if body is None else converted(body, operation.body, secret=operation.secret)
+            ),
         )
         return await self._parts.api.operations.answer(
             operation, asked, headers=headers, body=data, request_id=request_id

@@ -466,4 +466,4 @@ def _problems(checker: Checker, answer: bytes) -> list[ArgumentProblem]:
         value = decode_json(answer)
         return [] if checker.accepts(value) else checker.explain(value)[:PROBLEMS]
     except (ParseError, ValueError, RecursionError) as error:
-        return [ArgumentProblem("", f"cannot be checked: {str(error)[:100]}")]
+        return [ArgumentProblem((), f"cannot be checked: {str(error)[:100]}")]

@@ -194,7 +194,7 @@ class ToolMethods:
             name, inner = await self._call_tool.resolve(own, arguments, context, request)
         except InvalidParams as fault:
             return call_result(
-                _rejected(own, [ArgumentProblem("", fault.message)], context), context
+                _rejected(own, [ArgumentProblem((), fault.message)], context), context
             )
         params = {**params_of(request), "name": name, "arguments": inner}
         inside = replaced(context, headers=replaced(context.headers, mirrored=None))
@@ -202,7 +202,7 @@ class ToolMethods:
         try:
             return await self._called(read(params, CallToolParams), inside, passed)
         except Denied:
-            problem = ArgumentProblem("", unknown_tool(name, self._lists.visible(context)))
+            problem = ArgumentProblem((), unknown_tool(name, self._lists.visible(context)))
             return call_result(_rejected(own, [problem], context), context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
@@ -258,7 +258,7 @@ class ToolMethods:
             try:
                 asked, arguments = self._answering.split_arguments(tool, arguments, called)
             except InvalidParams as fault:
-                return _rejected(tool, [ArgumentProblem("", fault.message)], context)
+                return _rejected(tool, [ArgumentProblem((), fault.message)], context)
             if asked.handle is not None:
                 name = called or tool.name
                 return await self._answering.continued(asked.handle, name, tool.id, context)
@@ -277,7 +277,7 @@ class ToolMethods:
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request
-            return _rejected(tool, [ArgumentProblem("", fault.message)], context)
+            return _rejected(tool, [ArgumentProblem((), fault.message)], context)
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):

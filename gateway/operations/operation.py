@@ -128,23 +128,32 @@ Line = Annotated[
     ),
 ]
 ToolName = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,128}" + END, description="the name of a tool")
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_-]{1,128}" + END,
+        description="the name of a tool, of A-Z, a-z, 0-9, _ and -",
+    ),
 ]
 SkillName = Annotated[
     str,
     Meta(
-        pattern=r"^[a-z0-9]+(-[a-z0-9]+)*" + END, max_length=64, description="the name of a skill"
+        pattern=r"^[a-z0-9]+(-[a-z0-9]+)*" + END,
+        max_length=64,
+        description="the name of a skill, of words of a-z and 0-9 with - between",
     ),
 ]
 AgentName = Annotated[
     str,
-    Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,125}" + END, description="the name of an agent"),
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,125}" + END,
+        description="the name of an agent, of A-Z, a-z, 0-9, . _ and -",
+    ),
 ]
 VersionNumber = Annotated[
     str, Meta(pattern=r"^[1-9][0-9]{0,8}" + END, description="the number of a version")
 ]
 Identifier = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}" + END, description="the id of what is meant")
+    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}" + END, description="an id of A-Z, a-z, 0-9, _ and -")
 ]
 Time = Annotated[datetime, Meta(tz=True, description="a time with its zone, as RFC 3339 has it")]
 Cursor = Annotated[

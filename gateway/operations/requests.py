@@ -14,15 +14,13 @@ from gateway.operations.operation import (
     Operation,
     ProblemDetails,
     bad_request,
+    invalid,
     not_found,
 )
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
+from schemas.mismatch import explain_mismatch
 
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(?P<name>.*)`", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(?:\.\.\.|str)\]")
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 Headers = Mapping[str, str]
@@ -81,10 +79,11 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
     try:
         query = msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
-        what, path = _explained(error)
-        raise bad_request(
-            "A parameter is not as expected.", _parameter("".join(path[:1]), what)
-        ) from error
+        problems = explain_mismatch(_plain_query(operation, values), operation.query, error)
+        mistakes = (
+            _parameter(str(one.path[0]) if one.path else "", one.message) for one in problems
+        )
+        raise bad_request("A parameter is not as expected.", *mistakes) from error
     for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
         if values.get(field.encode_name) is not None and getattr(query, field.name) is None:
             what = "expected a value, found the text null"
@@ -114,7 +113,7 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
         raise bad_request(f"The body cannot be read: {reason}") from error
     if b"\\u0000" in data:
         refuse_nul(value)
-    return converted(value, operation.body)
+    return converted(value, operation.body, secret=operation.secret)
 
 
 def refuse_nul(value: Any) -> None:
@@ -123,15 +122,15 @@ def refuse_nul(value: Any) -> None:
         raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
 
 
-def converted(value: Any, kind: Any) -> Any:
-    """Decode to `kind`. Raises ProblemDetails with the error and its place."""
+def converted(value: Any, kind: Any, *, secret: bool = False) -> Any:
+    """Decode to `kind`. Raises ProblemDetails with the errors and their places. `secret`: errors do
+    not show values."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        what, path = _explained(error)
-        pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
-        text = "The body is not as expected."
-        raise ProblemDetails(422, "invalid", text, (Mistake(what, pointer=pointer),)) from error
+        problems = explain_mismatch(value, kind, error, secret=secret)
+        mistakes = (Mistake(one.message, pointer=_pointer(one.path)) for one in problems)
+        raise invalid("The body is not as expected.", *mistakes) from error
 
 
 async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, limit: str) -> bytes:
@@ -195,10 +194,24 @@ def _parameter(name: str, text: str) -> Mistake:
     return Mistake(text, parameter=name[:100])
 
 
-def _explained(error: msgspec.ValidationError) -> tuple[str, list[str]]:
-    """The error message, and the path to the invalid value."""
-    match = _PLACE.match(str(error))
-    what, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
-    path = [name or index for name, index in _STEP.findall(place)]
-    inner = _UNKNOWN.search(what) or _MISSING.search(what)
-    return what[:500], [*path, *([inner["name"][:200]] if inner else [])]
+def _plain_query(operation: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, which are texts, as the types that they can be read as."""
+    kinds = {field.encode_name: field.type for field in fields(operation.query)}
+    return {
+        name: _read_as(value, kinds[name]) if name in kinds else value
+        for name, value in values.items()
+    }
+
+
+def _read_as(value: Any, kind: Any) -> Any:
+    for wanted in (kind, int, float, bool):
+        try:
+            read = msgspec.convert(value, wanted, strict=False)
+        except msgspec.ValidationError:
+            continue
+        return msgspec.to_builtins(read)
+    return value
+
+
+def _pointer(path: tuple[str | int, ...]) -> str:
+    return "".join("/" + str(one).replace("~", "~0").replace("/", "~1") for one in path)

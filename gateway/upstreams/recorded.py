@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
-from config.decode import without_credentials
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.http.http1 import DEFAULT_HEADERS
@@ -34,6 +33,7 @@ from schemas.jsonrpc import encode
 from schemas.masking import MASK
 from schemas.source import Source
 from schemas.tool import Tool
+from schemas.urls import without_credentials
 
 SHOWN_BYTES = 100_000  # of a body
 EXCHANGES = 10  # of a call: a retry and a fetch of a schema are some

@@ -151,7 +151,9 @@ class Catalog:
         key = tool.digest if tool.binding.facts.own else tool.name
         checker = self._checkers.get(key)
         if checker is None:
-            checker = self._checkers[key] = Checker(bytes(tool.input_schema))
+            described = tool.binding.facts.typed
+            checker = Checker(bytes(tool.input_schema), described=described)
+            self._checkers[key] = checker
         return checker
 
     def checkers_for(self, tools: Iterable[Tool]) -> dict[str, Checker]:

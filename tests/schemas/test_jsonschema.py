@@ -97,7 +97,7 @@ def test_of_a_long_message_the_reason_is_kept():
 
 
 def test_arguments_that_are_no_object_are_a_problem_of_the_whole():
-    assert checker(PET).explain([1]) == [ArgumentProblem("", "expected object, got an array")]
+    assert checker(PET).explain([1]) == [ArgumentProblem((), "expected object, got an array")]
 
 
 def test_of_alternatives_the_closest_one_is_explained():

@@ -43,7 +43,12 @@ Name = Annotated[
     Meta(max_length=NAME_LIMIT, pattern=PRINTED, description="printable ASCII, on one line"),
 ]
 Who = Annotated[
-    str, Meta(max_length=PRINCIPAL_LIMIT, pattern=PRINTED, description="the id of a principal")
+    str,
+    Meta(
+        max_length=PRINCIPAL_LIMIT,
+        pattern=PRINTED,
+        description="the id of a principal, of printable ASCII",
+    ),
 ]
 Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
 

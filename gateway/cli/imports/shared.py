@@ -13,7 +13,7 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from config.decode import kind_of, without_credentials
+from config.decode import kind_of
 from config.settings import Settings
 from config.types import SourceName
 from gateway.cli.access.acts import Act
@@ -43,6 +43,7 @@ from registry.sources.write import Progress
 from schemas.errors import ImportRejected
 from schemas.source import Options as SourceOptions
 from schemas.source import facts_of
+from schemas.urls import without_credentials
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments

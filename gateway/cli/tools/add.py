@@ -34,6 +34,7 @@ from registry.tools.store import ManualTools
 from schemas.binding import Language
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict
+from schemas.mismatch import mismatch_text
 
 FILE_BYTES = 10 * 2**20
 
@@ -192,7 +193,7 @@ def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
         except msgspec.ValidationError as error:
             name = one.get("name") if isinstance(one, dict) else None
             which = f" {name}" if isinstance(name, str) else f" {number + 1}" * (len(objects) > 1)
-            fail(f"{place}: tool{which}: {error}", USAGE)
+            fail(f"{place}: tool{which}: {mismatch_text(one, ToolRequest, error)}", USAGE)
 
 
 def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:

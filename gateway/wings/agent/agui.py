@@ -30,6 +30,7 @@ from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Run
 from registry.access.approvals import Approvals
 from schemas.jsonrpc import encode
+from schemas.mismatch import mismatch_text
 
 PATH = "/agent/v1/agui"
 VERSION = "1.0"
@@ -87,7 +88,8 @@ class AgUi:
         try:
             asked = msgspec.convert(body, _Input)
         except msgspec.ValidationError as error:
-            raise ProblemDetails(400, "bad-request", f"{error}.") from error
+            text = f"{mismatch_text(body, _Input, error)}."
+            raise ProblemDetails(400, "bad-request", text) from error
         if asked.tools:
             raise ProblemDetails(400, "bad-request", "Tools of clients are not supported.")
         principal = context.principal

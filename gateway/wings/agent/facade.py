@@ -25,6 +25,7 @@ from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
 from schemas.errors import Fault
 from schemas.jsonrpc import encode
+from schemas.mismatch import mismatch_text
 
 COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
 AGENT = "agent"  # the default strategy, as a model
@@ -93,7 +94,7 @@ class Facade:
         try:
             asked = msgspec.convert(body, _Completion)
         except msgspec.ValidationError as error:
-            raise _bad(f"{error}.") from error
+            raise _bad(f"{mismatch_text(body, _Completion, error)}.") from error
         if not asked.messages or asked.messages[-1].role != "user":
             raise _bad("Expected a message of the user as the last one.")
         if asked.model != AGENT and asked.model not in self._strategies:

@@ -18,7 +18,15 @@ CorrelationId = Annotated[
         description="an id of at most 128 letters, digits and . _ : -",
     ),
 ]
-Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*" + END, min_length=1, max_length=255)]
+Text = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]*" + END,
+        min_length=1,
+        max_length=255,
+        description="a text on one line",
+    ),
+]
 Key = Annotated[
     str, Meta(pattern=r"^[\x21-\x7e]{1,128}" + END, description="1 to 128 visible ASCII characters")
 ]
@@ -103,7 +111,16 @@ class WaitQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 
 class TopicQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    after: Annotated[str, Meta(pattern=r"^[0-9]{1,19}\.[0-9]{1,18}" + END)] | None = None
+    after: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-9]{1,19}\.[0-9]{1,18}" + END,
+                description="`id` of an event, as in 1718.3",
+            ),
+        ]
+        | None
+    ) = None
     limit: Annotated[int, Meta(ge=1, le=500)] | None = None
     wait_s: Duration = 0.0
 

@@ -21,7 +21,9 @@ BODY = 2**20  # bytes of a request that stores no text
 SHOWN = 65_536  # bytes of a body of which a part is shown in errors
 Top = Annotated[int, Meta(ge=1, le=TOP)]
 Tokens = Annotated[int, Meta(ge=1)]
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\S")]
+Name = Annotated[
+    str, Meta(min_length=1, max_length=256, pattern=r"\S", description="a name, not blank")
+]
 Description = Annotated[str, Meta(max_length=20_000)]
 
 

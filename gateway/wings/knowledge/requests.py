@@ -22,7 +22,9 @@ from gateway.wings.knowledge.search import Mode, ScoredChunk
 Collections = Annotated[
     tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")
 ]
-EntityName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\S")]
+EntityName = Annotated[
+    str, Meta(min_length=1, max_length=256, pattern=r"\S", description="a name, not blank")
+]
 DocumentPath = Annotated[
     str,
     Meta(

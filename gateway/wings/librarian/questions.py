@@ -39,7 +39,7 @@ CollectionName = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection",
+        description="the name of a collection, of A-Z, a-z, 0-9, . _ and -",
     ),
 ]
 Strategy = Literal["auto", "recursive", "mapreduce"]
@@ -51,7 +51,9 @@ STOPS = 5.0  # seconds for storing how a cancelled run ended
 
 
 class AskLibrary(Struct, frozen=True, forbid_unknown_fields=True):
-    question: Annotated[str, Meta(min_length=1, max_length=8000, pattern=r"\S")]
+    question: Annotated[
+        str, Meta(min_length=1, max_length=8000, pattern=r"\S", description="a question, not blank")
+    ]
     collection: CollectionName | None = None
     collections: Annotated[
         tuple[CollectionName, ...],

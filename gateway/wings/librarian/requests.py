@@ -13,7 +13,7 @@ CollectionName = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection",
+        description="the name of a collection, of A-Z, a-z, 0-9, . _ and -",
     ),
 ]
 Collections = Annotated[
@@ -198,7 +198,11 @@ class FindSymbols(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     visibility: Annotated[
-        str, Meta(pattern=r"^(public|private|protected)?" + END, description="as the language has")
+        str,
+        Meta(
+            pattern=r"^(public|private|protected)?" + END,
+            description="public, private, protected, or nothing: as the language has",
+        ),
     ] = ""
     inherits: Annotated[
         str, Meta(max_length=512, description="a class; what inherits it, and what that defines")

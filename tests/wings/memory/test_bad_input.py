@@ -18,6 +18,7 @@ from gateway.operations.operation import Operation, OperationInput, ProblemDetai
 from gateway.operations.serving import answering
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
+from tests.gateway.cli.processes import command
 from tests.wings.memory.rig import Rig
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ REFUSED: list[tuple[int, tuple[str, str, Any], int, str]] = [
     (1, add(items=[{"content": "a"}]), 422, "either `content` or `items`"),
     (1, add(content=None, items=[{"content": ""}]), 422, "expected words"),
     (1, add(document={"id": "a"}), 422, "chunks as `items`"),
-    (1, add(content=7), 422, "Expected `str"),
+    (1, add(content=7), 422, "expected string"),
     (2, add(content="x" * 65_537), 413, "65537 bytes, expected at most 65536"),
     (2, add(metadata={"a": "x" * 16_384}), 413, "expected at most 16384"),
     (2, add(content=None, items=[{"content": "a"}] * 51), 422, "at most 50"),
@@ -73,16 +74,16 @@ REFUSED: list[tuple[int, tuple[str, str, Any], int, str]] = [
     (14, forget(filter={"kin": "fact"}), 422, "kind"),
     (14, search(filter={"owner": "bob"}), 422, "there is no 'owner'"),
     (14, search(filter={"kinds": "fact"}), 422, "kind"),
-    (14, search(filter=[]), 422, "Expected `object"),
+    (14, search(filter=[]), 422, "expected object"),
     (14, search(filter={"metadata.a": {"like": "%"}}), 422, "'like'"),
     (14, search(owner="bob"), 422, "owner"),
-    (14, search(limit=0), 422, ">= 1"),
-    (14, search(limit=101), 422, "<= 100"),
+    (14, search(limit=0), 422, "at least 1"),
+    (14, search(limit=101), 422, "at most 100"),
     (0, add(source={"promoted": NOBODY}), 422, "source.promoted"),
     (0, add(source={"entity": ["x"]}), 422, "source.entity: expected text"),
     (0, add(source={"turn": None}), 422, "source.turn: expected text"),
     (0, add(scope="team"), 422, "team"),
-    (0, add(importance=1.5), 422, "<= 1"),
+    (0, add(importance=1.5), 422, "at most 1"),
     (0, add(kind="rumour"), 422, "rumour"),
     (0, add(trust="admin"), 422, "admin"),
     (0, add(scope="session", session="default"), 422, "session"),
@@ -110,14 +111,14 @@ def importing(**members: Any) -> tuple[str, str, Any]:
 
 
 IMPORTS: list[tuple[int, tuple[str, str, Any], int, str]] = [
-    (0, importing(id=f"urn:uuid:{NOBODY}"), 422, "regex"),
+    (0, importing(id=f"urn:uuid:{NOBODY}"), 422, "a UUID"),
     (0, importing(kind="rumour"), 422, "rumour"),
-    (0, importing(importance=5), 422, "<= 1"),
+    (0, importing(importance=5), 422, "at most 1"),
     (0, importing(retired=LATER), 422, "retired_by"),
-    (0, importing(retired=LATER, retired_by="me"), 422, "'me'"),
-    (0, importing(superseded_by="x"), 422, "regex"),
+    (0, importing(retired=LATER, retired_by="me"), 422, "replaced"),
+    (0, importing(superseded_by="x"), 422, "a UUID"),
     (0, importing(valid_to="2001-01-01T00:00:00Z"), 422, "after valid_from"),
-    (0, importing(valid_from="2001-01-01T00:00:00"), 422, "timezone"),
+    (0, importing(valid_from="2001-01-01T00:00:00"), 422, "with its zone"),
     (0, importing(expires="9999-12-31T23:59:59-14:00"), 422, "years 2 and 9990"),
     (0, importing(position=10**30), 422, ""),
     (0, importing(source={"entity": []}), 422, "source.entity"),
@@ -283,3 +284,33 @@ async def test_unknown_ids_of_forget_are_not_told_from_those_of_others(rig: Rig)
     bob = await rig.caller("bob").add("Bob likes milk")
     answers = [await rig.caller("ann")("forget", ids=[one]) for one in (bob, str(uuid4()))]
     assert answers[0] == answers[1]
+
+
+async def test_every_front_refuses_with_the_same_words(client: Client) -> None:
+    """REST, tool calls, /rpc and commands explain a mistake alike (mending 40)."""
+    body = {"scope": "galaxy", "contnet": "Ann likes tea"}
+    words = ['expected one of "agent", "org", "session", "user", got "galaxy"', "mean 'content'?"]
+    _, rest = await sent(client, "POST", "/memories", body)
+    rpc = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "memory_add", "params": body})
+    call = {"name": "memory_add", "arguments": body}
+    tool = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    pairs = [f"{name}={value}" for name, value in body.items()]
+    code, _, printed = await command("memory", "add", *pairs, "--url", client.url)
+    assert code == 1
+    for told in (json.dumps(json.loads(rest), ensure_ascii=False), json.dumps(rpc), printed):
+        assert [word for word in words if word not in told.replace('\\"', '"')] == []
+    assert words[0] in json.dumps(tool).replace('\\"', '"').replace('\\"', '"')
+
+
+async def test_parameters_of_a_url_are_refused_with_their_own_words(client: Client) -> None:
+    """A parameter of a query is explained as a number, not as the text that it is (mending 40)."""
+    status, text = await sent(client, "GET", "/memories?limit=0&kin=fact", None)
+    told = {one["parameter"]: one["detail"] for one in json.loads(text)["errors"]}
+    assert status == 400
+    assert told == {
+        "limit": "expected at least 1, got 0",
+        "kin": "is not known; did you mean 'kind'?",
+    }
+    _, text = await sent(client, "GET", "/memories?limit=ten", None)
+    [error] = json.loads(text)["errors"]
+    assert error == {"detail": 'expected integer, got "ten"', "parameter": "limit"}
