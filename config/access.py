@@ -188,6 +188,7 @@ class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["none", "jwt", "keys"]
+    open: bool
     key_file: File
     jwks_file: File
     jwks_url: OptionalUrl

@@ -21,7 +21,7 @@ from config.access import (
 )
 from config.document import KeyPath, Problem, Where, dotted
 from config.models import Strategy
-from config.networks import is_unencrypted
+from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
 from schemas.errors import Fault
@@ -80,6 +80,39 @@ CREDENTIALS = {
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # The built-in profiles (registry/display/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
+
+
+def exposure_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Settings that open the gateway to others than this machine, without authentication."""
+    auth, openings = settings.auth, _openings(settings)
+    if auth.mode == "none" and not auth.open:
+        expected = (
+            "expected auth.mode: keys or auth.mode: jwt with it, because without authentication "
+            "whoever reaches the gateway may call everything; or auth.open: true, where all that "
+            "reaches it asks for credentials itself"
+        )
+    elif auth.mode == "jwt" and auth.development_secret:
+        openings.discard("public_url")  # also the audience of tokens
+        expected = (
+            "expected no auth.development_secret with it, which is for loopback only: whoever "
+            "knows it can make tokens for everything"
+        )
+    else:
+        return
+    for key in sorted(openings):
+        yield Problem(where(("server", key)), f"server.{key}", expected)
+
+
+def _openings(settings: Settings) -> set[str]:
+    """The keys of `server` by which others than this machine reach the gateway."""
+    server = settings.server
+    public = urlsplit(server.public_url).hostname or "localhost"
+    openings = {
+        "public_url": not is_loopback(public),
+        "allowed_hosts": not all(is_loopback(host.strip("[]")) for host in server.allowed_hosts),
+        "trusted_proxies": bool(server.trusted_proxies),
+    }
+    return {key for key, is_open in openings.items() if is_open}
 
 
 def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -562,6 +595,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_keyless_secrets(settings, where),
         *_unknown_profile(settings, where),
         *_illegible_arguments(settings, where),
+        *exposure_conflicts(settings, where),
         *auth_conflicts(settings, where),
         *_unclear_redis(settings, where),
         *_two_engines(settings, where),

@@ -26,6 +26,7 @@ from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.host_and_origin import OriginGuard
+from gateway.guards.local_only import LocalOnly
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import crashed, not_found
 from gateway.methods.results import SERVER
@@ -208,6 +209,8 @@ def application(
     """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
     their routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in
     `Probes`."""
+    if console is not None and settings.auth.mode == "none":
+        console = LocalOnly(console)
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
     return Starlette(
         routes=[

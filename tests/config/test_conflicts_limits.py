@@ -13,7 +13,7 @@ from config.load import SettingsError, load
         ("limits: {tools: {get_*: {}}}", "limits.tools.get_*: expected calls or concurr"),
         ("limits: {sources: {crm: {per_s: 5}}}", "limits.sources.crm: expected calls or con"),
         ("breaker: {open_s: 90}", "expected at least breaker.open_s, 90, found 60"),
-        ("server: {trusted_proxies: [10.0.0.1/8]}", "expected an address or a network w"),
+        ("{auth: {mode: keys}, server: {trusted_proxies: [10.0.0.1/8]}}", "expected an address"),
         ("limits: {memory_bytes: 1000}", "limits.memory_bytes: expected 0, or at least"),
     ],
 )  # fmt: skip

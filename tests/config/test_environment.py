@@ -108,6 +108,7 @@ def test_a_reference_that_cannot_be_filled_in(text: str, reason: str) -> None:
 
 def test_a_filled_in_text_takes_the_type_that_is_expected_there() -> None:
     path = written(
+        "auth: {mode: keys}\n"
         "server: {port: '${PORT}', allowed_hosts: '${NONE:-[a.example, b.example]}'}\n"
         "mcp: {instructions: '${PORT}'}\n"
         "imports:\n  private_networks: ${SWITCH}\n"
@@ -176,6 +177,7 @@ def test_lists_and_mappings_are_yaml_or_json() -> None:
         None,
         {
             "TOOLGATE_SERVER__ALLOWED_HOSTS": '["a.example"]',
+            "TOOLGATE_AUTH__MODE": "keys",
             "TOOLGATE_SOURCES": '{"pets": {"openapi": "/p.yaml", "retries": 0}}',
             "TOOLGATE_RPC": "{batch_limit: 3}",
         },

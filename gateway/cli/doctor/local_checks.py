@@ -19,7 +19,7 @@ from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.functions import load_function
-from gateway.guards.issuers import ANY_AUDIENCE, Issuer, issuers_of, takes_any_audience
+from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.keys import RemoteKeys
 from gateway.sandbox.runner import Sandbox
 from registry.importers.hybrid import described, select
@@ -176,7 +176,9 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
     for check in _exposed(settings):
         yield check
     if auth.mode == "none":
-        if is_loopback(settings.server.host):
+        if auth.open:
+            yield Check("auth", "warning", OPEN)
+        elif is_loopback(settings.server.host):
             yield Check(
                 "auth",
                 "ok",

@@ -28,7 +28,7 @@ from gateway.cli.running.connect import carry, key_of_client, own_streams
 from gateway.cli.serve.process import Client, ServingProcess
 from gateway.cli.serve.supervisor import Supervisor, inherited_listener
 from gateway.cli.serve.worker import MODEL, WorkerLink, serve_model
-from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
+from gateway.guards.issuers import ANY_AUDIENCE, OPEN, takes_any_audience
 from schemas.errors import ToolgateError
 
 
@@ -241,8 +241,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _prepare(settings: Settings) -> None:
-    """Warn of tokens that any gateway would accept, and raise the limit of open files, which
+    """Warn of what is open to more than it should be, and raise the limit of open files, which
     workers inherit."""
+    if settings.auth.mode == "none" and settings.auth.open:
+        log.warning("open_to_everybody", extra={"hint": OPEN})
     if takes_any_audience(settings.auth):
         log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
     _raise_file_limit()
