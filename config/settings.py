@@ -256,6 +256,7 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     mcp_list_items: Count
     mcp_list_bytes: Bytes
     mcp_asks: Count
+    mcp_cookies_bytes: Amount
     stdio: bool
     stdio_processes: Count
     stdio_memory_bytes: Bytes

@@ -108,8 +108,9 @@ TOKENS_BYTES = 2**20  # limit of cached tokens that the gateway fetched for one 
 class UpstreamFailed(ToolgateError):
     """No usable answer was received; the text gives the reason without an address."""
 
-    def __init__(self, text: str, late: bool = False, down: bool = False) -> None:
+    def __init__(self, text: str, late: bool = False, down: bool = False, detail: str = "") -> None:
         super().__init__(text)
+        self.detail = detail  # follows the text where operators read it: it may hold addresses
         self.late = late  # it may still arrive, but after the timeout
         self.down = down  # an outage: the failure is not specific to the request
 
@@ -153,6 +154,9 @@ class SourcePool:
             SourceExchange(adjusted.exchange, self.timeout_s, tls.tokens)
             if adjusted.exchange
             else None
+        )
+        self.redirected_to: str | None = (
+            None  # where the server sent its last requests, if anywhere
         )
         self.by_caller = self.forward_token or self.exchange is not None
         self.limits = limits

@@ -19,16 +19,20 @@ from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, inval
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed, read
 from gateway.upstreams.http.results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage, Message
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
 
+TARGET = 300  # characters of the target of a redirect in an error
 ERROR_LIMIT_BYTES = 65536  # of the body of an error response
 END_S = 3.0  # time limit of the DELETE that ends a session
 DRAIN_S = 1.0  # how long an answered stream may take to end before its connection is closed
 JSON = "application/json"
+REDIRECTS = frozenset({307, 308})  # those that keep method and body (RFC 9110, 15.4)
+REDIRECT_LIMIT = 5  # in a row
 LINES = ("application/x-ndjson", "application/jsonl")
 SSE = "text/event-stream"
 HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {SSE}"}
@@ -39,8 +43,8 @@ TROUBLE = (aiohttp.ClientError, OSError, TooLarge, MalformedMessage)
 class HttpStatusError(UpstreamFailed):
     """An HTTP error status without a JSON-RPC error."""
 
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text, down=status in OUTAGE_STATUSES)
+    def __init__(self, text: str, status: int, detail: str = "") -> None:
+        super().__init__(text, down=status in OUTAGE_STATUSES, detail=detail)
         self.http_status = status
         self.is_session_unknown = status == 404
 
@@ -59,10 +63,12 @@ class HttpFault(RelayedFault):
 class ServerEndpoint:
     """URL of one server and its connection pool, which is held until `close`."""
 
-    def __init__(self, pool: SourcePool, holder: CallerHolder | None = None) -> None:
+    def __init__(
+        self, pool: SourcePool, holder: CallerHolder | None = None, *, keeps_cookies: bool = True
+    ) -> None:
         """The endpoint of the pool's server. `holder`: the caller to authenticate as, for requests
-        without credentials of their own. Raises UpstreamFailed when the server has no address that
-        may be called."""
+        without credentials of their own. `keeps_cookies`: for one session. Raises UpstreamFailed
+        when the server has no address that may be called."""
         if pool.address is None:
             raise UpstreamFailed(
                 f"{pool.source} has no address; set sources.{pool.source}.base_url"
@@ -72,6 +78,8 @@ class ServerEndpoint:
         self._holder = holder or CallerHolder()
         self.limit_bytes = pool.limits.response_limit_bytes
         self.tasks = TimedTasks(pool.source)
+        self._keeps_cookies = keeps_cookies
+        self._cookies: SessionCookies | None = None  # once the server has set any
         try:
             self.url = pool.url(pool.address)
             self._site = Site(self.url)
@@ -113,8 +121,11 @@ class ServerEndpoint:
     def post(
         self, body: bytes, headers: Mapping[str, str], long_lived: bool = False
     ) -> Awaitable[Http1Response]:
-        """POST a request; `long_lived` for streams. The caller closes the response."""
+        """POST a request; `long_lived` for streams. The caller closes the response, and passes on
+        what is to be `settled`."""
         http = self.pool.unlimited if long_lived else self.pool.http
+        if self._cookies is not None:
+            headers = self._cookies.added(headers, self.url)
         return http.request(self._site, "POST", "", headers, body=body)
 
     @asynccontextmanager
@@ -123,8 +134,7 @@ class ServerEndpoint:
     ) -> AsyncIterator[Http1Response]:
         """POST a message that has no response. Uses no connection of a call, since the call may
         wait for this message."""
-        site = self._site if url is None else Site(url)
-        response = await self.pool.unlimited.request(site, "POST", "", headers, body=body)
+        response = await self._request("POST", headers, url=url or self.url, body=body)
         with closing(response):
             yield response
 
@@ -132,9 +142,7 @@ class ServerEndpoint:
     async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[Http1Response]:
         """GET a long-lived event stream."""
         headers = {**headers, "Accept": SSE}
-        response = await self.pool.unlimited.request(
-            self._site, "GET", "", headers, repeatable=True
-        )
+        response = await self._request("GET", headers, url=self.url, repeatable=True)
         with closing(response):
             yield response
 
@@ -142,12 +150,74 @@ class ServerEndpoint:
         """End the session with DELETE; failures are only logged."""
         try:
             with Deadline(END_S):
-                response = await self.pool.unlimited.request(
-                    self._site, "DELETE", "", headers, repeatable=True
-                )
+                response = await self._request("DELETE", headers, url=self.url, repeatable=True)
                 response.close()
         except (aiohttp.ClientError, OSError) as error:
             log.info("mcp_end_failed", extra={"source": self.name, "error": type(error).__name__})
+
+    async def _request(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        *,
+        url: URL,
+        body: bytes | None = None,
+        repeatable: bool = False,
+    ) -> Http1Response:
+        """Send a request outside the limit of connections."""
+        sent = headers if self._cookies is None else self._cookies.added(headers, url)
+        response = await self.pool.unlimited.request(
+            Site(url), method, "", sent, body=body, repeatable=repeatable
+        )
+        if self.is_unsettled(response):
+            return await self.settled(response, headers, url=url, long_lived=True)
+        return response
+
+    @staticmethod
+    def is_unsettled(response: Http1Response) -> bool:
+        """Whether an answer leads elsewhere, or sets cookies."""
+        return response.status in REDIRECTS or "Set-Cookie" in response.headers
+
+    async def settled(
+        self,
+        response: Http1Response,
+        headers: Mapping[str, str],
+        *,
+        url: URL | None = None,
+        long_lived: bool = False,
+    ) -> Http1Response:
+        """The answer behind the redirects inside the origin, each of which is sent the method, the
+        body and `headers` again; cookies are kept on the way. A redirect that leads elsewhere, or
+        is one too many, is itself the answer. Raises what requests raise."""
+        http = self.pool.unlimited if long_lived else self.pool.http
+        url = url or self.url
+        for _ in range(REDIRECT_LIMIT):
+            self._receive_cookies(response, url)
+            target = _target(response, url) if response.status in REDIRECTS else None
+            if target is None or target.origin() != url.origin():
+                break
+            response.close()
+            self._note_redirect(response.status, url, target)
+            sent = headers if self._cookies is None else self._cookies.added(headers, target)
+            method, body = response.request.method, response.request.body
+            response = await http.request(Site(target), method, "", sent, body=body)
+            url = target
+        return response
+
+    def _receive_cookies(self, response: Http1Response, url: URL) -> None:
+        lines = response.headers.getall("Set-Cookie", ())
+        if not lines or not self._keeps_cookies:
+            return
+        if self._cookies is None:
+            self._cookies = SessionCookies(self.name, self.pool.limits.mcp_cookies_bytes)
+        self._cookies.receive(lines, url)
+
+    def _note_redirect(self, status: int, url: URL, target: URL) -> None:
+        if url != self.url:
+            return
+        self.pool.redirected_to = _address(target)
+        if status == 308:  # permanent
+            self.url, self._site = target, Site(target)
 
     def finish(self, response: Http1Response) -> None:
         """Drain the rest of a response, commonly empty, so that its connection can be reused."""
@@ -170,9 +240,7 @@ class ServerEndpoint:
         if status in (401, 403):
             return HttpStatusError(self._unproved(response), status)
         if 300 <= status < 400:
-            return HttpStatusError(
-                f"{self.name} answered HTTP {status}: redirects are not followed", status
-            )
+            return self._redirected(response)
         try:
             text = await read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
             for message in wire.decode(text):
@@ -182,6 +250,21 @@ class ServerEndpoint:
         except (TooLarge, MalformedMessage):
             pass
         return HttpStatusError(f"{self.name} answered HTTP {status}", status)
+
+    def _redirected(self, response: Http1Response) -> HttpStatusError:
+        """The error for a redirect that was not followed; its target is for operators."""
+        status, target = response.status, _target(response, self.url)
+        if target is None:
+            text = f"{self.name} answered HTTP {status}: a redirect that leads to no HTTP address"
+            return HttpStatusError(text, status)
+        if status in REDIRECTS and target.origin() == self.url.origin():
+            text = f"{self.name} answered HTTP {status}: more than {REDIRECT_LIMIT} redirects"
+            return HttpStatusError(text, status)
+        where = _address(target)
+        log.warning("mcp_redirect_refused", extra={"source": self.name, "target": where})
+        text = f"{self.name} answered HTTP {status}: redirects to elsewhere are not followed"
+        detail = f"; this one leads to {where}: name that address if it is the server's own"
+        return HttpStatusError(text, status, detail)
 
     def _unproved(self, response: Http1Response) -> str:
         """Error text for a rejected authentication (401 or 403). After a 401 the gateway's own
@@ -269,6 +352,23 @@ async def _handle(
         else:
             await exchanges.receive(message, exchange)
     return members
+
+
+def _target(response: Http1Response, url: URL) -> URL | None:
+    """Where a redirect of `url` leads, without credentials; None for no HTTP address."""
+    location = response.headers.get("Location")
+    if location is None:
+        return None
+    try:
+        target = url.join(URL(location)).with_user(None)
+    except ValueError:  # a lone surrogate among them
+        return None
+    return target if target.scheme in ("http", "https") and target.host else None
+
+
+def _address(target: URL) -> str:
+    """An address as operators read it: without its query, which may be a key."""
+    return str(target.with_query(None))[:TARGET]
 
 
 def _type(kind: str) -> str:

@@ -73,7 +73,8 @@ class Lister:
         try:
             return (await self.snapshot(server)).encode()
         except (UpstreamFailed, Fault) as error:
-            raise ImportRejected(f"The MCP server cannot be read: {error}") from error
+            detail = error.detail if isinstance(error, UpstreamFailed) else ""
+            raise ImportRejected(f"The MCP server cannot be read: {error}{detail}") from error
 
     async def snapshot(self, server: McpServer) -> Snapshot:
         """The snapshot of the server's lists. Raises UpstreamFailed, also over the size limit, and
@@ -90,6 +91,11 @@ class Lister:
         tools, prompts, resources, templates = (
             _merged(method, stateless, handshake) for method in LISTS
         )
+        if (target := server.redirected_to) is not None:
+            reading.problem(
+                f"its URL redirects to {target}: name that one instead, which saves a request in "
+                "each call"
+            )
         facts = _facts(supported)
         return Snapshot(
             facts,

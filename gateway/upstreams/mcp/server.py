@@ -356,6 +356,12 @@ class McpServer:
         return self._transport.one_stream
 
     @property
+    def redirected_to(self) -> str | None:
+        """The address that the server's own one redirects to."""
+        pool = self._transport.pool
+        return None if pool is None else pool.redirected_to
+
+    @property
     def revision(self) -> Revision:
         """The revision of its sessions."""
         facts = self._supported.handshake if self._supported else None

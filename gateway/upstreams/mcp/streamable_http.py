@@ -17,6 +17,7 @@ from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,
+    REDIRECTS,
     SSE,
     TROUBLE,
     HttpStatusError,
@@ -165,6 +166,8 @@ class HttpLink(Link):
         sent = await self._endpoint.headers(self._headers, headers)
         response = await self._endpoint.post(exchange.body, sent)
         try:
+            if response.status in REDIRECTS or "Set-Cookie" in response.headers:
+                response = await self._endpoint.settled(response, sent)
             await self._check(response)
             if self._session is None:
                 self._take_session(response)
@@ -307,7 +310,8 @@ class StatelessLink(SubscribableLink):
         """A link to the pool's server. Raises UpstreamFailed when the server has no address that
         may be called."""
         self.facts = facts
-        self._endpoint = ServerEndpoint(pool)
+        # requests of all callers: a cookie of one is not for the others
+        self._endpoint = ServerEndpoint(pool, keeps_cookies=False)
         self._profile = profile
         self._exchanges = Exchanges(pool.source, NullHandler(), None, 0)
         self._prepared: Memo[tuple[str, str | None], FixedHeaders] = Memo(PREPARED)
@@ -367,6 +371,8 @@ class StatelessLink(SubscribableLink):
             headers = await self._endpoint.headers(sent, {})
             response = await self._endpoint.post(exchange.body, headers, long_lived=True)
             try:
+                if response.status in REDIRECTS:
+                    response = await self._endpoint.settled(response, headers, long_lived=True)
                 await self._heard(response, exchange)
             finally:
                 response.close()
@@ -415,6 +421,8 @@ class StatelessLink(SubscribableLink):
     async def _result_of(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         response = await self._endpoint.post(exchange.body, headers)
         try:
+            if response.status in REDIRECTS:
+                response = await self._endpoint.settled(response, headers)
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             events = EventStream(self._endpoint.limit_bytes)

@@ -58,6 +58,7 @@ class HttpTransport:
 
     async def probe(self) -> SupportedEras:
         """Probe the eras of the server. Raises UpstreamFailed."""
+        self.pool.redirected_to = None
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":

@@ -345,6 +345,26 @@ def test_the_doctor_asks_the_server(toolgate: Toolgate, lists: Lists, folder: Pa
     assert str(folder) not in detail
 
 
+def test_the_doctor_tells_where_a_server_has_moved(toolgate: Toolgate) -> None:
+    """Redirects that are followed, and those that are not, are named by the doctor (mending 15)."""
+    habits = Habits(redirects={"/mcp": (307, "/mcp/")})
+    with running(habits) as origin:
+        assert toolgate("import", "mcp", f"{origin}/mcp", "--name", "up").code == 0
+
+        def told() -> list[tuple[str, str]]:
+            checks = toolgate("doctor", "--json").json
+            return [(one["status"], one["detail"]) for one in checks if one["name"] == "source"]
+
+        assert told()[0] == ("ok", "up: 1 tools; answers as an MCP server of 2025-11-25")
+        assert told()[1][0] == "warning"
+        assert f"up: its URL redirects to {origin}/mcp/: name that one instead" in told()[1][1]
+        habits.redirects["/mcp"] = (302, "https://up.example/login?next=/mcp")
+        [(status, detail)] = told()
+    assert status == "warning"
+    assert "answered HTTP 302: redirects to elsewhere are not followed" in detail
+    assert "this one leads to https://up.example/login:" in detail
+
+
 def test_the_doctor_looks_into_toolsets(toolgate: Toolgate, lists: Lists) -> None:
     toolgate(*IMPORT)
     wanted = {"good": {"sources": ["fs"]}, "typo": {"sources": ["sf"]}, "none": {"include": ["x"]}}
