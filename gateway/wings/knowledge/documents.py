@@ -70,6 +70,7 @@ class NewDocument:
     trivial: bool = False  # left out, where the collection wants that
     chunks: Sequence[Chunk] | None = None  # None: it is cut as text
     is_file: bool = False  # its text is replaced as a whole, whatever the collection does
+    track_id: str = ""  # "": a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class DocumentState:
     failure: str | None
     next: datetime | None
     note: str | None  # why it was not read as its type is
+    begin: str | None  # of its text, where that was asked for
 
 
 class DocumentStore:
@@ -149,6 +151,7 @@ class DocumentStore:
         rows_ = await (await connection.execute(_LOCK, values)).fetchall()
         ((document_id, live, old, count),) = rows_
         values |= {"document": document_id, "live": live, "old": old}
+        values["track"] = new.track_id or new_track_id()
         values["degraded"] = "degraded" in new.origin or (cut is not None and cut[1].degraded)
         known = await (await connection.execute(_KNOWN, values)).fetchall()
         if known:
@@ -206,7 +209,6 @@ class DocumentStore:
             "symbols": Jsonb(symbols_of(found)),
             "count": len(chunks),
             "version": values["live"] + 1,
-            "track": _track_id(),
         }
         async with connection.pipeline():  # one round trip
             await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
@@ -234,7 +236,7 @@ class DocumentStore:
             values = await self._collections.ensure_in(connection, reader, collection, "write")
             values |= {**_document_values(new), "document": str(uuid.uuid4())}
             ((document, *_),) = await (await connection.execute(_LOCK, values)).fetchall()
-            values |= {"document": document, "track": _track_id()}
+            values |= {"document": document, "track": new_track_id()}
             await connection.execute(_UNDONE, values)
             ((version,),) = await (await connection.execute(_BEGIN, values)).fetchall()
             return BegunVersion(reader.tenant, values["collection"], document, version)
@@ -290,9 +292,10 @@ class DocumentStore:
         track_id: str | None = None,
         after: str = "",
         limit: int,
+        begin: int = 0,
     ) -> list[DocumentState]:
         """Documents that the caller may read, in the order of their ids. `track_id`: of one of
-        their versions."""
+        their versions. `begin`: characters of each text that are read, of its first chunk."""
         values = {
             **reader.values(),
             "names": None if collections is None else list(collections),
@@ -300,6 +303,7 @@ class DocumentStore:
             "track": track_id,
             "after": after or "00000000-0000-0000-0000-000000000000",
             "limit": limit,
+            "begin": begin,
         }
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_STATES, values)
@@ -337,7 +341,8 @@ class BegunVersion:
     version: int
 
 
-def _track_id() -> str:
+def new_track_id() -> str:
+    """The id by which the versions of one request are found."""
     return f"insert_{uuid.uuid4().hex}"
 
 
@@ -527,7 +532,13 @@ _STATES = f"""
         document.metadata, version.track_id,
         CASE WHEN {_CUT_OFF} THEN 'its reading was cut off' ELSE version.error END,
         document.created_ts, document.changed_ts, coalesce(state.status, 'waiting'),
-        coalesce(state.attempt, 0), state.error, state.next_ts, version.origin ->> 'note'
+        coalesce(state.attempt, 0), state.error, state.next_ts, version.origin ->> 'note',
+        CASE WHEN %(begin)s > 0 THEN (
+            SELECT left(knowledge_text(blob.content, 0, chunk.end_byte), %(begin)s)
+            FROM knowledge_blob_t AS blob JOIN knowledge_chunk_t AS chunk
+                ON (chunk.host_id, chunk.document_id, chunk.ordinal)
+                    = (%(host)s, document.document_id, 0)
+            WHERE (blob.host_id, blob.sha256) = (%(host)s, document.sha256)) END
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)

@@ -20,6 +20,8 @@ BRANCHES = 200  # names from which a path is sought further, the rarest first
 ROWS = 5000  # of the graph that one step reads
 READ = 200  # chunks of a name that are read for its neighbours
 MERGED = 100  # names of one group
+JOINED = 50  # chunks of a name in which a graph of many names looks for others
+PAIRS = 5  # edges of such a graph for each of its names, at most
 QUOTE = 240  # characters of a quote, around what it mentions
 
 
@@ -88,6 +90,17 @@ class NamedRelation:
     type: str
     description: str
     chunks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NamePair:
+    """Two names that stand in the same chunks, with a relation that a chat model read."""
+
+    source: str
+    target: str
+    chunks: int  # that mention both, among the first JOINED of each
+    type: str  # "": none read them
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,35 @@ class Entities:
         values |= {"prefix": normal(prefix), "limit": limit}
         async with transaction(self._pool, Transaction) as opened:
             return [row[0] for row in await opened.rows(LOOKUPS, _POPULAR, values)]
+
+    async def pairs(
+        self,
+        reader: KnowledgeReader,
+        collections: Sequence[str] | None,
+        *,
+        prefix: str,
+        limit: int,
+    ) -> list[NamePair]:
+        """Pairs of the names that `popular` lists, those in most chunks first."""
+        values = _values(reader, collections)
+        values |= {"prefix": normal(prefix), "limit": limit, "pairs": limit * PAIRS}
+        async with transaction(self._pool, Transaction) as opened:
+            return [NamePair(*row) for row in await opened.rows(LOOKUPS, _PAIRS, values)]
+
+    async def delete(
+        self, reader: KnowledgeReader, collection: str, names: Sequence[str], *, pair: bool
+    ) -> int:
+        """Delete what was read of names in the texts of a collection, or of their relations to each
+        other alone (`pair`); returns how many names or relations there were. Texts stay, and one
+        that is read again names them again."""
+        norms = sorted({normal(one) for one in names} - {""})
+        values = {**reader.values("write"), "name": collection, "norms": norms, "pair": pair}
+        async with transaction(self._pool, Transaction) as opened:
+            relations = len(await opened.rows(LOOKUPS, _DELETE_RELATIONS, values))
+            if pair:
+                return relations
+            await opened.rows(LOOKUPS, _DELETE_ALIASES, values)
+            return len({row[0] for row in await opened.rows(LOOKUPS, _DELETE_MENTIONS, values)})
 
     async def of_chunks(
         self, reader: KnowledgeReader, chunks: Sequence[str], limit: int
@@ -444,6 +486,60 @@ _POPULAR = f"""
         AND mention.collection_id = permitted.collection_id
     WHERE starts_with(mention.norm, %(prefix)s)
     GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
+""".encode()
+# Each name with the first of its chunks alone, so that hubs cost no more than others.
+_PAIRS = f"""
+    WITH {PERMITTED}, named AS MATERIALIZED (
+        SELECT mention.norm, min(mention.name) AS name FROM permitted
+        JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
+            AND mention.collection_id = permitted.collection_id
+        WHERE starts_with(mention.norm, %(prefix)s)
+        GROUP BY mention.norm
+        ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm LIMIT %(limit)s
+    ), here AS MATERIALIZED (
+        SELECT named.norm, named.name, one.chunk_id FROM named CROSS JOIN LATERAL (
+            SELECT DISTINCT mention.chunk_id FROM permitted
+            JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
+                AND mention.collection_id = permitted.collection_id AND mention.norm = named.norm
+            ORDER BY mention.chunk_id LIMIT {JOINED}
+        ) AS one
+    ), pair AS MATERIALIZED (
+        SELECT one.norm AS source, other.norm AS target, min(one.name) AS source_name,
+            min(other.name) AS target_name, count(*) AS docs
+        FROM here AS one JOIN here AS other USING (chunk_id) WHERE one.norm < other.norm
+        GROUP BY one.norm, other.norm ORDER BY docs DESC, source, target LIMIT %(pairs)s
+    )
+    SELECT CASE WHEN stated.turned THEN target_name ELSE source_name END,
+        CASE WHEN stated.turned THEN source_name ELSE target_name END,
+        docs::integer, coalesce(stated.type, ''), coalesce(stated.description, '')
+    FROM pair LEFT JOIN LATERAL (
+        SELECT relation.type, relation.description, relation.source = pair.target AS turned
+        FROM permitted JOIN knowledge_relation_t AS relation ON relation.host_id = %(host)s
+            AND relation.collection_id = permitted.collection_id
+            AND ((relation.source, relation.target) = (pair.source, pair.target)
+                OR (relation.source, relation.target) = (pair.target, pair.source))
+        ORDER BY relation.type LIMIT 1
+    ) AS stated ON true
+    ORDER BY docs DESC, source, target
+""".encode()
+_OF_WRITER = f"""USING knowledge_collection_t AS collection
+    WHERE {ALLOWED} AND collection.name = %(name)s AND had.host_id = %(host)s
+        AND had.collection_id = collection.collection_id"""
+_DELETE_MENTIONS = f"""
+    DELETE FROM knowledge_mention_t AS had {_OF_WRITER}
+        AND had.norm = ANY (%(norms)s::text[]) RETURNING had.norm
+""".encode()
+_DELETE_ALIASES = f"""
+    DELETE FROM knowledge_alias_t AS had {_OF_WRITER}
+        AND (had.norm = ANY (%(norms)s::text[]) OR had.alias = ANY (%(norms)s::text[]))
+    RETURNING had.norm
+""".encode()
+_DELETE_RELATIONS = f"""
+    DELETE FROM knowledge_relation_t AS had {_OF_WRITER}
+        AND CASE WHEN %(pair)s
+            THEN had.source = ANY (%(norms)s::text[]) AND had.target = ANY (%(norms)s::text[])
+            ELSE had.source = ANY (%(norms)s::text[]) OR had.target = ANY (%(norms)s::text[]) END
+    RETURNING had.source
 """.encode()
 _OF_CHUNKS = f"""
     WITH {PERMITTED}

@@ -29,9 +29,12 @@ from gateway.models.abc import ModelFailed
 from gateway.models.usage import BudgetExhausted
 from gateway.operations.operation import ProblemDetails, bad_request
 from gateway.wings.knowledge.calls import ToolCalls, structured, text_of
+from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.ingestion import Ingestion
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
 from gateway.wings.knowledge.lightrag_requests import (
+    GUEST_TOKEN,
+    STATUSES,
     LightRagDelete,
     LightRagInvalid,
     LightRagPage,
@@ -57,12 +60,12 @@ if TYPE_CHECKING:
     from gateway.wings.knowledge.answers import AnswerRequest
     from gateway.wings.knowledge.modelled import KnowledgeModel
 
+VERSION = "1.5.7"  # of the contract
 PATH = "/lightrag"
 ROOT = PATH + "/{collection}"
 NAMES, CHUNKS = 40, 20  # `top_k` and `chunk_top_k` of LightRAG
 DOCUMENTS = 20_000  # that pages of a collection are made of
 LISTED = 1000  # documents of one call
-STATUSES = ("pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed")
 PIPELINE = {
     "autoscanned": False,
     "busy": False,
@@ -83,6 +86,17 @@ SHORT = (
 NDJSON = "application/x-ndjson"
 FILE_TYPES = tuple(sorted(f".{one}" for one in EXTENSIONS))
 DELETED = 100  # documents of one call
+SUMMARY = 250  # characters of a text that lists show
+LOGIN = {
+    "access_token": GUEST_TOKEN,
+    "token_type": "bearer",
+    "message": "There is no login here: the key of the gateway is the API key.",
+    "core_version": VERSION,
+    "api_version": VERSION,
+    "webui_title": None,
+    "webui_description": None,
+    "ai_content_notice_enabled": False,
+}
 BYPASSED = {"mode": "naive", "limit": 1, "tokens": 1}  # a query whose passages are not used
 _SORTED: Mapping[str, Callable[[DocumentView], Any]] = {
     "created_at": lambda one: (one.created, one.document),
@@ -112,6 +126,9 @@ class LightRag:
         routes = [
             (ROOT + "/health", self.health, "GET"),
             (ROOT + "/auth-status", self.auth_status, "GET"),
+            (ROOT + "/auth/verify", self.verify, "GET"),
+            (ROOT + "/login", self.login, "POST"),
+            (ROOT + "/ui/customization", self.customization, "GET"),
             (ROOT + "/query", self.query, "POST"),
             (ROOT + "/query/stream", self.stream, "POST"),
             (ROOT + "/query/data", self.data, "POST"),
@@ -125,6 +142,7 @@ class LightRag:
             (documents + "/supported_file_types", self.file_types, "GET"),
             (documents + "/paginated", self.paginated, "POST"),
             (documents + "/reprocess_failed", self.reprocess, "POST"),
+            (documents + "/scan", self.scan, "POST"),
             (documents + "/clear_cache", self.clear_cache, "POST"),
             (documents + "/cancel_pipeline", self.cancel, "POST"),
             (documents + "/delete_document", self.delete, "DELETE"),
@@ -138,6 +156,8 @@ class LightRag:
             (ROOT + "/graph/relation/create", graph.create_relation, "POST"),
             (ROOT + "/graph/relation/edit", graph.edit_relation, "POST"),
             (ROOT + "/graph/entities/merge", graph.merge, "POST"),
+            (ROOT + "/graph/entity/delete", graph.delete_entity, "DELETE"),
+            (ROOT + "/graph/relation/delete", graph.delete_relation, "DELETE"),
         ]
         failures = dict.fromkeys((ProblemDetails, Fault, HTTPException), _failed)
         return Starlette(
@@ -149,34 +169,56 @@ class LightRag:
         return JSONResponse({"status": "healthy", "auth_mode": "enabled", "pipeline_busy": False})
 
     async def auth_status(self, _request: Request) -> Response:
-        """Callers have keys of this gateway: there is no login, and no guest."""
-        return JSONResponse({"auth_configured": True, "auth_mode": "enabled"})
+        """Callers have keys of this gateway, and no login: as LightRAG's own server with a key."""
+        return JSONResponse({"auth_configured": False, "auth_mode": "disabled", **LOGIN})
+
+    async def login(self, _request: Request) -> Response:
+        return JSONResponse({"auth_mode": "disabled", **LOGIN})
+
+    async def verify(self, request: Request) -> Response:
+        """Whether the caller's key is known."""
+        await self._workspaces.caller(request)
+        return JSONResponse({"status": "ok"})
+
+    async def customization(self, _request: Request) -> Response:
+        """Nothing is customized, which is no secret."""
+        brand = {"title": "LightRAG", "description": "Toolgate"}
+        told = {"customized": False, "brand": brand}
+        return JSONResponse(told, headers={"Cache-Control": "no-store"})
 
     async def text(self, request: Request) -> Response:
         most = self._settings.upload_bytes
-        workspace, given = await self._workspaces.read(request, LightRagText, most)
-        added = await self._add(workspace, given.text, given.file_source, ("body", "text"))
+        workspace, given = await self._workspaces.read(request, LightRagText, most, stores=True)
+        _check_text(given.text, ("body", "text"), given.text)
+        added = await self._add(workspace, given.text, given.file_source)
         text = "Skipped: it says nothing." if added.skipped else STORED
         return _received(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
         most = self._settings.upload_bytes
-        workspace, given = await self._workspaces.read(request, LightRagTexts, most)
+        workspace, given = await self._workspaces.read(request, LightRagTexts, most, stores=True)
         names: Sequence[str | None] = given.file_sources or [None] * len(given.texts)
         if len(names) != len(given.texts):
             raise bad_request("A valid file_source is required for each text")
+        for text in given.texts:
+            _check_text(text, ("body", "texts"), given.texts)
+        track_id = new_track_id()
         added = [
-            await self._add(workspace, text, name, ("body", "texts"))
+            await self._add(workspace, text, name, track_id)
             for text, name in zip(given.texts, names, strict=True)
         ]
-        return _received(f"{len(added)} texts stored.", added[-1].track_id)
+        changed = [one for one in added if one.changed and not one.skipped]
+        text = f"{len(changed)} texts stored."
+        if others := len(added) - len(changed):
+            text = f"{text} {others} were there already, or say nothing."
+        return _received(text, track_id if changed else added[-1].track_id)
 
     async def _add(
-        self, workspace: Workspace, text: str, name: str | None, place: tuple[str, ...]
+        self, workspace: Workspace, text: str, name: str | None, track_id: str | None = None
     ) -> DocumentAdded:
-        if not text.strip():
-            raise invalid_value(place, "text cannot be empty or whitespace-only", text)
         arguments = {"collection": workspace.collection, "text": text, "kind": "conversation"}
+        if track_id is not None:
+            arguments["track_id"] = track_id
         if name is not None and name.strip():
             arguments["path"] = name.strip()
         result = await workspace.call("knowledge_add", arguments)
@@ -184,7 +226,7 @@ class LightRag:
 
     async def upload(self, request: Request) -> Response:
         """A file of a form. Its name is a label."""
-        workspace = await self._workspaces.of(request)
+        workspace = await self._workspaces.of(request, stores=True)
         async with request.form(max_files=1, max_fields=10) as form:
             file = form.get("file")
             if not isinstance(file, UploadFile):
@@ -227,6 +269,12 @@ class LightRag:
         await self._workspaces.of(request)
         engines = {"toolgate": list(FILE_TYPES)}
         return JSONResponse({"supported_extensions": list(FILE_TYPES), "engines": engines})
+
+    async def scan(self, request: Request) -> Response:
+        """There is no directory to scan; failed documents are read again, as by a scan there."""
+        await self.reprocess(request)
+        message = "No directory is scanned: files are uploaded. Failed documents are read again."
+        return JSONResponse({"status": "scanning_started", "message": message, "track_id": ""})
 
     async def reprocess(self, request: Request) -> Response:
         """Have the chat model read failed documents again; files that cannot be read are read again
@@ -355,6 +403,13 @@ class LightRag:
         query = given.query.strip()
         if not query:
             raise invalid_value(("body", "query"), "query cannot be empty", given.query)
+        if not all(one.role.strip() for one in given.conversation_history or ()):
+            told = [
+                {name: text for name, text in msgspec.structs.asdict(one).items() if text}
+                for one in given.conversation_history or ()
+            ]
+            place = ("body", "conversation_history")
+            raise invalid_value(place, "Each message must have a 'role' key.", told)
         if given.mode != "bypass" and _length(query) < 3:
             raise invalid_value(("body",), SHORT, {"query": given.query})
         if given.mode == "bypass":
@@ -380,9 +435,16 @@ class LightRag:
         return _Asked(workspace, given, found, text)
 
     async def track_status(self, request: Request) -> Response:
-        track_id = request.path_params["track_id"]
+        track_id = request.path_params["track_id"].strip()
         workspace = await self._workspaces.of(request)
-        arguments = {"collection": workspace.collection, "track_id": track_id}
+        if not track_id:
+            raise bad_request("Track ID cannot be empty")
+        arguments = {
+            "collection": workspace.collection,
+            "track_id": track_id,
+            "limit": LISTED,
+            "begin": SUMMARY + 1,
+        }
         result = await workspace.call("knowledge_documents", arguments)
         found = msgspec.json.decode(structured(result), type=DocumentList)
         summary: dict[str, int] = {}
@@ -447,6 +509,7 @@ class LightRag:
         """The first documents of the collection, at most DOCUMENTS."""
         found: list[DocumentView] = []
         given: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
+        given["begin"] = SUMMARY + 1
         while len(found) < DOCUMENTS:
             result = await workspace.call("knowledge_documents", given)
             page = msgspec.json.decode(structured(result), type=DocumentList)
@@ -460,12 +523,21 @@ class LightRag:
         workspace, given = await self._workspaces.read(request, LightRagDelete)
         if not given.doc_ids:
             raise invalid_value(("body", "doc_ids"), "Document IDs list cannot be empty", [])
-        ids = [one for one in given.doc_ids if is_uuid(one)]  # others are no documents of ours
+        named = [one.strip() for one in given.doc_ids]
+        if not all(named):
+            raise invalid_value(("body", "doc_ids"), "Document ID cannot be empty", given.doc_ids)
+        if len(set(named)) < len(named):
+            raise invalid_value(("body", "doc_ids"), "Document IDs must be unique", given.doc_ids)
+        ids = [one for one in named if is_uuid(one)]  # others are no documents of ours
+        count = 0
         if ids:
             arguments = {"collection": workspace.collection, "documents": ids}
-            await workspace.call("knowledge_delete", arguments)
-        message = f"{len(given.doc_ids)} documents deleted."
-        told = ", ".join(given.doc_ids)
+            gone = await workspace.call("knowledge_delete", arguments)
+            count = msgspec.json.decode(structured(gone))["documents"]
+        message = f"{count} documents deleted."
+        if unknown := len(named) - count:
+            message = f"{message} {unknown} of the ids name none."
+        told = ", ".join(named)
         return JSONResponse({"status": "deletion_started", "message": message, "doc_id": told})
 
 
@@ -494,6 +566,12 @@ class _Asked:
     @property
     def principal(self) -> Principal:
         return self.workspace.context.principal
+
+
+def _check_text(text: str, place: tuple[str, ...], shown: Any) -> None:
+    """Raises LightRagInvalid."""
+    if not text.strip():
+        raise invalid_value(place, "text cannot be empty or whitespace-only", shown)
 
 
 def _received(text: str, track_id: str) -> Response:
@@ -571,7 +649,7 @@ def _counts(counts: Mapping[str, int]) -> dict[str, int]:
 def _document(one: DocumentView) -> dict[str, Any]:
     return {
         "id": one.document,
-        "content_summary": "",
+        "content_summary": _summary(one.begin or ""),
         "content_length": one.bytes,
         "status": one.status,
         "created_at": one.created.isoformat(),
@@ -582,6 +660,10 @@ def _document(one: DocumentView) -> dict[str, Any]:
         "metadata": one.metadata,
         "file_path": one.path,
     }
+
+
+def _summary(text: str) -> str:
+    return f"{text[:SUMMARY]}..." if len(text) > SUMMARY else text.strip()
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

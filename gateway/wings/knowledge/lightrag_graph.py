@@ -6,7 +6,7 @@ Merges and new names are edges between names, which can be undone.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ from gateway.operations.operation import ProblemDetails, bad_request
 from gateway.wings.knowledge.calls import structured
 from gateway.wings.knowledge.lightrag_requests import (
     TOP,
+    LightRagDeleteEntity,
+    LightRagDeleteRelation,
     LightRagEntity,
     LightRagEntityEdit,
     LightRagInvalid,
@@ -26,11 +28,21 @@ from gateway.wings.knowledge.lightrag_requests import (
     LightRagRelationEdit,
     Workspace,
     Workspaces,
+    lax,
 )
-from gateway.wings.knowledge.requests import EntityView, MentionView, PathsFound
+from gateway.wings.knowledge.requests import (
+    EntityView,
+    MentionView,
+    NameList,
+    NamePairView,
+    PathsFound,
+    PathView,
+)
 
 SEPARATOR = "<SEP>"  # between the sources of an entity, as there
-NODES = 100  # beside a name
+NODES = 1000  # of a graph, where a request says nothing else, as there
+UNCITED = {"source_id": "", "file_path": ""}
+EVERY = "*"  # the label of all names
 EDGE = {"description": "", "keywords": ""}
 
 
@@ -64,8 +76,10 @@ class LightRagGraph:
     async def graph(self, request: Request) -> Response:
         """A name and what stands beside it."""
         label = _given(request, "label")
-        most = _number(request, "max_nodes", NODES, TOP)
-        _number(request, "max_depth", 3, 100)
+        most = min(_number(request, "max_nodes", NODES), TOP)
+        _number(request, "max_depth", 3)
+        if label == EVERY:
+            return await self._whole(request, most)
         found = await self._known(request, label)
         if found is None:
             return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
@@ -84,11 +98,29 @@ class LightRagGraph:
                     "type": "DIRECTED",
                     "source": found.name,
                     "target": one.name,
-                    "properties": {**told, "weight": float(one.passages), "npmi": one.npmi},
+                    "properties": {
+                        **told,
+                        **UNCITED,
+                        "weight": float(one.passages),
+                        "npmi": one.npmi,
+                    },
                 }
             )
         cut = len(near) < len(found.near)
         return JSONResponse({"nodes": nodes, "edges": edges, "is_truncated": cut})
+
+    async def _whole(self, request: Request, most: int) -> Response:
+        """The names that most passages mention, and which of them stand in the same ones."""
+        shelf = await self._workspaces.of(request)
+        given = {"collection": shelf.collection, "limit": min(most + 1, TOP), "pairs": True}
+        result = await shelf.call("knowledge_names", given)
+        found = msgspec.json.decode(structured(result), type=NameList)
+        names = found.items[:most]
+        edges = [_pair(one) for one in found.pairs if {one.source, one.target} <= set(names)]
+        cut = len(found.items) > most or len(found.items) == TOP
+        return JSONResponse(
+            {"nodes": [_node(name) for name in names], "edges": edges, "is_truncated": cut}
+        )
 
     async def create_entity(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagEntity)
@@ -137,10 +169,7 @@ class LightRagGraph:
     async def edit_relation(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagRelationEdit)
         ends = _line(given.source_id), _line(given.target_id)
-        asked = {"from": ends[0], "to": ends[1], "collections": [shelf.collection], "limit": 1}
-        result = await shelf.call("knowledge_path", asked)
-        found = msgspec.json.decode(structured(result), type=PathsFound)
-        if not any(len(one.hops) == 1 for one in found.paths):
+        if not await _direct(shelf, ends):
             raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
         made = await self._state_relation(shelf, ends, given.updated_data)
         return _done("Relation updated successfully", made)
@@ -155,7 +184,36 @@ class LightRagGraph:
         count = len(given.entities_to_change)
         return _done(f"Successfully merged {count} entities into '{into}'", data)
 
+    async def delete_entity(self, request: Request) -> Response:
+        """Delete a name with the documents that edits stated it in; other documents stay."""
+        shelf, given = await self._workspaces.read(request, LightRagDeleteEntity)
+        name = _line(given.entity_name)
+        found = await _entity(shelf, name)
+        if found is None:
+            raise ProblemDetails(404, "not-found", f"Entity '{name}' not found.")
+        ends = {f"graph/{name}.md", f"graph/{name} -- ", f" -- {name}.md"}
+        await _delete_stated(shelf, found.mentions, ends)
+        await _delete_names(shelf, [name])
+        text = f"Entity Delete: remove '{name}' and its {len(found.near)} relations"
+        return _deleted(text)
+
+    async def delete_relation(self, request: Request) -> Response:
+        shelf, given = await self._workspaces.read(request, LightRagDeleteRelation)
+        ends = _line(given.source_entity), _line(given.target_entity)
+        paths = await _direct(shelf, ends)
+        if not paths:
+            text = f"Relation from '{ends[0]}' to '{ends[1]}' does not exist"
+            raise ProblemDetails(404, "not-found", text)
+        stated = {f"graph/{ends[0]} -- {ends[1]}.md", f"graph/{ends[1]} -- {ends[0]}.md"}
+        mentions = [mention for path in paths for hop in path.hops for mention in hop.evidence]
+        await _delete_stated(shelf, mentions, stated)
+        await _delete_names(shelf, ends, relations=True)
+        text = f"Successfully deleted relation from '{ends[0]}' to '{ends[1]}'"
+        return _deleted(text)
+
     async def _known(self, request: Request, name: str) -> EntityView | None:
+        if not name.strip():
+            return None
         return await _entity(await self._workspaces.of(request), name)
 
     async def _state_entity(
@@ -187,6 +245,34 @@ async def _state(shelf: Workspace, path: str, text: str, type_: str) -> None:
     )
 
 
+async def _direct(shelf: Workspace, ends: tuple[str, str]) -> Sequence[PathView]:
+    """Passages that mention both names."""
+    asked = {"from": ends[0], "to": ends[1], "collections": [shelf.collection], "limit": 20}
+    result = await shelf.call("knowledge_path", asked)
+    found = msgspec.json.decode(structured(result), type=PathsFound)
+    return [path for path in found.paths if len(path.hops) == 1]
+
+
+async def _delete_stated(
+    shelf: Workspace, mentions: Sequence[MentionView], paths: Set[str]
+) -> None:
+    """Delete documents of edits whose paths are, begin or end with one of `paths`."""
+    documents = {
+        mention.document
+        for mention in mentions
+        if mention.path.startswith("graph/")
+        and any(mention.path.startswith(part) or mention.path.endswith(part) for part in paths)
+    }
+    if documents:
+        given = {"collection": shelf.collection, "documents": sorted(documents)}
+        await shelf.call("knowledge_delete", given)
+
+
+async def _delete_names(shelf: Workspace, names: Sequence[str], *, relations: bool = False) -> None:
+    given = {"collection": shelf.collection, "names": list(names), "relations": relations}
+    await shelf.call("knowledge_delete_names", given)
+
+
 async def _merge(shelf: Workspace, names: Sequence[str], into: str) -> None:
     given = {"collection": shelf.collection, "names": list(names), "into": into}
     await shelf.call("knowledge_merge", given)
@@ -201,6 +287,22 @@ async def _entity(shelf: Workspace, name: str) -> EntityView | None:
             raise
         return None
     return msgspec.json.decode(structured(result), type=EntityView)
+
+
+def _deleted(message: str) -> Response:
+    told = {"status": "success", "doc_id": "", "message": message, "status_code": 200}
+    return JSONResponse({**told, "file_path": None})
+
+
+def _pair(one: NamePairView) -> dict[str, Any]:
+    told = {"description": one.description, "keywords": one.type}
+    return {
+        "id": f"{one.source}-{one.target}",
+        "type": "DIRECTED",
+        "source": one.source,
+        "target": one.target,
+        "properties": {**told, **UNCITED, "weight": float(one.passages)},
+    }
 
 
 def _line(text: str) -> str:
@@ -230,24 +332,24 @@ def _done(message: str, data: Mapping[str, Any], **more: Any) -> Response:
 def _given(request: Request, name: str) -> str:
     """A parameter of the query. Raises LightRagInvalid."""
     found = request.query_params.get(name)
-    if found is None or not found.strip():
+    if found is None:
         raise LightRagInvalid("missing", ("query", name), "Field required")
     return found[:256]
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: Request, name: str, default: int, most: int | None = None) -> int:
     """Raises LightRagInvalid."""
     text = request.query_params.get(name, str(default))
-    place = ("query", name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    number, place = lax(text, int), ("query", name)
+    if not isinstance(number, int):
         told = "Input should be a valid integer, unable to parse string as an integer"
         raise LightRagInvalid("int_parsing", place, told, found=text[:100])
-    if int(text) < 1:
+    if number < 1:
         told = "Input should be greater than or equal to 1"
         context = {"ge": 1}
         raise LightRagInvalid("greater_than_equal", place, told, found=text, context=context)
-    if int(text) > most:
+    if most is not None and number > most:
         told = f"Input should be less than or equal to {most}"
         context = {"le": most}
         raise LightRagInvalid("less_than_equal", place, told, found=text, context=context)
-    return int(text)
+    return number

@@ -2,34 +2,43 @@
 validation as FastAPI words them."""
 
 import re
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.operation import ProblemDetails, bad_request
 from gateway.wings.knowledge.calls import ToolCalls, checked
 from schemas.tool import ToolResult
 
 WORKSPACE = "LIGHTRAG-WORKSPACE"
 TOP = 1000  # most that `top_k` may ask for
+TOKENS = 1_000_000  # most that a limit of tokens may be
 BODY = 2**20  # bytes of a request that stores no text
 SHOWN = 65_536  # bytes of a body of which a part is shown in errors
 Top = Annotated[int, Meta(ge=1, le=TOP)]
-Tokens = Annotated[int, Meta(ge=1)]
+Tokens = Annotated[int, Meta(ge=1, le=TOKENS)]
+Keywords = Annotated[list[str], Meta(max_length=64)]
+Status = Literal[
+    "pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed"
+]
 Name = Annotated[
     str, Meta(min_length=1, max_length=256, pattern=r"\S", description="a name, not blank")
 ]
 Description = Annotated[str, Meta(max_length=20_000)]
 
 
+STATUSES: tuple[str, ...] = get_args(Status)
+
+
 class LightRagMessage(Struct, frozen=True):
     content: str = ""
-    role: str = "user"
+    role: str = ""
 
 
 class LightRagQuery(Struct, frozen=True):
@@ -38,14 +47,18 @@ class LightRagQuery(Struct, frozen=True):
     top_k: Top | None = None
     chunk_top_k: Top | None = None
     max_total_tokens: Tokens | None = None
+    max_entity_tokens: Tokens | None = None  # this and the next: no effect
+    max_relation_tokens: Tokens | None = None
+    hl_keywords: Keywords = []
+    ll_keywords: Keywords = []
     ids: list[str] | None = None  # older versions had it
     include_references: bool | None = True
     include_chunk_content: bool | None = False
     include_progress: bool | None = False
     only_need_context: bool | None = None
     only_need_prompt: bool | None = None
-    response_type: Annotated[str, Meta(max_length=1000)] | None = None
-    user_prompt: Annotated[str, Meta(max_length=20_000)] | None = None
+    response_type: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    user_prompt: Annotated[str, Meta(max_length=65_536)] | None = None
     conversation_history: list[LightRagMessage] | None = None
     stream: bool | None = True  # of /query/stream
 
@@ -63,14 +76,16 @@ class LightRagTexts(Struct, frozen=True):
 class LightRagPage(Struct, frozen=True):
     page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     page_size: Annotated[int, Meta(ge=10, le=200)] = 50
-    status_filter: str | None = None
-    status_filters: list[str] | None = None
+    status_filter: Status | None = None
+    status_filters: list[Status] | None = None
     sort_field: Literal["created_at", "updated_at", "id", "file_path"] = "updated_at"
     sort_direction: Literal["asc", "desc"] = "desc"
 
 
 class LightRagDelete(Struct, frozen=True):
     doc_ids: Annotated[list[str], Meta(max_length=1000)]
+    delete_file: bool = False  # no effect, as the next
+    delete_llm_cache: bool = False
 
 
 class LightRagEntityData(Struct, frozen=True):
@@ -84,9 +99,14 @@ class LightRagEntity(Struct, frozen=True):
     entity_data: LightRagEntityData
 
 
+class LightRagEntityChange(LightRagEntityData, frozen=True, forbid_unknown_fields=True):
+    source_id: str = ""  # no effect, as the next: the sources are the documents
+    file_path: str = ""
+
+
 class LightRagEntityEdit(Struct, frozen=True):
     entity_name: Name
-    updated_data: LightRagEntityData
+    updated_data: LightRagEntityChange
     allow_rename: bool = False
     allow_merge: bool = False
 
@@ -103,15 +123,29 @@ class LightRagRelation(Struct, frozen=True):
     relation_data: LightRagRelationData
 
 
+class LightRagRelationChange(LightRagRelationData, frozen=True, forbid_unknown_fields=True):
+    source_id: str = ""  # no effect, as the next
+    file_path: str = ""
+
+
 class LightRagRelationEdit(Struct, frozen=True):
     source_id: Name
     target_id: Name
-    updated_data: LightRagRelationData
+    updated_data: LightRagRelationChange
 
 
 class LightRagMerge(Struct, frozen=True):
     entities_to_change: Annotated[list[Name], Meta(min_length=1, max_length=100)]
     entity_to_change_into: Name
+
+
+class LightRagDeleteEntity(Struct, frozen=True):
+    entity_name: Name
+
+
+class LightRagDeleteRelation(Struct, frozen=True):
+    source_entity: Name
+    target_entity: Name
 
 
 class LightRagInvalid(ProblemDetails):
@@ -142,11 +176,43 @@ def invalid_value(place: tuple[str, ...], text: str, found: Any = None) -> Light
 def decoded(body: bytes, type_: type[Any]) -> Any:
     """Raises LightRagInvalid."""
     try:
-        return msgspec.json.decode(body, type=type_)
+        value = msgspec.json.decode(body)
+        if isinstance(value, dict):
+            kinds = _scalar_kinds(type_)
+            value = {name: lax(one, kinds.get(name)) for name, one in value.items()}
+        return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise _told(str(error), _shown(body)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_json(error) from error
+
+
+_TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
+_FALSE = frozenset(("false", "f", "no", "n", "off", "0"))
+_WHOLE = re.compile(r"[+-]?\d{1,18}(\.0{1,18})?", re.ASCII)
+
+
+def lax(value: Any, kind: type[int] | None) -> Any:
+    """The value, read as pydantic reads a number or a truth value of another JSON type."""
+    if kind is bool and isinstance(value, str | int | float):
+        word = str(int(value) if isinstance(value, float) and value in (0, 1) else value).lower()
+        return True if word in _TRUE else False if word in _FALSE else value
+    if kind is int and isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value.strip().partition(".")[0])
+    if kind is int and isinstance(value, bool | float) and value == value // 1:
+        return int(value)
+    return value
+
+
+def _scalar_kinds(type_: type[Any]) -> Mapping[str, type[int]]:
+    """Which members of a body are whole numbers or truth values."""
+    hints = {one.name: str(one.type) for one in msgspec.structs.fields(type_)}
+    return {
+        name: kind
+        for name, text in hints.items()
+        for kind in (int, bool)
+        if re.search(rf"\b{kind.__name__}\b", text)
+    }
 
 
 def _shown(body: bytes) -> Any:
@@ -181,9 +247,12 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
 _MISSING = re.compile(r"required field `(\w+)`")
 
 
-def _told(error: str, body: Any) -> LightRagInvalid:
+def _told(error: str, body: Any) -> ProblemDetails:
     at = _PLACE.search(error)
     path = tuple(filter(None, re.split(r"[.\[\]]+", at[1]))) if at else ()
+    if path and path[0] in _ATTRIBUTES:  # of an entity or a relation, which are a 400 there
+        text = f"{'.'.join(path)}: {_PLACE.sub('', error)}"
+        return bad_request(text)
     place, found = ("body", *path), _found(body, path)
     if missing := _MISSING.search(error):
         return LightRagInvalid("missing", (*place, missing[1]), "Field required", found=found)
@@ -195,15 +264,38 @@ def _told(error: str, body: Any) -> LightRagInvalid:
             told = text.format(bound[1])
             return LightRagInvalid(kind, place, told, found=found, context=context)
     if error.startswith("Invalid enum value"):
-        names = [f"'{one}'" for one in _MODES] if path == ("mode",) else []
+        names = [f"'{one}'" for one in _NAMES.get(path[0], ())] if path else []
         expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
         text = f"Input should be {expected}" if expected else error
         context = {"expected": expected}
         return LightRagInvalid("literal_error", place, text, found=found, context=context)
-    return LightRagInvalid("type_error", place, error, found=found)
+    if "matching regex" in error and path and path[0] in _ENTITIES:
+        return invalid_value(place, "Entity name cannot be empty", found)
+    expected_type = _EXPECTED.search(error)
+    kind, text = _TYPES.get(expected_type[1] if expected_type else "", ("type_error", error))
+    return LightRagInvalid(kind, place, text, found=found)
 
 
-_MODES = ("local", "global", "hybrid", "naive", "mix", "bypass")
+_ENTITIES = frozenset(
+    ("entity_name", "source_id", "target_id", "source_entity", "target_entity",
+     "entities_to_change", "entity_to_change_into")
+)  # fmt: skip
+_ATTRIBUTES = frozenset(("entity_data", "relation_data", "updated_data"))
+_EXPECTED = re.compile(r"Expected `(\w+)")
+_TYPES: Mapping[str, tuple[str, str]] = {
+    "int": ("int_type", "Input should be a valid integer"),
+    "bool": ("bool_type", "Input should be a valid boolean"),
+    "str": ("string_type", "Input should be a valid string"),
+    "array": ("list_type", "Input should be a valid list"),
+    "object": ("dict_type", "Input should be a valid dictionary"),
+}
+_NAMES: Mapping[str, Sequence[str]] = {
+    "mode": ("local", "global", "hybrid", "naive", "mix", "bypass"),
+    "status_filter": STATUSES,
+    "status_filters": STATUSES,
+    "sort_field": ("created_at", "updated_at", "id", "file_path"),
+    "sort_direction": ("asc", "desc"),
+}
 
 
 def _found(body: Any, path: tuple[str, ...]) -> Any:
@@ -230,22 +322,34 @@ class Workspace:
         return checked(await self.calls.made(self.context, name, arguments))
 
 
+GUEST = (  # of no rights: what their web interface shows of a caller without a login
+    b'{"alg":"none","typ":"JWT"}',
+    b'{"sub":"guest","role":"guest","exp":4102444800,"metadata":{"auth_mode":"disabled"}}',
+    b"guest",
+)
+GUEST_TOKEN = ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in GUEST)
+
+
 class Workspaces:
     def __init__(self, calls: ToolCalls) -> None:
         self._calls = calls
 
-    async def of(self, request: Request) -> Workspace:
-        """The collection of the path, or of the header if the caller may read that. Raises
-        ProblemDetails."""
-        context = await self._context(request)
+    async def of(self, request: Request, *, stores: bool = False) -> Workspace:
+        """The collection of the path, or of the header: one that the caller may read, unless the
+        request stores what makes it. Raises ProblemDetails."""
+        context = await self.caller(request)
         named = request.headers.get(WORKSPACE, "").strip()
         found = Workspace(named or request.path_params["collection"], context, self._calls)
-        if named:
+        if named and not stores:
             await found.call("knowledge_get_collection", {"collection": named})
         return found
 
-    async def _context(self, request: Request) -> Context:
-        """Raises ProblemDetails: a key that is missing or wrong is a 403 there, a token a 401."""
+    async def caller(self, request: Request) -> Context:
+        """Raises ProblemDetails: a key that is missing or wrong is a 403 there, a token a 401. The
+        token of a guest is none."""
+        if request.headers.get("authorization") == f"Bearer {GUEST_TOKEN}":
+            headers = [pair for pair in request.scope["headers"] if pair[0] != b"authorization"]
+            request = Request({**request.scope, "headers": headers}, request.receive)
         try:
             return await self._calls.context(request)
         except ProblemDetails as problem:
@@ -255,11 +359,16 @@ class Workspaces:
             raise ProblemDetails(403, "forbidden", text) from problem
 
     async def read(
-        self, request: Request, type_: type[Any], limit_bytes: int = BODY
+        self,
+        request: Request,
+        type_: type[Any],
+        limit_bytes: int = BODY,
+        *,
+        stores: bool = False,
     ) -> tuple[Workspace, Any]:
         """The collection, and the body. Callers that are not known are told nothing else. Raises
         ProblemDetails."""
-        workspace = await self.of(request)
+        workspace = await self.of(request, stores=stores)
         body = await request.body()
         if len(body) > limit_bytes:
             text = f"The body has {len(body)} bytes, expected at most {limit_bytes}."

@@ -37,6 +37,7 @@ from gateway.wings.knowledge.requests import (
     CommunityList,
     CommunityView,
     DeleteDocuments,
+    DeleteNames,
     DocumentAdded,
     DocumentLines,
     DocumentList,
@@ -55,6 +56,8 @@ from gateway.wings.knowledge.requests import (
     MentionView,
     MergeNames,
     NameList,
+    NamePairView,
+    NamesDeleted,
     NamesMerged,
     NameView,
     NeighbourView,
@@ -146,6 +149,11 @@ class KnowledgeOperations:
             Operation(
                 "knowledge_split", "POST", "/names/split", "Undo a merge of names.", WRITE,
                 self.split, NamesMerged, body=SplitNames,
+            ),
+            Operation(
+                "knowledge_delete_names", "POST", "/names/delete",
+                "Delete names, or the relations between them, from the graph; documents stay.",
+                WRITE, self.delete_names, NamesDeleted, body=DeleteNames, destroys=True,
             ),
             Operation(
                 "knowledge_add", "POST", "/documents", "Store a text as a document.", WRITE,
@@ -249,13 +257,16 @@ class KnowledgeOperations:
 
     async def names(self, asked: OperationInput) -> NameList:
         query: ListNames = asked.query
-        found = await self._entities.popular(
-            self.reader(asked),
-            None if query.collection is None else [query.collection],
-            prefix=query.prefix,
-            limit=query.limit,
+        reader = self.reader(asked)
+        collections = None if query.collection is None else [query.collection]
+        among: dict[str, Any] = {"prefix": query.prefix, "limit": query.limit}
+        found = await self._entities.popular(reader, collections, **among)
+        pairs = await self._entities.pairs(reader, collections, **among) if query.pairs else ()
+        views = (
+            NamePairView(pair.source, pair.target, pair.chunks, pair.type, pair.description)
+            for pair in pairs
         )
-        return NameList(tuple(found))
+        return NameList(tuple(found), tuple(views))
 
     async def entity(self, asked: OperationInput) -> EntityView:
         body: FindEntity = asked.body
@@ -319,6 +330,13 @@ class KnowledgeOperations:
             await self._entities.split(reader, body.collection, body.names, into=body.into)
         )
 
+    async def delete_names(self, asked: OperationInput) -> NamesDeleted:
+        body: DeleteNames = asked.body
+        reader = await self._writer(asked, body.collection)
+        return NamesDeleted(
+            await self._entities.delete(reader, body.collection, body.names, pair=body.relations)
+        )
+
     async def _writer(self, asked: OperationInput, collection: str) -> KnowledgeReader:
         """Raises ProblemDetails."""
         reader = self.reader(asked)
@@ -356,6 +374,7 @@ class KnowledgeOperations:
                 dated=found.dated,
                 trivial=is_trivial(found, self._settings.trivial_characters),
                 is_file=body.replace,
+                track_id=body.track_id or "",
             ),
         )
         added = DocumentAdded(
@@ -421,6 +440,7 @@ class KnowledgeOperations:
             track_id=query.track_id,
             after=after,
             limit=query.limit + 1,
+            begin=query.begin,
         )
         shown = found[: query.limit]
         more = cursor(shown[-1].id) if len(found) > query.limit else ""

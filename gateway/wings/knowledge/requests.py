@@ -239,12 +239,42 @@ class ListNames(Struct, frozen=True, forbid_unknown_fields=True):
     collection: CollectionName | None = None
     prefix: Annotated[str, Meta(max_length=256)] = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    pairs: Annotated[
+        bool, Meta(description="also which of the names stand in the same passages")
+    ] = False
 
 
-class NameList(Struct, frozen=True):
+class NamePairView(Struct, frozen=True, omit_defaults=True):
+    """Two names in the same passages. `type`: of a relation that a chat model read."""
+
+    source: str
+    target: str
+    passages: int
+    type: str = ""
+    description: str = ""
+
+
+class NameList(Struct, frozen=True, omit_defaults=True):
     """Names, those that most passages mention first."""
 
     items: tuple[str, ...]
+    pairs: tuple[NamePairView, ...] = ()
+
+
+class DeleteNames(Struct, frozen=True, forbid_unknown_fields=True):
+    """Names that the graph of a collection is to lose."""
+
+    collection: CollectionName
+    names: Annotated[tuple[EntityName, ...], Meta(min_length=1, max_length=100)]
+    relations: Annotated[
+        bool, Meta(description="lose the relations of the names to each other alone")
+    ] = False
+
+
+class NamesDeleted(Struct, frozen=True):
+    """How many names, or relations, there were."""
+
+    names: int
 
 
 class ListCommunities(Struct, frozen=True, forbid_unknown_fields=True):
@@ -325,6 +355,16 @@ class AddDocument(Struct, frozen=True, forbid_unknown_fields=True):
     replace: Annotated[
         bool, Meta(description="replace another text of the path, whatever the collection does")
     ] = False
+    track_id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^insert_[0-9a-f]{32}" + END,
+                description="insert_ and 32 hexadecimal digits that texts of one batch share",
+            ),
+        ]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
         _check_path(self.path or "")
@@ -483,6 +523,9 @@ class ListDocuments(Struct, frozen=True, forbid_unknown_fields=True):
     track_id: Annotated[str, Meta(max_length=128)] | None = None
     after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    begin: Annotated[
+        int, Meta(ge=0, le=1000, description="characters of the beginning of each text to show")
+    ] = 0
 
 
 class ExtractionView(Struct, frozen=True, omit_defaults=True):
@@ -513,6 +556,7 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     extraction: ExtractionView | None = None
     note: str | None = None  # why it was not read as its type is
+    begin: str | None = None  # of its text
 
     @classmethod
     def of(cls, one: DocumentState, *, is_read: bool = False) -> "DocumentView":
@@ -535,6 +579,7 @@ class DocumentView(Struct, frozen=True, omit_defaults=True):
             one.error,
             ExtractionView(one.extraction, one.attempt, one.failure, next_) if is_read else None,
             one.note,
+            one.begin,
         )
 
 
