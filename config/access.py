@@ -73,6 +73,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     calls: Amount = 0  # in `per_s`
     per_s: Seconds = 60.0
     concurrent: Amount = 0
+    per: Literal["caller", "tenant", "all"] = "tenant"  # who shares it
 
 
 class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -250,7 +250,7 @@ class RateBound(NamedTuple):
     limit: str  # the setting
     bucket: tuple[RateKey, float]  # the key, and the seconds of the window
     most: int
-    what: str = "calls"
+    text: str  # of a refusal, after "Too many"
 
 
 class Rates(Protocol):

@@ -47,6 +47,12 @@ NOTIFICATIONS = "notifications/"
 LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # long-running: limited as streams
 REMEMBERED = 10_000  # tools, and callers
 PREPARED = "limits"
+OF_TENANT = ", shared by all callers of the tenant"
+SHARED = {  # by `per` of a rate
+    "caller": " for each caller",
+    "tenant": OF_TENANT,
+    "all": ", shared by all callers",
+}
 AGAIN_S = 1.0  # retry delay of concurrency limits: when a slot frees up is unknown
 
 
@@ -54,7 +60,7 @@ class _CallLimits(NamedTuple):
     """Rate and concurrency limits of a tool and its source."""
 
     bounds: Sequence[RateBound]
-    at_a_time: Sequence[tuple[str, RateKey, int]]  # setting, key, most
+    at_a_time: Sequence[tuple[str, RateKey, int, str]]  # setting, key, most, text
 
 
 class _CallerLimits(NamedTuple):
@@ -85,6 +91,8 @@ class RateLimits:
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
         self._tools = [(ToolGlobs((one,)), rate) for one, rate in limits.tools.items()]
+        of_calls = (*limits.tools.values(), *limits.sources.values())
+        self._per_caller = any(rate.per == "caller" for rate in of_calls)
         self._generation = object()  # of what is prepared with principals
         self._of_others = lru_cache(REMEMBERED)(self._of_caller)
         self._of_call = lru_cache(REMEMBERED)(self._share)
@@ -163,10 +171,10 @@ class RateLimits:
         bounds = []
         if owner is not None:
             for name, most, window_s in self._of_principal:
-                bounds.append(RateBound(name, ((name, *owner), window_s), most))
+                bounds.append(_bound(name, ((name, *owner), window_s), most))
         if tenant is not None:
             for name, most, window_s in self._of_tenant:
-                bounds.append(RateBound(name, ((name, tenant), window_s), most))
+                bounds.append(_bound(name, ((name, tenant), window_s), most, shared=OF_TENANT))
         return _CallerLimits(owner, bounds)
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
@@ -181,8 +189,9 @@ class RateLimits:
         def limited(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             tool = call.tool
             tenant = call.context.identity.principal.tenant
+            owner = _owner(call.context) if self._per_caller else None
             bounds, at_a_time = self._of_call(
-                tenant, tool.name, tool.source, tool.tags, domain=tool.domain
+                (tenant, owner), tool.name, tool.source, tool.tags, domain=tool.domain
             )
             if at_a_time:
                 return self._at_a_time(execute, call, bounds, at_a_time)
@@ -194,20 +203,40 @@ class RateLimits:
         return limited
 
     def _share(
-        self, tenant: str, name: str, source: str, tags: tuple[str, ...], *, domain: str | None
+        self,
+        caller: tuple[str, RateKey | None],
+        name: str,
+        source: str,
+        tags: tuple[str, ...],
+        *,
+        domain: str | None,
     ) -> _CallLimits:
-        rates = {
-            ("tools", tenant, name): self._rate(name, tags, domain),
-            ("sources", tenant, source): self._limits.sources.get(source),
-        }
-        given = [(key, rate) for key, rate in rates.items() if rate is not None]
+        """`caller`: its tenant, and its own key."""
+        rates = (
+            ("tools", name, self._rate(name, tags, domain)),
+            ("sources", source, self._limits.sources.get(source)),
+        )
+        given = [
+            (setting, _sharing_key((setting, named), rate, *caller), rate, f"calls of {named}")
+            for setting, named, rate in rates
+            if rate is not None
+        ]
         return _CallLimits(
             [
-                RateBound(key[0], (key, rate.per_s), rate.calls, f"calls of {key[2]}")
-                for key, rate in given
+                _bound(setting, (key, rate.per_s), rate.calls, what, shared=SHARED[rate.per])
+                for setting, key, rate, what in given
                 if rate.calls
             ],
-            [(key[0], key, rate.concurrent) for key, rate in given if rate.concurrent],
+            [
+                (
+                    setting,
+                    key,
+                    rate.concurrent,
+                    f"{what} at a time: at most {rate.concurrent}{SHARED[rate.per]}",
+                )
+                for setting, key, rate, what in given
+                if rate.concurrent
+            ],
         )
 
     def _rate(self, name: str, tags: tuple[str, ...], domain: str | None) -> Rate | None:
@@ -227,13 +256,13 @@ class RateLimits:
         stopped: tuple[int, float | None] | None = (place, wait_s)
         while stopped is not None:
             place, wait_s = stopped
-            limit, (key, window_s), most, what = bounds[place]
+            limit, (key, window_s), most, text = bounds[place]
             if wait_s is None:
                 wait_s = await self._rates.acquire(key, most, window_s)
             if wait_s:
                 for before in bounds[:place]:
                     self._rates.give_back(*before.bucket)
-                raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
+                raise self._too_many(limit, text, wait_s)
             stopped = self._rates.take_all(bounds, place + 1)
 
     async def _counted_on(
@@ -253,20 +282,20 @@ class RateLimits:
         execute: Execute,
         call: ToolCall,
         bounds: Sequence[RateBound],
-        at_a_time: Sequence[tuple[str, RateKey, int]],
+        at_a_time: Sequence[tuple[str, RateKey, int, str]],
     ) -> ToolResult | RelayedResult:
         """Execute the call while all its concurrency slots are taken. Raises TooManyRequests."""
         running = self._running
-        for limit, key, most in at_a_time:
+        for limit, key, most, what in at_a_time:
             if running[key] >= most:
-                raise self._too_many_at_a_time(limit, most)
-        for _, key, _ in at_a_time:
+                raise self._too_many(limit, what, AGAIN_S)
+        for _, key, _, _ in at_a_time:
             running[key] += 1
         try:
             await self._count(bounds)
             return await execute(call)
         finally:
-            for _, key, _ in at_a_time:
+            for _, key, _, _ in at_a_time:
                 self._leave(key)
 
     def _leave(self, key: RateKey) -> None:
@@ -298,6 +327,27 @@ _NOTHING = _CallerLimits(None, ())
 
 def _given(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:
     return [(name, most, window_s) for name, most, window_s in settings if most]
+
+
+def _bound(
+    limit: str, bucket: tuple[RateKey, float], most: int, what: str = "calls", *, shared: str = ""
+) -> RateBound:
+    return RateBound(limit, bucket, most, f"{what}: at most {most} in {bucket[1]:g} s{shared}")
+
+
+def _at_most(rate: Rate) -> str:
+    return f": at most {rate.concurrent}{SHARED[rate.per]}"
+
+
+def _sharing_key(
+    limited: tuple[str, str], rate: Rate, tenant: str, owner: RateKey | None
+) -> RateKey:
+    """Key of those who share a rate; `limited`: the setting, and the tool or the source. Where no
+    token is required, all callers are one."""
+    setting, name = limited
+    if rate.per == "tenant":
+        return setting, tenant, name
+    return (setting, rate.per, name, *((owner or ()) if rate.per == "caller" else ()))
 
 
 def _owner(context: Context) -> RateKey | None:

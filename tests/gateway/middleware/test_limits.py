@@ -253,8 +253,61 @@ async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
         *("delete_pet", None, "delete_all", "get", "get", None, "list")
     ]
     assert await call("delete_pet", "another tenant") == "delete_pet"
-    assert refusals[0].message.startswith("Too many calls of delete_pet: at most 1 in 60 s (limits")
+    assert refusals[0].message.startswith("Too many calls of delete_pet: at most 1 in 60 s, shared")
     assert refusals[0].data["limit"] == "limits.tools"
+
+
+@pytest.mark.parametrize("setting", ["tools", "sources"])
+@pytest.mark.parametrize(
+    ("per", "passing", "shared"),
+    [
+        ("caller", ["ann", "bob", "eve"], "in 60 s for each caller (limits"),
+        ("tenant", ["ann", "eve"], "in 60 s, shared by all callers of the tenant (limits"),
+        ("all", ["ann"], "in 60 s, shared by all callers (limits"),
+    ],
+)
+async def test_a_limit_is_shared_by_those_whom_it_names(setting, per, passing, shared):
+    """A limit of a tool may be of each caller, and texts say who shares it (mending 41)."""
+    name = "get" if setting == "tools" else "crm"
+    limits = replace(NONE, **{setting: {name: Rate(calls=1, per=per)}})
+    limiting, passed, refusals = RateLimits(limits, LocalRates()), [], []
+
+    async def execute(call):
+        passed.append(call.context.identity.principal.id)
+
+    guard = limiting.guard(execute)
+    for identity in (of("ann"), of("ann"), of("bob"), of("eve", "another tenant")):
+        try:
+            await guard(ToolCall(Tool("get"), None, {}, context(identity)))
+        except TooManyRequests as fault:
+            refusals.append(fault.message)
+    assert passed == passing
+    assert [text for text in refusals if shared not in text] == []
+
+
+async def test_calls_at_a_time_of_one_caller_leave_those_of_others_alone():
+    """A slow caller holds no place of another one (mending 41)."""
+    limits = replace(NONE, tools={"get": Rate(concurrent=1, per="caller")})
+    limiting, began, release = RateLimits(limits, LocalRates()), anyio.Event(), anyio.Event()
+
+    async def execute(call):
+        if call.context.identity.principal.id == "ann":
+            began.set()
+            await release.wait()
+        return "done"
+
+    def call_of(name):
+        return ToolCall(Tool("get"), None, {}, context(of(name)))
+
+    guard = limiting.guard(execute)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard, call_of("ann"))
+            await began.wait()
+            assert await guard(call_of("bob")) == "done"
+            with pytest.raises(TooManyRequests, match="at a time: at most 1 for each caller"):
+                await guard(call_of("ann"))
+            release.set()
 
 
 @pytest.mark.parametrize("pattern", ["*refund*", "tag:Money"])
