@@ -29,6 +29,7 @@ from schemas.expressions import InvalidExpression, compile_expression
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 from schemas.validators import ValidationError, compiled
+from schemas.wing_tools import WING_TOOLS
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
 
@@ -610,6 +611,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_legacy_dates(settings, where),
         *_half_a_certificate(settings, where),
         *_console_conflicts(settings, where),
+        *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
     ]
 
@@ -701,6 +703,17 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         key = ("console", "client_id")
         text = "expected auth.mode jwt and oauth.authorization_servers with it, for its logins"
         yield Problem(where(key, ("auth", "mode")), dotted(key), text)
+
+
+def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Tools that get the messages of users without a model, named without their owner."""
+    for setting, names in (("reads", settings.agent.reads), ("keeps", settings.agent.keeps)):
+        for name in names:
+            if "." in name or name in WING_TOOLS:
+                continue
+            key = ("agent", setting)
+            text = f"expected SOURCE.{name}, or an operation of a wing; found {name}"
+            yield Problem(where(key), dotted(key), text)
 
 
 def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -170,6 +170,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return ""
 
     @property
+    def wing(self) -> str:
+        """Name of the wing of the gateway that it is an operation of; "" for all other tools."""
+        return ""
+
+    @property
     def language(self) -> Language | None:
         """Language of the source code that it runs in a sandbox; None: it runs none."""
         return None

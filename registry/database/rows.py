@@ -49,13 +49,15 @@ def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
     """The tools of `rows`, without those of a newer release that this one cannot call."""
     bindings = binding_decoder()
     for row in rows:
-        if is_reserved(row[1]):  # stored before its name was reserved; the next import renames it
-            log.warning("tool_name_reserved", extra={"tool": row[1], "source": row[8]})
-            continue
         try:
-            yield _tool(bindings, StoredTool(*row))
+            tool = _tool(bindings, StoredTool(*row))
         except msgspec.ValidationError as error:
             log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
+            continue
+        if is_reserved(tool.name) and not tool.binding.wing:  # stored since the last start
+            log.warning("tool_name_reserved", extra={"tool": tool.name, "source": tool.source})
+            continue
+        yield tool
 
 
 class StoredTool(NamedTuple):

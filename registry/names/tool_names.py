@@ -8,9 +8,9 @@ A name is stable: it is kept as long as its rule could still produce it. So a na
 qualified with the source because another source had the plain one stays, even after that is free
 again.
 
-Names of the gateway's own tools are reserved, whether or not it offers the tool at the moment: a
-client that knows a name from an earlier list, or from its instructions, must not reach another
-owner's tool by it.
+Names of the gateway's own tools are reserved, those of the operations of all wings included,
+whether or not it offers the tool at the moment: a client that knows a name from an earlier list, or
+from its instructions, must not reach another owner's tool by it.
 """
 
 import hashlib
@@ -24,27 +24,33 @@ from dataclasses import dataclass
 from registry.names.uris import looks_wrapped, wrapped
 from schemas.binding import Does
 from schemas.source import Prefix
+from schemas.wing_tools import WING_TOOLS, WINGS
 
 DESCRIBE_TOOL = "describe_tool"
 DISCLOSURE_TOOLS: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
 SKILL_TOOLS: tuple[Does, ...] = ("list_skills", "use_skill")
 RESERVED_NAMES = (DESCRIBE_TOOL, *DISCLOSURE_TOOLS, *SKILL_TOOLS)
 
-# Clients fold case, and write "-" for "_" or omit both; people confuse "I" and "1" with "l", and
-# "0" with "o" (Unicode UTS 39, section 4, `skeleton`; names contain ASCII letters only).
+# Clients fold case, and write "-" for "_" or omit both; people confuse "I" and "1" with "l", "0"
+# with "o", "rn" with "m" and "vv" with "w" (Unicode UTS 39, section 4, `skeleton`; names contain
+# ASCII letters only).
 _ALIKE = str.maketrans({"_": None, "-": None, "1": "l", "i": "l", "0": "o"})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether `name` is, or is confusable with, the name of one of the gateway's own tools."""
+    """Whether `name` is, or is confusable with, the name of one of the gateway's own tools, also
+    behind the name of the gateway or of a wing."""
     return _skeleton(name) in _SKELETONS
 
 
 def _skeleton(name: str) -> str:
-    return name.casefold().translate(_ALIKE)
+    return name.casefold().translate(_ALIKE).replace("rn", "m").replace("vv", "w")
 
 
-_SKELETONS = frozenset(map(_skeleton, RESERVED_NAMES))
+_OWNERS = ("", "toolgate", "mcp_toolgate", *WINGS)  # clients write the server in front of a tool
+_SKELETONS = frozenset(
+    _skeleton(f"{owner}_{name}") for owner in _OWNERS for name in (*RESERVED_NAMES, *WING_TOOLS)
+)
 
 
 LIMIT = 64
@@ -147,6 +153,12 @@ class Naming:
     source: str
     prefix: Prefix = "conditional"
     rule_changed: bool = False  # the rule changed: names that the previous one gave may be replaced
+    own: bool = False  # of a part of the gateway, for which its names are reserved
+
+    def tool_names(self, plain: str, key: str) -> Iterator[str]:
+        """`names` of a tool, without those that are reserved for another owner."""
+        names = self.names(plain, key)
+        return names if self.own else itertools.filterfalse(is_reserved, names)
 
     def names(self, plain: str, key: str) -> Iterator[str]:
         """Candidate names of a tool or prompt; `key` disambiguates equal names."""
@@ -177,7 +189,7 @@ class Naming:
         """Assign names by key, where one can be had. `before`: previous names; `taken`: names of
         other sources, folded. Previous holders come first, so that no newcomer takes their
         names."""
-        kept = {} if self.rule_changed else before
+        kept = {} if self.rule_changed or self.own else before
         used_names, names = set(taken), {}
         for key in sorted(wanted, key=lambda key: (key not in kept, key)):
             candidates = wanted[key]()

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import filterfalse
 from typing import Any, TypeVar
 
 import msgspec
@@ -280,14 +279,10 @@ def assign(
     """Assign names by key; see `Naming.assign`. The names of the gateway's own tools are
     reserved."""
     return naming.assign(
-        {draft.key: partial(_names, naming, draft.name, draft.key) for draft in drafts},
+        {draft.key: partial(naming.tool_names, draft.name, draft.key) for draft in drafts},
         {key: one.name for key, one in known.items()},
         taken,
     )
-
-
-def _names(naming: Naming, plain: str, key: str) -> Iterator[str]:
-    return filterfalse(is_reserved, naming.names(plain, key))
 
 
 def storable(draft: T) -> tuple[T, str]:

@@ -17,6 +17,7 @@ from registry.database.rows import RawLoader, StoredSource, lock, readable, sour
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.plan import Changes, SavedTools, SourceDraft
+from registry.sources.reclaiming import log_renamed, reclaim_names
 from registry.sources.write import Check, ImportWriter, RollbackTarget, StoredDocument
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
@@ -93,6 +94,13 @@ class ToolStore:
                 connection, host_id, source, versions_kept, rollback=rollback, check=check
             )
             return await saving.run(drafts, stored, progress)
+
+    async def reclaim_names(self, host_id: str) -> None:
+        """Rename the tools of others that have names of the gateway's own tools, as those that were
+        stored before a name was reserved, and log it."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            renamed = await reclaim_names(connection, host_id)
+        log_renamed(host_id, renamed)
 
     async def compare(
         self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]

@@ -31,6 +31,7 @@ from registry.sources.plan import (
     changes,
     storable,
 )
+from registry.sources.reclaiming import log_renamed, reclaim_names
 from schemas.errors import ImportRejected
 from schemas.source import RolledBack, Source, facts_of
 from schemas.tool import ToolDraft
@@ -359,6 +360,9 @@ class ImportWriter:
         before = await source.before()
         if self._check:
             self._check(before)
+        if self._source.facts.own:
+            own = [draft.name for draft in drafts]
+            log_renamed(self._host_id, await reclaim_names(self._connection, self._host_id, own))
         api_id = await source.save(self._rollback.held if self._rollback else None)
         version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
@@ -405,6 +409,7 @@ class ImportWriter:
             self._source.name,
             prefix,
             before is not None and before.options.get("prefix", "conditional") != prefix,
+            self._source.facts.own,
         )
 
     async def _save_items(self, api_id: str, naming: Naming) -> ItemsSaved:

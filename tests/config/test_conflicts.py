@@ -353,3 +353,10 @@ def test_the_end_of_the_legacy_payload_is_announced_by_dates(portal: str, expect
 def test_dates_are_taken_with_quotes_and_without() -> None:
     for day in ("2027-06-30", "'2027-06-30'"):
         assert loaded(f"portal: {{legacy_sunset: {day}}}").portal.legacy_sunset == "2027-06-30"
+
+
+@pytest.mark.parametrize("setting", ["reads", "keeps"])
+def test_what_an_agent_reads_and_keeps_is_named_with_its_source(setting: str) -> None:
+    """A name alone is that of an operation of a wing (mending 1)."""
+    told = problem(f"agent: {{{setting}: [memory_context, crm.notes, crm_notes]}}")
+    assert "expected SOURCE.crm_notes, or an operation of a wing; found crm_notes" in told

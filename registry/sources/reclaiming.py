@@ -1,0 +1,125 @@
+"""Names of the gateway's own tools, taken back from the tools of others that have them.
+
+A tool may have such a name if it was stored by a release that did not reserve it, or before a wing
+offered a tool of that name. It keeps its id, its edits and its state, and gets the name that a new
+import would give it.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from registry.database.rows import lock
+from registry.names.tool_names import Naming, is_reserved
+from schemas.source import facts_of
+
+log = logging.getLogger("toolgate.registry")
+
+BY_HAND = "manual"  # in front of the names of tools that have no source
+
+
+class RenamedTool(Struct, frozen=True):
+    """A tool that lost a name of the gateway's."""
+
+    old: str
+    name: str
+    source: str  # "": made by hand
+
+
+class _Named(Struct, frozen=True):
+    id: str
+    name: str
+    source: str
+    kind: str
+    key: str  # of its operation
+    plain: str  # its name in the description
+
+
+class _Plan(Struct, frozen=True):
+    renamed: list[RenamedTool]
+    names: dict[str, str]  # of the tools of others, by id
+    plain: dict[str, str]  # of the tools of wings, by id; free once the others have their names
+
+
+async def reclaim_names(
+    connection: AsyncConnection, host_id: str, wanted: Collection[str] = ()
+) -> list[RenamedTool]:
+    """Rename the tools of others whose names are reserved, or are those that a wing wants; then
+    give the tools of wings their plain names. It waits for the lock of the tenant only where there
+    is something to rename."""
+    plan = _plan(await _named_tools(connection, host_id), wanted)
+    if not plan.names and not plan.plain:
+        return []
+    await lock(connection, host_id)
+    plan = _plan(await _named_tools(connection, host_id), wanted)
+    await _rename(connection, host_id, plan.names)
+    await _rename(connection, host_id, plan.plain)
+    return plan.renamed
+
+
+def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
+    own = [tool for tool in tools if facts_of(tool.kind).own]
+    claimed = {name.casefold() for name in (*wanted, *(tool.plain for tool in own))}
+    taken = {tool.name.casefold() for tool in tools} | claimed
+    names: dict[str, str] = {}
+    renamed: list[RenamedTool] = []
+    for tool in tools:
+        is_squatter = is_reserved(tool.name) or tool.name.casefold() in claimed
+        if facts_of(tool.kind).own or not is_squatter:
+            continue
+        candidates = Naming(tool.source or BY_HAND).tool_names(tool.name, tool.key or tool.id)
+        name = next(one for one in candidates if one.casefold() not in taken)
+        taken.add(name.casefold())
+        names[tool.id] = name
+        renamed.append(RenamedTool(tool.name, name, tool.source))
+    plain = {tool.id: tool.plain for tool in own if tool.plain != tool.name}
+    return _Plan(renamed, names, plain)
+
+
+def log_renamed(host_id: str, renamed: Sequence[RenamedTool]) -> None:
+    for tool in renamed:
+        log.warning(
+            "tool_renamed",
+            extra={
+                "tenant": host_id,
+                "source": tool.source,
+                "tool": tool.old,
+                "renamed": tool.name,
+                "reason": "its name is kept for the gateway's own tools",
+            },
+        )
+
+
+async def _named_tools(connection: AsyncConnection, host_id: str) -> list[_Named]:
+    cursor = connection.cursor(row_factory=class_row(_Named))
+    await cursor.execute(
+        """
+        SELECT tool.tool_id::text AS id, tool.name, coalesce(api.name, '') AS source,
+            coalesce(api.kind, '') AS kind, coalesce(endpoint.endpoint, '') AS key,
+            coalesce(endpoint.endpoint_name, tool.name) AS plain
+        FROM tool_t AS tool
+        LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+        LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
+            = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
+        WHERE tool.host_id = %s AND (tool.active OR tool.disabled)
+        ORDER BY tool.name COLLATE "C"
+        """,
+        [host_id],
+    )
+    return await cursor.fetchall()
+
+
+async def _rename(connection: AsyncConnection, host_id: str, names: Mapping[str, str]) -> None:
+    if not names:
+        return
+    await connection.execute(
+        "UPDATE tool_t AS tool SET name = renamed.name,"
+        " aggregate_version = aggregate_version + 1, update_ts = current_timestamp,"
+        " update_user = session_user"
+        " FROM unnest(%s::uuid[], %s::text[]) AS renamed (tool_id, name)"
+        " WHERE tool.host_id = %s AND tool.tool_id = renamed.tool_id",
+        [list(names), list(names.values()), host_id],
+    )
