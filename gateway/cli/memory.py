@@ -205,8 +205,16 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
     """What was stored, counted."""
     counts: Counter[str] = Counter()
     with _tracked(_batches(read.memories), "memories") as batches:
+        begin = 0
         for some in batches:
-            counts.update((await gateway.call("memory_import", {"items": some})).value)
+            told = dict((await gateway.call("memory_import", {"items": some})).value)
+            refused = told.pop("refused", ())
+            counts.update(told)
+            for one in refused:
+                err.print(f"memory {begin + one['index'] + 1}: {one['reason']}", markup=False)
+            if refused:
+                counts["refused"] += len(refused)
+            begin += len(some)
     with _tracked(_batches(read.entities), "entities") as batches:
         for some in batches:
             made = await gateway.rpc(rpc, "create_entities", {"entities": some})

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from config.types import HostId
 from gateway.operations.jobs import AsJob
@@ -23,7 +23,14 @@ from gateway.wings.memory.life import Promoted, Purged
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall
-from gateway.wings.memory.requests import ByCaller, Filter, Query, SessionName, dated
+from gateway.wings.memory.requests import (
+    ByCaller,
+    Filter,
+    Query,
+    SessionName,
+    dated,
+    taken_items,
+)
 from gateway.wings.memory.rows import (
     SCOPES,
     Memory,
@@ -219,7 +226,9 @@ class KeepingOperations:
         body: Import = asked.body
         reader = self._parts.reader(asked)
         transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
-        return await transfer.import_(reader, [self._taken(one) for one in body.items])
+        taken, refused = taken_items(body.items, self._taken)
+        counts = await transfer.import_(reader, [one for _, one in taken])
+        return structs.replace(counts, refused=tuple(refused))
 
     def _taken(self, one: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""

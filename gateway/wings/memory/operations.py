@@ -31,10 +31,12 @@ from gateway.wings.memory.requests import (
     MemoryView,
     NewItem,
     ObserveTurns,
+    RefusedItem,
     Said,
     SearchMemories,
     Similar,
     UpdateMemory,
+    taken_items,
     view,
 )
 from gateway.wings.memory.rows import (
@@ -104,14 +106,15 @@ class MemoryOperations:
         body: AddMemories = asked.body
         reader, items = self._parts.reader(asked), body.all
         document = body.document.id if body.document else None
-        told, notes = await self._stored(self._target(reader, body.scope), items, document)
+        added = await self._stored(self._target(reader, body.scope), items, document)
+        told = added.items
         if body.similar and len(told) == 1 and told[0].created:
             near = await self._parts.recaller.similar(
-                reader, body.scope, told[0].id, items[0].content
+                reader, body.scope, told[0].id, items[told[0].index or 0].content
             )
-            told = [replace(told[0], similar=tuple(Similar(*one) for one in near))]
+            told = (replace(told[0], similar=tuple(Similar(*one) for one in near)),)
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
-        return OperationOutput(MemoriesAdded(tuple(told), notes), location=location)
+        return OperationOutput(replace(added, items=told), location=location)
 
     async def observe(self, asked: OperationInput) -> MemoriesAdded:
         body: ObserveTurns = asked.body
@@ -127,8 +130,7 @@ class MemoryOperations:
             )
             for turn in body.turns
         ]
-        told, notes = await self._stored(target, items)
-        return MemoriesAdded(tuple(told), notes)
+        return await self._stored(target, items)
 
     def _target(self, reader: Reader, scope: Scope) -> Target:
         if scope == "org":
@@ -137,21 +139,32 @@ class MemoryOperations:
 
     async def _stored(
         self, target: Target, items: Sequence[NewItem], document: str | None = None
-    ) -> tuple[list[AddedItem], tuple[str, ...]]:
-        """What was added, and what the caller should know."""
+    ) -> MemoriesAdded:
+        """What was added, what was refused, and what the caller should know. Raises ProblemDetails
+        where nothing can be stored."""
         notes: list[str] = []
         session = next(iter(target.reader.sessions), None)
         more: dict[str, Any] = {"trust": "admin"} if target.scope == "org" else {}
-        memories = [
-            self._parts.intake.memory(target.scope, item, session=session, notes=notes, **more)
-            for item in items
-        ]
-        added = await self._parts.store.add(target, memories, document)
-        told = [
-            AddedItem(one.id, one.created, one.superseded, tuple(new.masked))
-            for one, new in zip(added, memories, strict=True)
-        ]
-        return told, tuple(dict.fromkeys(notes))
+        taken, refused = taken_items(
+            items,
+            lambda item: self._parts.intake.memory(
+                target.scope, item, session=session, notes=notes, **more
+            ),
+        )
+        added = await self._parts.store.add(target, [new for _, new in taken], document)
+        told = []
+        for stored, (index, new) in zip(added, taken, strict=True):
+            if stored.refusal is not None:
+                refused.append(RefusedItem(index, stored.refusal.detail))
+                continue
+            told.append(
+                AddedItem(stored.id, stored.created, stored.superseded, tuple(new.masked),
+                          index=index)
+            )  # fmt: skip
+        if not refused:
+            told = [replace(one, index=None) for one in told]
+        refused.sort(key=lambda one: one.index)
+        return MemoriesAdded(tuple(told), tuple(dict.fromkeys(notes)), tuple(refused))
 
     async def search(self, asked: OperationInput) -> MemoriesFound:
         body: SearchMemories = asked.body

@@ -1,16 +1,16 @@
 """Requests and responses of the memory's operations, and how a request becomes what is stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replaced
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from config.types import HostId
 from config.wings import MemorySettings
-from gateway.operations.operation import Cursor, invalid
+from gateway.operations.operation import Cursor, ProblemDetails, invalid
 from gateway.wings.memory.dates import in_words
 from gateway.wings.memory.masking import ContentRefused, Mask, masked, masked_json
 from gateway.wings.memory.rows import (
@@ -26,6 +26,8 @@ from gateway.wings.memory.rows import (
 )
 from gateway.wings.memory.texts import CHINESE, main_script
 
+_Item = TypeVar("_Item")
+_Taken = TypeVar("_Taken")
 Said = Literal["user", "agent", "tool", "inferred"]
 Slot = Annotated[
     str,
@@ -157,17 +159,30 @@ class Similar(Struct, frozen=True):
     score: float
 
 
+class RefusedItem(Struct, frozen=True):
+    """An item of a batch that was not stored, by its place from 0."""
+
+    index: int
+    reason: str
+
+
 class AddedItem(Struct, frozen=True, omit_defaults=True):
+    """A memory that was stored. `index`: of its item, where others were refused."""
+
     id: str
     created: bool  # False: the same content was there
     superseded: str | None = None  # id of what was in its slot, or that it replaces
     masked: tuple[str, ...] = ()  # kinds of what was masked
     similar: tuple[Similar, ...] = ()
+    index: int | None = None
 
 
 class MemoriesAdded(Struct, frozen=True, omit_defaults=True):
+    """Memories that were stored, and items of a batch that were not."""
+
     items: tuple[AddedItem, ...]
     notes: tuple[str, ...] = ()
+    refused: tuple[RefusedItem, ...] = ()
 
 
 class ListMemories(ByCaller, frozen=True, kw_only=True):
@@ -257,6 +272,23 @@ def _shown(value: Any) -> Any:
 def dated(content: str, since: datetime) -> str:
     """The date in words, in the language of the content."""
     return f"({in_words(since, chinese=main_script(content) in CHINESE)})"
+
+
+def taken_items(
+    items: Sequence[_Item], take: Callable[[_Item], _Taken]
+) -> tuple[list[tuple[int, _Taken]], list[RefusedItem]]:
+    """Items of a batch, each judged by itself: those that `take` takes, with their places, and why
+    others are refused. Raises the ProblemDetails of the first where it takes none."""
+    taken, refused, problems = [], [], list[ProblemDetails]()
+    for index, item in enumerate(items):
+        try:
+            taken.append((index, take(item)))
+        except ProblemDetails as problem:
+            problems.append(problem)
+            refused.append(RefusedItem(index, problem.detail))
+    if problems and not taken:
+        raise problems[0]
+    return taken, refused
 
 
 class Intake:

@@ -48,6 +48,7 @@ class StoredMemory:
     id: str
     created: bool
     superseded: str | None = None  # the id of the value that was in its slot, or that it replaces
+    refusal: ProblemDetails | None = None  # why one of several was not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,14 @@ class MemoryStore:
         self, target: Target, memories: Sequence[NewMemory], document: str | None = None
     ) -> list[StoredMemory]:
         """Store memories in one transaction, in their order. `document`: whose chunks they are;
-        those that it had and that are not among these are retired. Raises ProblemDetails."""
+        those that it had and that are not among these are retired. One of several that replaces
+        what is not there is refused by itself. Raises ProblemDetails."""
         added = await self._added(target, memories, document)
-        self.given.update((target.scope, "added" if one.created else "present") for one in added)
+        self.given.update(
+            (target.scope, "added" if one.created else "present")
+            for one in added
+            if one.refusal is None
+        )
         return added
 
     async def _added(
@@ -128,9 +134,15 @@ class MemoryStore:
         if target.scope != "session" and document is None and not placed:
             return await self._add_at_once(target, memories)
         async with borrowed(self._pool) as connection:
-            added = await self.add_in(connection, target, memories)
+            added = await self.add_in(connection, target, memories, partly=True)
+            if all(one.refusal is not None for one in added):
+                raise next(one.refusal for one in added if one.refusal is not None)
             if document is not None:
-                values = {**target.values, "document": document, "ids": [one.id for one in added]}
+                values = {
+                    **target.values,
+                    "document": document,
+                    "ids": [one.id for one in added if one.id],
+                }
                 await connection.execute(_REPLACE_CHUNKS, values)
             return added
 
@@ -154,9 +166,15 @@ class MemoryStore:
         ]
 
     async def add_in(
-        self, connection: AsyncConnection, target: Target, memories: Sequence[NewMemory]
+        self,
+        connection: AsyncConnection,
+        target: Target,
+        memories: Sequence[NewMemory],
+        *,
+        partly: bool = False,
     ) -> list[StoredMemory]:
-        """`add` within a transaction of the caller."""
+        """`add` within a transaction of the caller. `partly`: one that replaces what is not there
+        is refused by itself. Raises ProblemDetails."""
         await self.begin(connection, target, memories)
         hashes = [one.hash for one in memories]
         known = await self._known(connection, target, memories, hashes)
@@ -170,7 +188,14 @@ class MemoryStore:
             if one.slot is not None or one.replaces is not None:
                 await self._insert(connection, target, new)  # an earlier value of the slot
                 new = {}
-                one, old = await self._supersede(connection, target, id_, one)
+                try:
+                    one, old = await self._supersede(connection, target, id_, one)
+                except ProblemDetails as problem:  # before anything of it was written
+                    if not partly:
+                        raise
+                    del known[digest]
+                    added.append(StoredMemory("", created=False, refusal=problem))
+                    continue
             new[digest] = id_, one
             added.append(StoredMemory(id_, created=True, superseded=old))
         await self._insert(connection, target, new)

@@ -11,6 +11,7 @@ from config.wings import MemorySession
 from gateway.operations.operation import ListPage, cursor, place, unknown
 from gateway.wings.memory.conditions import EVERY, Condition
 from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.requests import RefusedItem
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import Pool, borrowed, is_uuid
@@ -18,14 +19,16 @@ from registry.database.postgres import Pool, borrowed, is_uuid
 FIRST = "00000000-0000-0000-0000-000000000000"
 
 
-class ImportCounts(Struct, frozen=True):
+class ImportCounts(Struct, frozen=True, omit_defaults=True):
     """What an import did: stored, there already (or their place is taken), of sessions that are
-    over, and refused because the person was erased after they were made."""
+    over, not taken because the person was erased after they were made; and which items, by their
+    places, are no memories that can be stored."""
 
     stored: int
     present: int
     skipped: int
     erased: int
+    refused: tuple[RefusedItem, ...] = ()
 
 
 async def held(

@@ -54,8 +54,8 @@ REFUSED: list[tuple[int, tuple[str, str, Any], int, str]] = [
     (2, add(metadata={"a": "x" * 16_384}), 413, "expected at most 16384"),
     (2, add(content=None, items=[{"content": "a"}] * 51), 422, "at most 50"),
     (3, add(content="a\0b"), 422, "NUL"),
-    (3, add(metadata={"a\0": "b"}), 422, "NUL"),
-    (3, add(slot="a\0"), 422, "NUL"),
+    (3, add(metadata={"...": "b"}), 422, "NUL"),
+    (3, add(slot="..."), 422, "NUL"),
     (8, add(valid_from="2024-01-02", valid_to="2024-01-01"), 422, "after valid_from"),
     (8, add(valid_from="10000-01-01T00:00:00Z"), 422, "expected a time"),
     (8, add(valid_from="yesterday"), 422, "expected a time"),
@@ -314,3 +314,48 @@ async def test_parameters_of_a_url_are_refused_with_their_own_words(client: Clie
     _, text = await sent(client, "GET", "/memories?limit=ten", None)
     [error] = json.loads(text)["errors"]
     assert error == {"detail": 'expected integer, got "ten"', "parameter": "limit"}
+
+
+def turns(*contents: str) -> tuple[str, str, Any]:
+    return "POST", "/turns", {"turns": [{"content": one} for one in contents]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "stored", "refused"),
+    [
+        (turns("Hello.", "?!", "Ann is here.", "(-: "), [0, 2], {1: "words", 3: "words"}),
+        (add(content=None, items=[{"content": "..."}, {"content": "Ann swims."}]), [1],
+         {0: "words"}),
+        (add(content=None, items=[{"content": "Ann rows."}, {"content": "x" * 65_537},
+                                  {"content": "Ann runs.", "expires_s": -1}]), [0],
+         {1: "65537 bytes", 2: "expires_s"}),
+        (add(content=None, items=[{"content": "Ann dances.", "replaces": NOBODY},
+                                  {"content": "Ann sings.", "slot": "ann.hobby"}]), [1],
+         {0: "no memory"}),
+    ],
+)  # fmt: skip
+async def test_items_of_a_batch_are_judged_one_by_one(
+    client: Client, request_: tuple[str, str, Any], stored: list[int], refused: dict[int, str]
+) -> None:
+    """What cannot be stored is told with its index, and the rest is stored (mending 47)."""
+    method, path, body = request_
+    if path == "/memories":
+        body |= {"scope": "session"}
+    status, text = await sent(client, method, path, {**body, "session": f"one-{uuid4()}"})
+    answer = json.loads(text)
+    assert status == 201, answer
+    assert [one["index"] for one in answer["items"]] == stored
+    told = {one["index"]: one["reason"] for one in answer["refused"]}
+    assert told.keys() == refused.keys()
+    for index, text in refused.items():
+        assert text in told[index]
+
+
+async def test_an_import_stores_what_it_can(client: Client) -> None:
+    """Memories of an import that cannot be stored are told with their places (mending 47)."""
+    (_, _, bad), (_, _, good) = importing(content=";)"), importing(id=str(uuid4()))
+    body = {"items": [*bad["items"], *good["items"]]}
+    status, text = await sent(client, "POST", "/import", body)
+    told = json.loads(text)
+    assert (status, told["stored"]) == (200, 1)
+    assert [one["index"] for one in told["refused"]] == [0]
