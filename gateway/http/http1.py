@@ -9,7 +9,9 @@ Errors are aiohttp's where it has one, since its client fetches remote files and
 """
 
 import asyncio
+import math
 import re
+import select
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from enum import Enum, auto
@@ -184,6 +186,7 @@ def _basic(url: URL) -> str:
 
 _NO_LENGTH = b"\r\nContent-Length: 0\r\n"
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_KEPT_S = re.compile(r"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
 
 
@@ -243,7 +246,8 @@ class Http1Connection(asyncio.Protocol):
         self.origin = origin
         self.release = release
         self.state = State.IDLE
-        self.idle_since = 0.0
+        self.idle_since = self.idle_until = 0.0
+        self.keep_alive_s = math.inf  # how long it may be idle, as its server said
         self.silent = True  # no byte of the present response has arrived
         self.closed = asyncio.get_running_loop().create_future()
         self._parser = HttpResponseParser(self)
@@ -263,6 +267,13 @@ class Http1Connection(asyncio.Protocol):
     def idle(self) -> bool:
         """Whether a request can be sent."""
         return self.state is State.IDLE and not self.transport.is_closing()
+
+    def is_readable(self) -> bool:
+        """Whether the server has sent or closed something that the event loop has not seen yet: in
+        its turn a request comes before what arrived meanwhile."""
+        ready = select.poll()
+        ready.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(ready.poll(0))
 
     @property
     def _asked(self) -> bool:
@@ -299,6 +310,8 @@ class Http1Connection(asyncio.Protocol):
         except BaseException:
             self.abort()
             raise
+        if "Keep-Alive" in self._headers:
+            self.keep_alive_s = _keep_alive_s(self._headers["Keep-Alive"])
         response = Http1Response(
             request, self._status, self._reason.decode("utf-8", "surrogateescape"), self._headers
         )
@@ -529,6 +542,16 @@ class Http1Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.state is State.BODY:
             self._end(self._parser.should_keep_alive())
+
+
+@lru_cache(64)
+def _keep_alive_s(header: str) -> float:
+    """How long a connection may be idle by a `Keep-Alive` header, with a margin for the way."""
+    found = _KEPT_S.search(header)
+    if found is None:
+        return math.inf
+    timeout_s = float(found[1])
+    return max(timeout_s - 1, timeout_s / 2)
 
 
 def _is_until_end(headers: CIMultiDict[str]) -> bool:

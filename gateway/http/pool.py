@@ -27,7 +27,10 @@ from gateway.http.http1 import (
     Stream,
 )
 
-IDLE_S = 15.0  # a connection is kept for its next use; servers commonly keep theirs for 60 s
+IDLE_S = (
+    4.0  # a connection is kept for its next use; uvicorn, Node and Apache close theirs after 5 s
+)
+LOOK_AFTER_S = 1.0  # idle for longer, the server may have closed it unnoticed
 DNS_TTL_S = 10.0  # resolved addresses are used for this long, as by aiohttp
 RESOLVED = 100  # names whose addresses are held
 EYEBALLS_S = 0.25  # RFC 8305, 5: before the next address of a host is tried beside the first
@@ -94,9 +97,15 @@ class Pool:
             await self._slots.acquire()
         try:
             idle = self._idle.get(site.origin)
+            now = asyncio.get_running_loop().time() if idle else 0.0
             while idle:
                 connection = idle.pop()  # used last, so the one least likely to be closed
                 if connection.state is not State.IDLE or connection.transport.is_closing():
+                    continue
+                if connection.idle_until <= now or (
+                    connection.idle_since + LOOK_AFTER_S < now and connection.is_readable()
+                ):
+                    connection.abort()
                     continue
                 try:
                     return await connection.exchange(request, head)
@@ -134,26 +143,32 @@ class Pool:
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
+        connection.idle_until = connection.idle_since + min(self._idle_s, connection.keep_alive_s)
         idle = self._idle.get(connection.origin)
         if idle is None:
             idle = self._idle[connection.origin] = deque()
         idle.append(connection)
         if self._expiry is None:
-            self._expiry = loop.call_later(self._idle_s, self._expire)
+            self._expiry = loop.call_at(connection.idle_until, self._expire)
 
     def _expire(self) -> None:
         """Close the connections that have been idle for too long."""
         loop = asyncio.get_running_loop()
-        until = loop.time() - self._idle_s
+        now = loop.time()
         for origin, idle in list(self._idle.items()):
-            while idle and (idle[0].idle_since <= until or not idle[0].idle):
-                idle.popleft().abort()
-            if not idle:
+            kept = deque(one for one in idle if one.idle and one.idle_until > now)
+            for connection in idle:
+                if not connection.idle or connection.idle_until <= now:
+                    connection.abort()
+            if kept:
+                self._idle[origin] = kept
+            else:
                 del self._idle[origin]
-        first = min((idle[0].idle_since for idle in self._idle.values()), default=None)
+        ends = (one.idle_until for idle in self._idle.values() for one in idle)
+        first = min(ends, default=None)
         self._expiry = None
         if first is not None:
-            self._expiry = loop.call_at(first + self._idle_s, self._expire)
+            self._expiry = loop.call_at(first, self._expire)
 
     async def _connect(self, origin: Origin) -> Http1Connection:
         """Raises ConnectFailed, also where the address may not be connected to."""

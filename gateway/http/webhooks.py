@@ -15,6 +15,7 @@ from types import TracebackType
 
 import aiohttp
 
+from gateway.http.pool import IDLE_S
 from registry.documents.addresses import PublicResolver, check_url_host, is_private
 from schemas.errors import ToolgateError, retry_after_s
 
@@ -93,10 +94,15 @@ class WebhookSender:
 
     def __init__(self) -> None:
         self._public = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=PublicResolver(), limit=20),
+            connector=aiohttp.TCPConnector(
+                resolver=PublicResolver(), limit=20, keepalive_timeout=IDLE_S
+            ),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         )
-        self._private = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+        self._private = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_S),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        )
 
     async def __aenter__(self) -> "WebhookSender":
         return self

@@ -276,6 +276,7 @@ class SourcePool:
             limit=connections,
             resolver=resolver,
             ssl=self.tls.calls,
+            keepalive_timeout=self.limits.connection_idle_s,
         )
         return aiohttp.ClientSession(
             connector=connector,

@@ -1,8 +1,10 @@
 """Connections of the HTTP/1.1 client: which are used again, how many there are, how they end."""
 
 import asyncio
+import math
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import aiohttp
@@ -11,8 +13,9 @@ import pytest
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from gateway.http.http1 import ConnectFailed, Site
-from gateway.http.pool import Pool
+from config.load import load
+from gateway.http.http1 import ConnectFailed, Site, _keep_alive_s
+from gateway.http.pool import IDLE_S, LOOK_AFTER_S, Pool
 from registry.documents.addresses import PrivateAddress, PublicResolver
 from tests.gateway.http.test_http1 import ANSWER, CHUNKED, OK, anyio_backend, ask, pool, sends
 from tests.servers.exact import Peer, talking
@@ -181,6 +184,71 @@ async def test_idle_connections_expire() -> None:
         assert opened.open == 0
         assert await ask(opened, server.url) == (200, b"ok")
     assert server.connections == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "expected_s"),
+    [
+        ("timeout=5", 4),
+        ("timeout=5, max=100", 4),
+        ("max=100, Timeout = 30", 29),
+        ('timeout="2"', 1),
+        ("timeout=1", 0.5),
+        ("timeout=0", 0),
+        ("max=100", math.inf),
+        ("timeout=soon", math.inf),
+        ("", math.inf),
+    ],
+)
+def test_servers_say_how_long_connections_may_be_idle(header: str, expected_s: float) -> None:
+    assert _keep_alive_s(header) == expected_s
+
+
+@pytest.mark.parametrize(("timeout", "connections"), [(b"0", 3), (b"60", 1)])
+async def test_a_server_that_announces_its_idle_timeout_is_obeyed(
+    timeout: bytes, connections: int
+) -> None:
+    """The `Keep-Alive` header of a peer shortens the idle timeout of a connection (mending 16)."""
+    answer = OK + b"Keep-Alive: timeout=%b\r\nContent-Length: 2\r\n\r\nok" % timeout
+    async with talking(sends(answer, close=False)) as server, pool() as opened:
+        for _ in range(3):
+            assert await ask(opened, server.url, "POST", body=b"{}") == (200, b"ok")
+    assert server.connections == connections
+
+
+def test_idle_connections_are_given_up_before_usual_servers_close_them() -> None:
+    """Uvicorn, Node and Apache close connections after 5 s (mending 16)."""
+    assert IDLE_S < 5
+    assert load(None, {}).upstream.connection_idle_s < 5
+
+
+async def test_a_connection_that_was_closed_unnoticed_is_not_written_to() -> None:
+    """A close that waits in the socket is seen before a request is written (mending 16)."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    go_on = threading.Event()
+
+    def serve() -> None:
+        for _ in range(2):
+            peer, _ = listener.accept()
+            peer.recv(65536)
+            peer.sendall(ANSWER)
+            go_on.wait(20)
+            peer.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with pool(idle_s=60) as opened:
+        assert await ask(opened, url, "POST", body=b"{}") == (200, b"ok")
+        for idle in opened._idle.values():
+            idle[0].idle_since -= LOOK_AFTER_S + 1
+        go_on.set()
+        [connection] = opened._open
+        while not connection.is_readable():  # the event loop does not run meanwhile
+            pass
+        assert await ask(opened, url, "POST", body=b"{}") == (200, b"ok")
+    thread.join()
+    listener.close()
 
 
 async def test_a_connection_of_one_origin_serves_no_other() -> None:
