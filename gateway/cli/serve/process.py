@@ -171,7 +171,8 @@ class ServingProcess:
     def _hang_up(self) -> None:
         """SIGHUP: reload the settings; stop instead if the terminal was closed."""
         if self._terminal and not has_terminal():
-            self._server.handle_exit(signal.SIGHUP, None)
+            if not self._server.stopping:  # shell and kernel both tell
+                self._server.handle_exit(signal.SIGHUP, None)
         else:
             self._reload_asked.set()
 
@@ -263,6 +264,10 @@ class UvicornServer(uvicorn.Server):
         self._leaving: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self.listening = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopped.is_set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])

@@ -126,20 +126,24 @@ class Supervisor:
             self._reap()
         elif number is signal.SIGUSR2:
             self._replace_program()
-        elif number is not signal.SIGHUP or (self._terminal and not has_terminal()):
+        elif number is not signal.SIGHUP:
             self._stop(number)
-        else:
+        elif not (self._terminal and not has_terminal()):
             self._reload()
+        elif not self._stopping:  # shell and kernel both tell of the closed terminal
+            self._stop(number)
 
     def _stop(self, number: signal.Signals) -> None:
         """Drain all workers; the second time, they cut calls off."""
-        if not self._stopping:
+        again = self._stopping
+        if not again:
             log.info("stopping", extra={"signal": number.name, "processes": len(self._workers)})
         self._stopping = True
         if self._upgrade is not None and not self._upgraded:
             os.kill(self._upgrade.pid, signal.SIGTERM)  # else it would serve after the stop
         for worker in self._workers.values():
-            if worker.slot != MODEL:
+            # To one that drains already, as after a reload, this stop is no second one.
+            if worker.slot != MODEL and (again or not worker.leaving):
                 self._end(worker)
         self._end_model()
 
@@ -208,7 +212,7 @@ class Supervisor:
         self._upgraded = bool(os.read(pipe, 1))
         self._selector.unregister(pipe)
         os.close(pipe)
-        if self._upgraded:
+        if self._upgraded and not self._stopping:
             self._stop(signal.SIGTERM)
 
     def _care(self) -> None:

@@ -8,6 +8,7 @@ import socket
 from functools import partial
 from pathlib import Path
 
+import anyio
 from msgspec.structs import replace
 
 from config.conflicts import pool_of_worker
@@ -19,6 +20,8 @@ from registry.embedding.providers import LOCAL, local_embedder
 MODEL = -1  # slot of the process with the embedding model that the workers share
 MODEL_SOCKET = "model.sock"
 READY, ALIVE = b"ready ", b"alive"
+LOOK_S = 0.5  # between two looks for workers that drain
+SLACK_S = 10.0  # beyond server.drain_s, in which workers end
 BEATS = 4  # heartbeats within server.worker_timeout_s
 
 
@@ -30,6 +33,7 @@ class WorkerLink:
         self.slot = slot
         self.model_socket = directory / MODEL_SOCKET
         self.siblings = Siblings(directory, slot, settings.processes)
+        self.orphaned = False  # the supervisor has gone
         self._link = link
         self._beat_s = settings.worker_timeout_s / BEATS
 
@@ -56,6 +60,11 @@ class WorkerLink:
             self._left()
 
     def _left(self) -> None:
+        """Stop this process, once: heartbeats fail from then on, and a second SIGTERM would cut
+        calls off."""
+        if self.orphaned:
+            return
+        self.orphaned = True
         asyncio.get_running_loop().remove_reader(self._link)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -80,11 +89,23 @@ def of_worker(settings: Settings, link: WorkerLink) -> Settings:
 
 
 async def serve_model(settings: Settings, link: WorkerLink) -> None:
-    """Be the process with the embedding model, until SIGTERM or the end of the supervisor."""
+    """Be the process with the embedding model, until SIGTERM; without a supervisor, until the
+    workers have drained, whose calls search."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with model_server(link.model_socket, partial(local_embedder, settings.embedding)):
         link.ready(0)
         running = asyncio.create_task(link.run({}))
         await stopped.wait()
+        if link.orphaned:
+            with anyio.move_on_after(settings.server.drain_s + SLACK_S):
+                await _workers_gone(link.siblings)
         running.cancel()
+
+
+async def _workers_gone(siblings: Siblings) -> None:
+    """Wait until no worker answers."""
+    answers = [True]
+    while any(answers):
+        await anyio.sleep(LOOK_S)
+        answers = [answer is not None for answer in (await siblings.ask("status")).values()]

@@ -3,6 +3,7 @@
 python -m tests.gateway.cli.supervised WORK CONFIG_FILE
 """
 
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from gateway.cli.serve import supervisor
 from gateway.cli.serve.supervisor import LISTENER, Supervisor, inherited_listener
 from gateway.cli.serve.worker import WorkerLink
 
+log = logging.getLogger("toolgate.supervised")
 supervisor.KILL_AFTER_S = 0.0
 # those of a file are those of a reload
 FIRST = {
@@ -69,7 +71,27 @@ def hangs(settings: Settings, link: WorkerLink) -> int:
     return waits(settings, link)
 
 
-WORK = {work.__name__: work for work in (waits, raises, stays, lingers, removed, mortal, hangs)}
+def counts(settings: Settings, link: WorkerLink) -> int:
+    """The second worker counts the SIGTERMs that it gets, and leaves when a test says so."""
+    if link.slot == 1:
+        got: list[int] = []
+
+        def terminate(number: int, _frame: object) -> None:
+            got.append(number)
+            log.info("terminated")
+
+        def leave(_number: int, _frame: object) -> None:
+            log.info("left", extra={"terminations": len(got)})
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGCONT, leave)  # a higher number: its handler runs after the other
+    return waits(settings, link)
+
+
+WORK = {
+    work.__name__: work for work in (waits, raises, stays, lingers, removed, mortal, hangs, counts)
+}
 
 
 def main(work: str, config_file: str) -> int:

@@ -364,3 +364,37 @@ async def test_it_ends_with_its_terminal_unless_told_to_ignore_that(
     else:
         await gateway.event("stopping", signal="SIGHUP")
         assert (await gateway.stop(0))[0] == 0
+
+
+async def test_a_closed_terminal_that_is_told_of_twice_cuts_nothing_off(
+    settings_file: Path, database_settings: DatabaseSettings, service: Recorder
+) -> None:
+    """Kernel and shell both send SIGHUP, and the second one is no second wish to stop
+    (mending 18)."""
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--port", "0"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment(TOOLGATE_DATABASE__URL=database_settings.url),
+        start_new_session=True,
+        preexec_fn=partial(open_terminal, os.ttyname(slave)),
+    )
+    os.close(slave)
+    gateway = Served(process)
+    await gateway.ready()
+    async with aiohttp.ClientSession() as http:
+
+        async def answered() -> Any:
+            async with http.post(gateway.url + "/rpc", json=SLOW) as response:
+                return await response.json()
+
+        running = asyncio.create_task(answered())
+        await service.arrived.wait()
+        os.close(master)
+        await gateway.event("stopping", signal="SIGHUP")
+        process.send_signal(signal.SIGHUP)
+        service.release.set()
+        assert (await running)["result"]["heard"]["path"] == "/slow"
+    assert (await gateway.stop(0))[0] == 0

@@ -1,18 +1,23 @@
 """The supervisor survives what happens to its workers, to the machine and to its replacement."""
 
+import asyncio
 import os
 import resource
 import signal
+import socket
 import sys
 from asyncio import create_subprocess_exec, subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
+from config.load import load
+from gateway.cli.serve.worker import WorkerLink
 from tests import polling
-from tests.gateway.cli.processes import Served, environment, served
+from tests.gateway.cli.processes import DEADLINE_S, Served, environment, served
 from tests.gateway.cli.test_workers import gone, until
 
 pytestmark = pytest.mark.anyio
@@ -136,6 +141,61 @@ async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
         assert (await served.event("worker_stuck"))["pid"] == stays
         await gone({stays})
         assert (await served.stop())[0] == 0
+
+
+async def test_a_stop_is_no_second_one_for_a_worker_that_drains(config: Path) -> None:
+    """A worker that a reload has drain is not told a second time by the first stop, which would
+    cut its calls off (mending 18)."""
+    config.write_text(config.read_text().replace("drain_s: 1", "drain_s: 60"))
+    async with supervised("counts", config) as served:
+        await served.ready()
+        stays, leaves = workers(served)
+        config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
+        served.process.send_signal(signal.SIGHUP)
+        await served.event("terminated")
+        served.process.send_signal(signal.SIGTERM)
+        await served.event("stopping")
+        await gone({stays})
+        config.write_text("server: mistaken")
+        served.process.send_signal(signal.SIGHUP)
+        await served.event("settings_rejected")  # it has done with the stop
+        os.kill(leaves, signal.SIGCONT)
+        assert (await served.event("left"))["terminations"] == 1
+
+
+async def test_a_worker_without_a_supervisor_stops_once(tmp_path: Path) -> None:
+    """Heartbeats that reach nobody are no second signal to stop, which would cut calls off
+    (mending 18)."""
+    ours, theirs = socket.socketpair()
+    settings = load(None, {"TOOLGATE_SERVER__WORKER_TIMEOUT_S": "0.04"}).server
+    link = WorkerLink(theirs, 0, tmp_path, settings)
+    loop = asyncio.get_running_loop()
+    stops: list[int] = []
+    stopped, settled = anyio.Event(), anyio.Event()
+
+    def stop() -> None:
+        stops.append(signal.SIGTERM)
+        stopped.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    loop.add_signal_handler(signal.SIGCONT, settled.set)
+    running = asyncio.create_task(link.run({}))
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            await asyncio.to_thread(ours.recv, 100)  # it runs
+            ours.close()
+            await stopped.wait()
+            for _ in range(3):
+                link.ready(0)  # as a heartbeat would
+            os.kill(os.getpid(), signal.SIGCONT)
+            await settled.wait()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGCONT)
+        theirs.close()
+    assert stops == [signal.SIGTERM]
 
 
 async def test_a_worker_that_never_begins_is_killed(config: Path) -> None:

@@ -366,6 +366,31 @@ async def test_workers_end_with_a_killed_supervisor(
         free.bind(("127.0.0.1", port))
 
 
+async def test_a_killed_supervisor_leaves_calls_their_end(
+    gateway: Served, service: Recorder
+) -> None:
+    """The workers drain, heartbeats or not, and the model goes after them (mending 18)."""
+    await embedded(gateway)
+    slow = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
+    orphans = set(processes(gateway)[1:])
+    async with aiohttp.ClientSession() as http:
+
+        async def answered() -> Any:
+            async with http.post(gateway.url + "/rpc", json=slow) as response:
+                return await response.json()
+
+        running = asyncio.create_task(answered())
+        await service.arrived.wait()
+        gateway.process.kill()
+        for _ in range(2):  # of the workers: no third, of the model, before they have drained
+            await gateway.event("stopping", signal="SIGTERM")
+        [model] = [pid for pid in orphans if "onnxruntime" in _maps(pid)]
+        assert not _ended(model)
+        service.release.set()
+        assert (await running)["result"]["heard"]["path"] == "/slow"
+    await gone(orphans)
+
+
 async def test_a_second_supervisor_on_the_port_is_refused(
     shared: Shared, bare: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
