@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
+from gateway.protocol.client_features import Refused, for_client
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.protocol.shapes import is_failure
 from gateway.upstreams.auth.caller import Caller
@@ -38,7 +39,13 @@ from gateway.upstreams.mcp.link import (
     TranslatingHandler,
     wanted_level,
 )
-from gateway.upstreams.mcp.parking import INPUT_REQUIRED, DeferredCalls, Members, answer_of
+from gateway.upstreams.mcp.parking import (
+    INPUT_REQUIRED,
+    METHODS,
+    DeferredCalls,
+    Members,
+    answer_of,
+)
 from gateway.upstreams.mcp.pool import SHARED, SessionKey
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
@@ -131,7 +138,10 @@ class McpRelay:
             )
 
         if not context.revision.handshake and context.revision.mcp:
-            return _signed(await server.authenticated(caller, send), asker)
+            members = await server.authenticated(caller, send)
+            if "inputRequests" in members or members.get("resultType") == INPUT_REQUIRED:
+                return self._checked(members, request, context, asker)
+            return members
         left = self._requests_limit
         while True:
             members = await server.authenticated(caller, send)
@@ -140,11 +150,41 @@ class McpRelay:
             wanted = _wanted(members, request.source.name)
             left -= max(1, len(wanted.input_requests))
             if left < 0:
-                raise Unreachable(
-                    f"{request.source.name} asks for more than {self._requests_limit} answers "
-                    "(upstream.mcp_asks)"
-                )
+                raise Unreachable(_too_many(request.source.name, self._requests_limit))
             params = await _with_answers(params, wanted, handler)
+
+    def _checked(
+        self, members: Members, request: RelayRequest, context: Context, asker: str
+    ) -> Members:
+        """A result that requires input of a 2026-07-28 client, with each request as the client can
+        be asked it. Raises MissingClientCapability, and Unreachable for what no client is asked."""
+        name, wanted = request.source.name, _wanted(members, request.source.name)
+        if not wanted.input_requests and wanted.request_state is UNSET:
+            raise Unreachable(f"{name} requires input without saying which")
+        if members.get("resultType") == INPUT_REQUIRED and request.method not in METHODS:
+            raise Unreachable(f"{name} requires input for {request.method}, which can have none")
+        if len(wanted.input_requests) > self._requests_limit:
+            raise Unreachable(_too_many(name, self._requests_limit))
+        missing: dict[str, Any] = {}
+        requests: dict[str, Any] = (
+            msgspec.json.decode(members["inputRequests"]) if "inputRequests" in members else {}
+        )
+        for key, asked in wanted.input_requests.items():
+            capabilities = dict(context.capabilities)
+            params = for_client(
+                asked.method, asked.params, context.revision, capabilities, asker=asker
+            )
+            if not isinstance(params, Refused):
+                requests[key] |= {"params": params} if params else {}
+            elif params.required:
+                missing |= params.required
+            else:
+                raise Unreachable(
+                    f"{name} requires input in a way that is not known: {asked.method[:100]}"
+                )
+        if missing:
+            raise _incapable(missing)
+        return {**members, "inputRequests": Raw(encode(requests))} if requests else members
 
     def _handshake(
         self, server: McpServer, request: RelayRequest, context: Context
@@ -192,10 +232,10 @@ class McpRelay:
             )
         except RelayedFault as fault:
             if handler.missing and context.revision.result_type:
-                raise _incapable(handler) from fault
+                raise _incapable(handler.missing) from fault
             raise
         if handler.missing and context.revision.result_type and is_failure(members):
-            raise _incapable(handler)
+            raise _incapable(handler.missing)
         return members
 
     async def _retried_once(
@@ -254,18 +294,6 @@ class McpRelay:
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
 
 
-def _signed(members: Members, asker: str) -> Members:
-    """Prefix elicitation messages with the server's name, where a client has several servers."""
-    if not asker or members.get("resultType") != INPUT_REQUIRED or "inputRequests" not in members:
-        return members
-    requests = msgspec.json.decode(members["inputRequests"])
-    for question in requests.values() if isinstance(requests, dict) else ():
-        params = question.get("params") if isinstance(question, dict) else None
-        if isinstance(params, dict) and isinstance(params.get("message"), str):
-            params["message"] = f"{asker}: {params['message']}"
-    return {**members, "inputRequests": Raw(msgspec.json.encode(requests))}
-
-
 def _wanted(members: Members, name: str) -> _InputRequired:
     """The input that a server requires (MRTR). Raises Unreachable for a malformed result."""
     try:
@@ -294,9 +322,13 @@ async def _answered(handler: MessageHandler, question: _Asked) -> Any:
         return answer_of(question.method, failed)
 
 
-def _incapable(handler: TranslatingHandler) -> MissingClientCapability:
-    named = ", ".join(sorted(handler.missing))
-    data = {"requiredCapabilities": handler.missing}
+def _too_many(name: str, limit: int) -> str:
+    return f"{name} asks for more than {limit} answers (upstream.mcp_asks)"
+
+
+def _incapable(missing: Mapping[str, Any]) -> MissingClientCapability:
+    named = ", ".join(sorted(missing))
+    data = {"requiredCapabilities": missing}
     return MissingClientCapability(f"This needs a client that can do {named}", data)
 
 
