@@ -312,7 +312,8 @@ def read_openapi(
     ImportRejected."""
     bundle = unpack(document, location)
     overlay_file = _overlay(bundle)
-    root = _assembled(bundle, location)
+    duplicates: list[str] = []
+    root = _assembled(bundle, location, duplicates)
     marked, media_types = options.only_marked, options.media_types
     wanted = OpenApiOptions(
         include,
@@ -323,21 +324,22 @@ def read_openapi(
         schemas_limit_bytes=schemas_limit_bytes,
     )
     try:
-        return read(root, wanted)
+        return read(root, wanted, duplicates)
     except ImportRejected as error:
         raise ImportRejected(f"{location}: {error}") from error
 
 
-def _assembled(bundle: Bundle, location: str) -> dict[str, Any]:
+def _assembled(bundle: Bundle, location: str, duplicates: list[str]) -> dict[str, Any]:
+    """The root of the description; `duplicates` takes notes on its duplicate keys."""
     entry = bundle.files[bundle.entry]
-    root = parse(entry, file_location(location, bundle.entry))
+    root = parse(entry, file_location(location, bundle.entry), notes=duplicates)
     if stands_alone(entry):
         return root
     files = Files(bundle.entry)
     files.add(scan(bundle.entry, root))
     for name, data in bundle.files.items():
         if name != bundle.entry:
-            files.add(scan(name, parse(data, name)))
+            files.add(scan(name, parse(data, name, notes=duplicates)))
     for name, reason in bundle.unread.items():
         files.miss(name, reason)
     return files.assembled()

@@ -357,9 +357,12 @@ def _no_declared_url(*_arguments: object) -> None:
 
 
 def declared_base(location: str, servers: tuple[str, ...]) -> str | None:
-    """The first server of the description that is an HTTP address, relative ones resolved."""
+    """The first server of the description that is an HTTP address, relative ones resolved. One with
+    a variable left is none: resolved like a relative one, it would lead to the document's host."""
     at = location if is_url(location) else ""
     for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
+        if "{" in server:
+            continue
         try:
             url = urljoin(at, server) if at else server
             parts = urlsplit(url)

@@ -11,7 +11,7 @@ from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
 from registry.sources.imports import Sources, preview
-from registry.sources.source_reader import ImportSpec
+from registry.sources.source_reader import ImportSpec, declared_base
 from registry.sources.specs import configured
 from registry.sources.store import ToolStore
 from schemas.binding import HybridBinding, PythonBinding
@@ -115,6 +115,38 @@ async def test_calls_go_where_the_operator_says_or_the_description(
     description.write_text(json.dumps({**pets(), "servers": servers}))
     report = await preview(spec(description, base_url=base_url), LIMITS)
     assert (report.source.base_url, report.source.base_url_trusted) == expected
+
+
+@pytest.mark.parametrize(
+    ("servers", "base"),
+    [
+        (("{scheme}://api.example.com",), None),
+        (
+            ("https://{region}.example.com", "https://eu.example.com/v1"),
+            "https://eu.example.com/v1",
+        ),
+        (("/v1",), "http://docs.example.com/v1"),
+    ],
+)
+def test_unresolved_server_variables_do_not_lead_to_the_documents_host(
+    servers: tuple[str, ...], base: str | None
+) -> None:
+    """A server with a variable left is no relative URL (mending 28)."""
+    assert declared_base("http://docs.example.com/openapi.json", servers) == base
+
+
+async def test_duplicate_keys_are_notes_of_the_import(sources: Sources, description: Path) -> None:
+    """Operations of a path that stands twice are all imported, with a note (mending 28)."""
+    first, second = ('{"get": {"operationId": "a"}}', '{"post": {"operationId": "b"}}')
+    description.write_text(
+        '{"openapi": "3.0.3", "info": {"title": "t", "version": "1"}, '
+        '"servers": [{"url": "http://{city}.example"}, {"url": "http://y.example"}], '
+        f'"paths": {{"/x": {first}, "/x": {second}}}}}'
+    )
+    report = await preview(spec(description), LIMITS)
+    assert sorted(outcome.name or "" for outcome in report.outcomes) == ["a", "b"]
+    assert "the key '/x' stands twice in one object; both are read" in report.notes
+    assert any("http://{city}.example" in note for note in report.notes)
 
 
 AT = "http://localhost:8439"

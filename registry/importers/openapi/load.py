@@ -16,7 +16,7 @@ import yaml
 
 from config.document import TAB, is_tab
 from schemas.errors import DuplicateKeys, ImportRejected, ParseError
-from schemas.jsonrpc import decode_strict, nests_within
+from schemas.jsonrpc import decode_strict, is_all_of, nests_within
 
 DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
 # Values after alias expansion, per written value. A file of one kilobyte can expand to 10^9
@@ -24,6 +24,9 @@ DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
 GROWTH_LIMIT = 10
 GROWTH_FREE = 200_000  # values that any document may have
 TEXT_SHARE = 100  # characters of a text or key that count as one more value
+
+# members of schemas of text, of server variables and of `info` whose spelling counts
+_TEXTS = frozenset(("const", "default", "enum", "example", "examples", "version"))
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # not 01234, a post code: 1234 in YAML 1.2, 668 in 1.1
@@ -37,11 +40,14 @@ _WORDS = {
 }
 
 
-def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
-    """The single document in `content`; `unique` rejects duplicate keys, of which the last counts
-    otherwise. Raises `ImportRejected`."""
+def parse_yaml(
+    content: str, location: str, *, unique: bool = False, notes: list[str] | None = None
+) -> Any:
+    """The single document in `content`; `unique` rejects duplicate keys. Otherwise two objects of
+    one key are merged, and of other values the last counts; `notes` takes a sentence for each.
+    Raises `ImportRejected`."""
     try:
-        return _compose(content, location, unique)
+        return _compose(content, location, unique, [] if notes is None else notes)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         problem = TAB if mark and is_tab(content, mark.line, mark.column) else error.problem
@@ -59,14 +65,17 @@ class _Container:
     size: int = 1  # values in it after alias expansion
     key: str | None = None  # pending key of an object
     merges: list[Any] = field(default_factory=list)
+    # members that YAML reads as numbers or words, as they are spelled; of lists, by member
+    spelled: dict[Any, Any] = field(default_factory=dict)
 
 
 class _Composer:
     """Builds values from parser events, with a stack of open containers."""
 
-    def __init__(self, location: str, unique: bool) -> None:
+    def __init__(self, location: str, unique: bool, notes: list[str]) -> None:
         self.location = location
         self.unique = unique
+        self.notes = notes
         self.result: Any = None
         self.size = 0  # values in the result after alias expansion
         self.written = 0  # values in the text
@@ -82,9 +91,21 @@ class _Composer:
 
     def close(self, event: Any) -> None:
         done = self.stack.pop()
-        if done.merges and isinstance(done.value, dict):
-            self._merge(event, done.value, done.merges)
+        if isinstance(done.value, dict):
+            if done.merges:
+                self._merge(event, done.value, done.merges)
+            if done.spelled and self._holds_text(done.value):
+                _restore_spelling(done.value, done.spelled)
+        elif done.spelled and self.stack:
+            self.stack[-1].spelled[self.stack[-1].key] = done.spelled
         self.add(event, done.value, done.size, done.anchor)
+
+    def _holds_text(self, value: dict[str, Any]) -> bool:
+        """Whether the values of a closed object are text by what OpenAPI says of its place: schemas
+        of text, server variables (OpenAPI 3.1, section 4.8.6) and `info`."""
+        at = self.stack[-1].key if self.stack else None
+        above = self.stack[-2].key if len(self.stack) > 1 else None
+        return _is_of_text(value.get("type")) or above == "variables" or at == "info"
 
     def scalar(self, event: Any) -> None:
         long = len(event.value) // TEXT_SHARE
@@ -95,7 +116,12 @@ class _Composer:
             if event.anchor:
                 self.anchors[event.anchor] = (event.value, 1 + long)
         else:
-            self.add(event, _resolve(event), 1 + long, event.anchor)
+            value = _resolve(event)
+            if self.stack and not (value is None or isinstance(value, str)):
+                parent = self.stack[-1]
+                at = len(parent.value) if isinstance(parent.value, list) else parent.key
+                parent.spelled[at] = event.value
+            self.add(event, value, 1 + long, event.anchor)
 
     def alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
@@ -125,11 +151,18 @@ class _Composer:
         elif parent.key == "<<":
             parent.merges.append(value)
             parent.key = None
-        elif self.unique and parent.key in parent.value:
-            self.reject(event, f"the key {parent.key[:100]!r} stands twice in one object")
+        elif parent.key in parent.value:
+            self._place_again(event, parent.value, parent.key, value)
+            parent.key = None
         else:
             parent.value[parent.key] = value
             parent.key = None
+
+    def _place_again(self, event: Any, members: dict[str, Any], key: str, value: Any) -> None:
+        if self.unique:
+            self.reject(event, f"the key {key[:100]!r} stands twice in one object")
+        where = f"line {event.start_mark.line + 1}: "
+        members[key] = merge_duplicates(key, members[key], value, self.notes, where=where)
 
     def _merge(self, event: Any, own: dict[str, Any], merges: list[Any]) -> None:
         """Apply `<<: *base` (YAML 1.1, widely used): own members win, earlier bases win."""
@@ -156,8 +189,8 @@ class _Composer:
         raise ImportRejected(f"{_where(self.location, event.start_mark)}: {problem}.")
 
 
-def _compose(content: str, location: str, unique: bool) -> Any:
-    composer = _Composer(location, unique)
+def _compose(content: str, location: str, unique: bool, notes: list[str]) -> Any:
+    composer = _Composer(location, unique, notes)
     handlers = {
         yaml.ScalarEvent: composer.scalar,
         yaml.MappingStartEvent: lambda event: composer.open(event, {}),
@@ -173,6 +206,35 @@ def _compose(content: str, location: str, unique: bool) -> Any:
     if composer.size > GROWTH_FREE + GROWTH_LIMIT * composer.written:
         raise ImportRejected(f"{location}: aliases expand it more than {GROWTH_LIMIT} times.")
     return composer.result
+
+
+def merge_duplicates(
+    key: str, earlier: Any, later: Any, notes: list[str], *, where: str = ""
+) -> Any:
+    """The value of a key that stands twice: two objects are merged, else the later one counts."""
+    if isinstance(earlier, dict) and isinstance(later, dict):
+        outcome, value = "both are read", {**earlier, **later}
+    else:
+        outcome, value = "the last one counts", later
+    notes.append(f"{where}the key {key[:100]!r} stands twice in one object; {outcome}")
+    return value
+
+
+def _is_of_text(type_: Any) -> bool:
+    types = type_ if isinstance(type_, list) else [type_]
+    return "string" in types and not {"number", "integer", "boolean"}.intersection(
+        name for name in types if isinstance(name, str)
+    )
+
+
+def _restore_spelling(value: dict[str, Any], spelled: dict[Any, Any]) -> None:
+    """Replace values that YAML read as numbers or words, as 1.10 and 0x1F, by their spelling."""
+    for keyword in _TEXTS.intersection(spelled):
+        text = spelled[keyword]
+        if isinstance(text, str):
+            value[keyword] = text
+        elif isinstance(value.get(keyword), list):
+            value[keyword] = [text.get(at, item) for at, item in enumerate(value[keyword])]
 
 
 def _resolve(event: Any) -> Any:
@@ -199,10 +261,16 @@ _EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
 
 
 def parse(
-    data: bytes, location: str, expected: str = _EXPECTED, *, unique: bool = False
+    data: bytes,
+    location: str,
+    expected: str = _EXPECTED,
+    *,
+    unique: bool = False,
+    notes: list[str] | None = None,
 ) -> dict[str, Any]:
     """The document in `data`; `location` (path or URL) is for messages and the file extension,
-    `expected` for messages. `unique` rejects duplicate keys in an object.
+    `expected` for messages. `unique` rejects duplicate keys in an object; otherwise `notes` takes a
+    sentence for each, see `parse_yaml`.
 
     Raises `ImportRejected` when it is neither JSON nor YAML, or not an object.
     """
@@ -211,7 +279,7 @@ def parse(
         raise ImportRejected(f"{location} is empty; {expected}.")
     if content.lstrip().startswith("<"):
         raise ImportRejected(f"{location} is HTML or XML; {expected}.")
-    document = _parse_text(content, location, unique)
+    document = _parse_text(content, location, unique, [] if notes is None else notes)
     if not isinstance(document, dict):
         raise ImportRejected(f"{location} holds a {_kind(document)}; {expected}.")
     return document
@@ -226,21 +294,37 @@ def _decode(data: bytes, location: str) -> str:
         raise ImportRejected(f"{location}, line {line}: not valid {error.encoding}.") from error
 
 
-def _parse_text(content: str, location: str, unique: bool) -> Any:
+def _parse_text(content: str, location: str, unique: bool, notes: list[str]) -> Any:
     """JSON when it starts like JSON. Flow-style YAML does too: `.yaml` gets a second try."""
     if content.lstrip()[0] not in "{[":
-        return parse_yaml(content, location, unique=unique)
+        return parse_yaml(content, location, unique=unique, notes=notes)
     try:
         encoded = content.encode()
         if not nests_within(encoded, DEPTH_LIMIT):  # Python 3.12 and newer would read such ones
             raise ImportRejected(f"{location} is nested too deeply: over {DEPTH_LIMIT} levels.")
-        return decode_strict(encoded) if unique else msgspec.json.decode(encoded)
+        return decode_strict(encoded) if unique else _decode_json(encoded, notes)
     except DuplicateKeys as error:
         raise ImportRejected(f"{location}: {error}.") from error
     except (msgspec.DecodeError, ParseError, UnicodeEncodeError) as error:
         if PurePosixPath(location).suffix in (".yaml", ".yml"):
-            return parse_yaml(content, location, unique=unique)
+            return parse_yaml(content, location, unique=unique, notes=notes)
         _reject_json(content, location, error)
+
+
+def _decode_json(encoded: bytes, notes: list[str]) -> Any:
+    """The value of JSON text, with the members of duplicate keys; see `merge_duplicates`."""
+    value = msgspec.json.decode(encoded)
+    if is_all_of(encoded, value):
+        return value
+
+    def read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        for key, member in pairs:
+            again = key in members
+            members[key] = merge_duplicates(key, members[key], member, notes) if again else member
+        return members
+
+    return json.loads(encoded, object_pairs_hook=read_members)
 
 
 def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:

@@ -19,8 +19,11 @@ from registry.importers.openapi.values import mapping, nested_at_most, text
 from registry.importers.plain_text import plain
 from schemas.binding import Location, Style
 
-_TEMPLATE = re.compile(r"\{([^{}]+)\}")
-_PARTS = re.compile(r"(\{[^{}]*\})")
+# braces in a placeholder belong to a regular expression, as in {id:[0-9]{3}}
+_TEMPLATE = re.compile(r"\{((?:[^{}]|\{[^{}]*\})+)\}")
+_PARTS = re.compile(r"(\{(?:[^{}]|\{[^{}]*\})*\})")
+_COLON = re.compile(r"(?<=/):([A-Za-z_][A-Za-z0-9_]*)\??(?=/|$)")  # /:id, of Express and others
+_NAME = re.compile(r"[A-Za-z_$][\w.$-]*")
 _PATH = "/%:@!$&'()*+,;=~"  # RFC 3986, 3.3; percent-encoded characters are kept
 _QUERY = _PATH + "?"
 # RFC 6570: query parameters, described as such
@@ -33,16 +36,20 @@ def variables_of(path: str) -> list[str]:
 
 def named(path: str, names: Collection[str]) -> str:
     """`path` with its variables reduced to parameter names: some templates add to the name, as
-    `{+path}` (RFC 6570), `{proxy+}` (AWS) and `{id:[0-9]+}` (JAX-RS) do."""
-    return _TEMPLATE.sub(lambda found: _named(found, names), _QUERY_EXPANSION.sub("", path))
+    `{+path}` (RFC 6570), `{proxy+}` (AWS), `{id:[0-9]+}` (JAX-RS), `{*rest}`, `{id?}` (ASP.NET) and
+    `/:id` (Express) do. Raises `SkipOperation` for one without a name."""
+    path = _COLON.sub(r"{\1}", _QUERY_EXPANSION.sub("", path))
+    return _TEMPLATE.sub(lambda match: _reduce_variable(match, names), path)
 
 
-def _named(found: re.Match[str], names: Collection[str]) -> str:
-    variable = found[1]
+def _reduce_variable(match: re.Match[str], names: Collection[str]) -> str:
+    variable = match[1]
     if variable in names:
-        return found[0]
-    plain = variable.partition(":")[0].strip().lstrip("+#./;").rstrip("+*")
-    return f"{{{plain}}}" if plain in names else found[0]
+        return match[0]
+    plain = variable.partition(":")[0].strip().lstrip("+#./;*").rstrip("+*?")
+    if plain in names or _NAME.fullmatch(plain):
+        return f"{{{plain}}}"
+    raise SkipOperation(f"its path has the placeholder {match[0][:100]}, which names no parameter")
 
 
 def rooted(path: str, notes: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Import pipeline of OpenAPI: find the operations, name them, select, map each one, report."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from registry.importers.drafts import Imported
@@ -24,10 +24,16 @@ from schemas.tool import ToolDraft
 _EVERYTHING = OpenApiOptions()
 _REASONS_LIMIT = 5  # per outcome; a person reads no more
 _FILES_NAMED = 10
+_DUPLICATES_NAMED = 10
 
 
-def read(document: dict[str, Any], options: OpenApiOptions = _EVERYTHING) -> Imported:
-    """Import a document. Raises `ImportRejected` only where no operation could be read at all."""
+def read(
+    document: dict[str, Any],
+    options: OpenApiOptions = _EVERYTHING,
+    duplicates: Sequence[str] = (),
+) -> Imported:
+    """Import a document. `duplicates`: notes on its duplicate keys. Raises `ImportRejected` only
+    where no operation could be read at all."""
     parsed = OpenApiDocument(document)
     found, outcomes = operations(parsed, options.overlay)
     # assigned before the selection, which must not rename the others
@@ -45,7 +51,7 @@ def read(document: dict[str, Any], options: OpenApiOptions = _EVERYTHING) -> Imp
         servers=tuple(server_urls(parsed.root.get("servers"))),
         drafts=tuple(drafts),
         outcomes=tuple(outcomes),
-        notes=tuple(_notes(parsed, found, names, options)),
+        notes=(*duplicates[:_DUPLICATES_NAMED], *_notes(parsed, found, names, options)),
     )
 
 
@@ -104,6 +110,9 @@ def _notes(
         yield f"the file {name!r} cannot be read: {reason}"
     if (more := len(unread) - _FILES_NAMED) > 0:
         yield f"{more:,} more files cannot be read"
+    for url in server_urls(document.root.get("servers")):
+        if "{" in url:
+            yield f"its server {url[:200]!r} has a variable without a value; it is not used"
     for pattern in (*options.include, *options.exclude):
         if not any(matches(op, names[op.key], pattern) for op in found):
             yield f"the pattern {pattern!r} matches no operation"

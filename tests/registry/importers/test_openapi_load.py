@@ -182,3 +182,53 @@ def test_what_is_no_json_is_said_likewise_where_keys_are_unique(data):
     with pytest.raises(ImportRejected) as strict:
         parse(data, "api", unique=True)
     assert str(strict.value).split(":")[0] == refusal(data).split(":")[0]
+
+
+def test_text_of_yaml_keeps_its_spelling_where_the_schema_says_text():
+    """Enums, defaults and server variables are sent as they are written (mending 28)."""
+    description = b"""
+info: {title: Versions, version: 2.10}
+servers:
+- {url: 'https://{edition}.example.com', variables: {edition: {default: 3.20, enum: [3.20, 4e1]}}}
+components:
+  schemas:
+    Code: {type: string, enum: [1.50, 0x2A, 2e3, .25, true, 010, ~], default: 1.50, example: 7}
+    Optional: {type: [string, 'null'], const: 5.00}
+    Number: {type: number, enum: [1.50, 0x2A], default: 2e3}
+    Either: {type: [string, integer], enum: [1.50]}
+"""
+    document = parse(description, "a.yaml")
+    schemas = document["components"]["schemas"]
+    assert schemas["Code"]["enum"] == ["1.50", "0x2A", "2e3", ".25", "true", "010", None]
+    assert (schemas["Code"]["default"], schemas["Code"]["example"]) == ("1.50", "7")
+    assert schemas["Optional"]["const"] == "5.00"
+    assert schemas["Number"] == {"type": "number", "enum": [1.5, 42], "default": 2000.0}
+    assert schemas["Either"]["enum"] == [1.5]  # a number is among what it may be
+    variable = document["servers"][0]["variables"]["edition"]
+    assert variable == {"default": "3.20", "enum": ["3.20", "4e1"]}
+    assert document["info"]["version"] == "2.10"
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        (b"/a: {get: {x: 1}}\n/a: {post: 2, get: {x: 3}}\nb: 1\nb: 2\n", "line"),
+        (b'{"/a":{"get":{"x":1}},"/a":{"post":2,"get":{"x":3}},"b":1,"b":2}', "the key"),
+    ],
+)
+def test_duplicate_keys_are_merged_or_reported(data, where):
+    """Two objects of one key are both read, and every duplicate is named (mending 28)."""
+    notes: list[str] = []
+    value = parse(data, "a.yaml" if where == "line" else "a.json", notes=notes)
+    assert value == {"/a": {"get": {"x": 3}, "post": 2}, "b": 2}
+    first, second = notes
+    assert first.startswith(where)
+    assert first.endswith("the key '/a' stands twice in one object; both are read")
+    assert second.endswith("the key 'b' stands twice in one object; the last one counts")
+
+
+def test_documents_without_duplicates_have_no_notes():
+    notes: list[str] = []
+    parse(b'{"a": {"b": "c\\"d"}, "e": ["a", "a"]}', "a.json", notes=notes)
+    parse(b"a: {b: c}\ne: [a, a]\n", "a.yaml", notes=notes)
+    assert notes == []

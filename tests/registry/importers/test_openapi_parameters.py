@@ -270,3 +270,31 @@ def test_a_broken_parameter_shared_by_two_operations_is_reported_on_both():
     ref = {"parameters": [{"$ref": "#/components/parameters/P"}]}
     result = imported(document({"/a": {"get": ref, "put": ref}}, components=shared))
     assert [o.reason for o in result.outcomes] == ["parameter p: `type` 'strng' is unknown"] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        (r"/users/{key:\d{2,5}}/files", "/users/{key}/files"),  # JAX-RS, with braces of its own
+        ("/files/{*key}", "/files/{key}"),  # ASP.NET
+        ("/files/{key?}", "/files/{key}"),
+        ("/users/:key", "/users/{key}"),  # Express
+        ("/users/:key?/files", "/users/{key}/files"),
+        ("/users/{ key }", "/users/{key}"),
+        ("/jobs/{key}:cancel", "/jobs/{key}:cancel"),  # a method of Google's, no placeholder
+    ],
+)
+def test_placeholders_of_frameworks_are_substituted(path, sent):
+    """A request never carries a template of a framework (mending 28)."""
+    key = {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}}
+    tool = one_parameter(key, f"GET {path}")
+    assert tool.draft.binding.path == sent
+    assert list(tool.schema["properties"]) == ["key"]
+    assert tool.outcome.status == "imported"
+
+
+def test_a_placeholder_without_a_name_is_skipped():
+    """A path that cannot be filled makes no tool (mending 28)."""
+    outcome = imported(describe({}, "GET /a/{[0-9]+}")).outcomes[0]
+    assert outcome.status == "skipped"
+    assert outcome.reason == "its path has the placeholder {[0-9]+}, which names no parameter"
