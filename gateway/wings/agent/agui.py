@@ -3,7 +3,8 @@
 A thread is a conversation of ours, kept here; of the messages that a client sends, the last one
 counts. Calls that wait for an approval end a run with an interrupt, which snapshots of the state
 and the messages precede; `resume` answers all that are open and may deny them, and the same run
-goes on; only another person can approve them. Calls are not told again.
+goes on; only another person can approve them. What follows the interrupt is told, also where the
+run has gone on before `resume` came.
 
 Source: docs.ag-ui.com, concepts/events and concepts/interrupts.
 """
@@ -23,7 +24,7 @@ from starlette.responses import Response
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.agent.api import StreamApi, content_text
-from gateway.wings.agent.events import RunEvent, last_number
+from gateway.wings.agent.events import WAITS, RunEvent, interrupt_number
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
@@ -123,7 +124,9 @@ class AgUi:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
         if any(one.edits for one in asked.resume):
             raise ProblemDetails(400, "bad-request", EDITED)
-        turns = await self._runner.conversations.turns(principal.tenant, conversation, 1)
+        conversations, tenant = self._runner.conversations, principal.tenant
+        thread = await conversations.get(tenant, principal.id, conversation)
+        turns = [] if thread is None else await conversations.turns(tenant, thread.id, 1)
         own = [run for run, _ in turns if run.owner == principal.id]
         if not own:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
@@ -145,9 +148,11 @@ class AgUi:
         return sorted(late & answered)
 
     async def _resumed(self, context: Context, run: Run, asked: _Input) -> int:
-        """Decide on what the run waits for; a repeated decision changes nothing. The number of its
-        last event before. Raises ProblemDetails."""
-        after = await last_number(self._runner.stream, run)
+        """Decide on what the run waits for; a repeated decision changes nothing. The number of the
+        event of the interrupt: the run may have gone on since, where another person has decided.
+        Raises ProblemDetails."""
+        answered = {one.interrupt_id for one in asked.resume}
+        after = await interrupt_number(self._runner.stream, run, answered)
         for one in asked.resume:
             if one.interrupt_id in run.approvals:
                 await self._runner.decide(context.principal, one.interrupt_id, one.approved)
@@ -159,12 +164,12 @@ class AgUi:
         encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
         for told in encoder.begin():
             yield _sent(told)
-        if after:
+        if asked.resume:
             run = await self._woken(run)
         interrupts: list[Json] = []
         async with self._api.bound(context, run):
             async for event in self._api.follow(run, after):
-                if event.data.get("status") == "waiting_for_approval":
+                if event.data.get("status") == WAITS:
                     interrupts.append(_interrupt(event))
                 for told in encoder.encode(event):
                     yield _sent(told)

@@ -6,7 +6,7 @@ that it has seen. A run has exactly one terminal event.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from schemas.errors import Fault, Unavailable
 log = logging.getLogger("toolgate.agent")
 
 TERMINAL = ("Completed", "Error")
+WAITS = "waiting_for_approval"  # status of an event
 PER_ATTEMPT = 1_000_000_000  # numbers of the events of one process
 
 
@@ -137,14 +138,17 @@ async def followed(
                 yield None
 
 
-async def last_number(stream: Log, run: Run) -> int:
-    """The number of the newest event of a run; 0: none is kept."""
-    number, place = 0, ""
+async def interrupt_number(stream: Log, run: Run, approvals: Collection[str]) -> int:
+    """The number of the newest event that says that the run waits for one of these approvals;
+    without one, that of the newest event; 0: none is kept."""
+    number, newest, place = 0, 0, ""
     while entries := await stream.read(stream_of(run.id), place):
         place = entries[-1].id
-        numbers = (event.number for one in entries for event in _events.decode(one.data))
-        number = max(numbers, default=number)
-    return number
+        for event in (event for entry in entries for event in _events.decode(entry.data)):
+            newest = max(newest, event.number)
+            if event.data.get("status") == WAITS and event.data.get("approval") in approvals:
+                number = max(number, event.number)
+    return number or newest
 
 
 def terminal_event(run: Run, number: int) -> RunEvent:

@@ -38,7 +38,7 @@ from gateway.models.abc import (
 )
 from gateway.models.assembly import UnusableArguments
 from gateway.models.usage import BudgetExhausted
-from gateway.wings.agent.events import EventWriter
+from gateway.wings.agent.events import WAITS, EventWriter
 from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
@@ -303,7 +303,7 @@ class Loop:
             return None
         for held in waiting:
             self.events.put(
-                "StatusUpdate", status="waiting_for_approval", phase="tools",
+                "StatusUpdate", status=WAITS, phase="tools",
                 tool_call_id=held.call_id, approval=held.approval, expires=held.expires,
             )  # fmt: skip
         return Ending(state="waiting", approvals=[one.approval for one in waiting])

@@ -14,7 +14,7 @@ from schemas.errors import Unavailable
 from tests.servers.provider import chat, failing
 from tests.wings.agent.rig import Rig
 from tests.wings.agent.test_streams import STREAM
-from tests.wings.agent.test_takeover import DELETE, GET
+from tests.wings.agent.test_takeover import DELETE, GET, approvals
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +85,25 @@ async def test_an_interrupt_is_resumed(rig: Rig) -> None:
     again = await told(rig, thread, resume=[denied])
     assert again[-1].outcome.type == "success"
     assert rig.called == []
+
+
+async def test_an_answer_after_the_approval_of_another_person_is_told(rig: Rig) -> None:
+    """The run had ended before its client resumed it (mending 30)."""
+    thread = str(uuid4())
+    rig.script(chat("I remove it.", [DELETE]), chat("It is gone."))
+    [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
+    assert await approvals(rig).decide(interrupt.id, True, "ops") is not None
+    _, found = await rig.get("/runs")
+    await rig.until(found["runs"][0]["run"], "completed")
+    approved = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
+    for _ in range(2):  # and again, for a client whose connection was cut
+        resumed = await told(rig, thread, resume=[approved])
+        assert "".join(one.delta for one in resumed if hasattr(one, "delta")).endswith(
+            "It is gone."
+        )
+        assert "TOOL_CALL_RESULT" in [one.type.value for one in resumed]
+        assert resumed[-1].outcome.type == "success"
+    assert rig.called == ["DELETE /pets/7"]
 
 
 async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:
@@ -182,7 +201,7 @@ async def test_a_log_that_is_away_is_a_problem(rig: Rig, monkeypatch: pytest.Mon
     asked = {"threadId": thread, "runId": "r1", "messages": [], "resume": [denied]}
     url = f"{rig.client.url}/agent/v1/agui"
     with monkeypatch.context() as patch:
-        patch.setattr(agui, "last_number", away)
+        patch.setattr(agui, "interrupt_number", away)
         async with rig.client.http.post(url, json=asked, headers=STREAM) as response:
             assert (response.status, response.content_type) == (503, "application/problem+json")
     await told(rig, thread, resume=[denied])
