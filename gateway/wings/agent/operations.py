@@ -39,7 +39,8 @@ class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     title: Line = ""
     strategy: Line = ""
     id: HostId | None = None
-    """Chosen by the client; a conversation of theirs that has it is given."""
+    """Chosen by the client; a conversation of theirs that has it is given. The id in the answer is
+    another one, and both lead there."""
 
 
 class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -292,7 +293,7 @@ class ConversationOperations:
         return Transcript(_view(conversation), tuple(messages), active, last, before)
 
     async def delete(self, asked: OperationInput) -> None:
-        id_ = asked.names["conversation"]
+        id_ = (await self._conversation(asked, asked.names["conversation"])).id
         for run, _ in await self._runner.conversations.turns(asked.tenant, id_, 1):
             if not run.ended and run.owner == asked.principal.id:
                 await self._runner.cancel(_context(asked), run.id)

@@ -5,6 +5,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime
 from operator import add, sub
 from typing import Any, Literal, LiteralString, TypeVar
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import msgspec
 import psycopg
@@ -232,13 +233,24 @@ class _Tables:
             return (await connection.execute(statement, values)).rowcount
 
 
+def owned_id(host_id: str, owner: str, chosen: str) -> str:
+    """The id of a conversation for the one that its owner chose: nobody else's has it."""
+    name = msgspec.json.encode([host_id, owner, str(UUID(chosen))]).decode()
+    return str(uuid5(NAMESPACE_OID, name))
+
+
 class Conversations(_Tables):
     """Conversations of an owner."""
 
     async def create(
         self, host_id: str, owner: str, title: str, *, strategy: str, id_: str | None
     ) -> Conversation | None:
-        """A new conversation, or the owner's own of this id; None: it belongs to another owner."""
+        """A new conversation, or the owner's own of this id; None: it belongs to another owner. An
+        id that a caller chose is stored as one that only this owner can have."""
+        if id_ is not None:
+            if (own := await self.get(host_id, owner, id_)) is not None:
+                return own
+            id_ = owned_id(host_id, owner, id_)
         return await self._first(
             Conversation,
             "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
@@ -261,12 +273,13 @@ class Conversations(_Tables):
         )
 
     async def get(self, host_id: str, owner: str, id_: str) -> Conversation | None:
-        """None also for that of another owner."""
+        """By its id, or the one that its owner chose; None also for that of another owner."""
         return await self._first(
             Conversation,
             f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
-            " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
-            [host_id, id_, owner],
+            " WHERE host_id = %s AND conversation_id = ANY(%s::uuid[]) AND owner = %s"
+            " ORDER BY conversation_id = %s::uuid DESC LIMIT 1",
+            [host_id, [id_, owned_id(host_id, owner, id_)], owner, id_],
         )
 
     async def delete(self, host_id: str, owner: str, id_: str) -> bool:

@@ -161,7 +161,7 @@ class Accepting:
         cause = wanted.caused_by or context.headers.correlation_id
         if cause is None or cause == wanted.correlation_id:
             return 0
-        before = await self._journal.correlated(tenant, cause)
+        before = await self._journal.correlated(tenant, cause, context.principal.id)
         hops = 0 if before is None else before.hops + 1
         if hops > self.settings.hops:
             text = f"{hops} invocations led to this one, expected at most {self.settings.hops}"

@@ -244,6 +244,7 @@ ON CONFLICT DO NOTHING RETURNING invocation_id::text
 _KNOWN_IN: LiteralString = """
 SELECT invocation_id::text, correlation_id, request_hash FROM {table}
 WHERE host_id = %(host)s AND correlation_id = %(correlation)s
+    AND principal_id = %(principal)s
 UNION ALL SELECT invocation_id::text, correlation_id, request_hash FROM {table}
 WHERE host_id = %(host)s AND principal_id = %(principal)s AND skill_name = %(skill)s
     AND idempotency_key = %(key)s
@@ -468,23 +469,37 @@ class Journal:
                 await connection.execute(_UNBLOCK, [_rows(rows)])
 
     async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
-        return await self._one(host_id, sql.SQL("invocation_id = %s"), invocation_id)
+        rows = await self._some("invocation_id = %s", [host_id, invocation_id])
+        return rows[0] if rows else None
 
-    async def correlated(self, host_id: str, correlation_id: str) -> Invocation | None:
-        return await self._one(host_id, sql.SQL("correlation_id = %s"), correlation_id)
+    async def correlated(
+        self, host_id: str, correlation_id: str, principal_id: str | None = None
+    ) -> Invocation | None:
+        """The invocation with this id: the principal's own, else that of another caller, if no two
+        have chosen it."""
+        values = [host_id, correlation_id]
+        if principal_id is not None:
+            own = "correlation_id = %s AND principal_id = %s"
+            if rows := await self._some(own, [*values, principal_id]):
+                return rows[0]
+        rows = await self._some("correlation_id = %s", values, table="invocation_v")
+        return rows[0] if len(rows) == 1 else None
 
-    async def _one(self, host_id: str, condition: sql.SQL, value: str) -> Invocation | None:
-        """From the open rows first: most that are asked for are there."""
-        for table in ("invocation_t", "invocation_v"):
-            query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {}").format(
-                sql.SQL(_WHOLE), sql.Identifier(table), condition
-            )
-            async with borrowed(self._pool) as connection:
-                cursor = connection.cursor(row_factory=class_row(Invocation))
-                await cursor.execute(query, [host_id, value])
-                if (row := await cursor.fetchone()) is not None:
-                    return row
-        return None
+    async def _some(
+        self, condition: LiteralString, values: Sequence[str], table: str = "invocation_t"
+    ) -> list[Invocation]:
+        """The first two invocations of a tenant, from the open ones first: most that are asked for
+        are there."""
+        query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {} LIMIT 2").format(
+            sql.SQL(_WHOLE), sql.Identifier(table), sql.SQL(condition)
+        )
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Invocation))
+            await cursor.execute(query, values)
+            rows = await cursor.fetchall()
+        if rows or table == "invocation_v":
+            return rows
+        return await self._some(condition, values, "invocation_v")
 
     async def page(
         self, host_id: str, wanted: Filter, *, before: int | None, limit: int

@@ -439,7 +439,7 @@ class EventOperations:
     async def _found(self, asked: OperationInput) -> Invocation:
         """The invocation of the path. Raises ProblemDetails, also for that of another caller."""
         name = asked.names["invocation"]
-        row = await self._looked_up(asked.tenant, name)
+        row = await self._looked_up(asked.tenant, name, asked.principal.id)
         if row is None or not (row.principal_id == asked.principal.id or self._is_operator(asked)):
             raise not_found("invocation", name)
         return row
@@ -452,10 +452,12 @@ class EventOperations:
             raise not_found("invocation", name)
         return row
 
-    async def _looked_up(self, tenant: str, name: str) -> Invocation | None:
+    async def _looked_up(
+        self, tenant: str, name: str, principal_id: str | None = None
+    ) -> Invocation | None:
         if is_uuid(name) and (row := await self._journal.get(tenant, name)) is not None:
             return row
-        return await self._journal.correlated(tenant, name)
+        return await self._journal.correlated(tenant, name, principal_id)
 
     async def _row(self, tenant: str, invocation_id: str) -> Invocation:
         row = await self._journal.get(tenant, invocation_id)

@@ -1,18 +1,22 @@
 """AG-UI events, judged by the protocol's own types."""
 
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import anyio
 import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
+from gateway.context import Context, Identity, Principal
 from gateway.wings.agent import agui
 from registry.database.postgres import borrowed
 from schemas.errors import Unavailable
+from schemas.mcp.revisions import V2025_11_25
+from tests.fixtures_database import HOST
 from tests.servers.provider import chat, failing
 from tests.wings.agent.rig import Rig
+from tests.wings.agent.test_rights import called
 from tests.wings.agent.test_streams import STREAM
 from tests.wings.agent.test_takeover import DELETE, GET, approvals
 
@@ -104,6 +108,24 @@ async def test_an_answer_after_the_approval_of_another_person_is_told(rig: Rig) 
         assert "TOOL_CALL_RESULT" in [one.type.value for one in resumed]
         assert resumed[-1].outcome.type == "success"
     assert rig.called == ["DELETE /pets/7"]
+
+
+async def test_a_thread_is_its_owner_s_whatever_others_have_made(rig: Rig) -> None:
+    """Another caller, who knows both names, has made a conversation of its id (mending 8)."""
+    thread = "main"
+    name = f"{HOST}/anonymous/{thread}"
+    id_ = str(uuid5(NAMESPACE_URL, name))
+    eve = Identity(Principal("eve", HOST, scopes=frozenset({"agent:write"})), verified=True)
+    made = await called(rig, Context(eve, V2025_11_25, "1"), "agent_create_conversation", id=id_)
+    rig.script(chat("One."), chat("Two."))
+    assert (await told(rig, thread))[-1].outcome.type == "success"
+    _, mine = await rig.post("/conversations", {"id": id_})
+    _, again = await rig.post("/conversations", {"id": id_})
+    assert mine["id"] == again["id"] != made["id"]
+    status, found = await rig.get(f"/conversations/{id_}")
+    assert (status, len(found["messages"])) == (200, 2)
+    assert await rig.delete(f"/conversations/{id_}") == 204
+    assert (await rig.get(f"/conversations/{made['id']}"))[0] == 404
 
 
 async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:

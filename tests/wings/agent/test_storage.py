@@ -95,8 +95,12 @@ async def test_conversations_belong_to_their_owner(store: Store) -> None:
     assert [one.id for one in found] == [second.id, first.id]
     assert await store.conversations.get(HOST, store.owner, first.id) == first
     assert await store.conversations.get(HOST, "other", first.id) is None
-    taken = await store.conversations.create(HOST, "other", "", strategy="", id_=first.id)
-    assert taken is None
+    others = await store.conversations.create(HOST, "other", "", strategy="", id_=first.id)
+    assert others is not None
+    assert others.id != first.id
+    assert await store.conversations.get(HOST, "other", first.id) == others
+    assert await store.conversations.get(HOST, store.owner, first.id) == first
+    assert await store.conversations.delete(HOST, "other", others.id)
     assert not await store.conversations.delete(HOST, "other", first.id)
     assert await store.conversations.delete(HOST, store.owner, first.id)
     assert await store.conversations.get(HOST, store.owner, first.id) is None

@@ -1,18 +1,29 @@
 """Results of servers that mean no good: each ends its own invocation, and nothing else."""
 
+import base64
+import hashlib
+import time
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Settings
+from config.settings import EventInbound, Settings
 from config.sources import SourceSettings
+from gateway.context import Context, Identity, Principal
+from gateway.http.webhooks import signed
 from gateway.wings.events import execution
-from tests.fixtures_gateway import running
+from schemas.jsonrpc import decode_json
+from schemas.mcp.revisions import JSON_RPC
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 from tests.servers.mcp_wire import Scripted, Turn
-from tests.wings.events.rig import ended, invoked, with_events
+from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +115,59 @@ def test_the_delay_for_a_limit_is_bounded(told: dict[str, Any], wait_s: float | 
 )
 def test_the_delay_that_a_service_asks_for_is_bounded(asked: Any, wait_s: float) -> None:
     assert execution.asked_wait_s({"retryAfter": asked, "status": 503}) == wait_s
+
+
+PAID = f"whsec_{base64.b64encode(bytes(32)).decode()}"
+
+
+def caller(name: str, *scopes: str) -> Context:
+    granted = frozenset({"events:invoke", "events:read", *scopes})
+    return Context(Identity(Principal(name, HOST, scopes=granted), verified=True), JSON_RPC, "1")
+
+
+async def called(client: Client, context: Context, name: str, **arguments: Any) -> Any:
+    assert client.gateway.wings is not None
+    [wing] = [one for one in client.gateway.wings._served if one.name == "events"]
+    result = await (await wing.parts()).call(context, name, arguments)
+    assert isinstance(result.structured_content, Raw), result
+    return decode_json(bytes(result.structured_content))
+
+
+async def test_an_id_that_another_caller_has_chosen_takes_nothing_from_its_owner(
+    settings: Settings,
+) -> None:
+    """Of signed webhooks, of CloudEvents, and of callers (mending 8)."""
+    paid = EventInbound(skill="getPet", secret=PAID, principal="shop", arguments='{"id": body.pet}')
+    async with running(with_events(settings, inbound={"paid": paid})) as client:
+        eve = caller("eve")
+        of_hook = "paid:" + hashlib.sha256(b"msg-1").hexdigest()[:40]
+        of_event = "ce-" + hashlib.sha256(b'["/shop","e-1"]').hexdigest()[:48]
+        for id_ in (of_hook, of_event, "pet-7"):
+            taken = {"skillName": "getPet", "arguments": {"id": 404}, "correlationId": id_}
+            assert (await called(client, eve, "events_invoke", **taken))["principal"] == "eve"
+        body = b'{"pet": 7}'
+        headers = signed("msg-1", int(time.time()), body, [PAID])
+        status, hooked = await posted(client, "/events/hooks/paid", body, headers)
+        assert (status, hooked["principal"], hooked["correlationId"]) == (202, "shop", of_hook)
+        event = msgspec.json.encode(EVENT)
+        kind = {"Content-Type": STRUCTURED}
+        status, produced = await posted(client, "/events/cloudevents", event, kind)
+        assert (status, produced["correlationId"]) == (202, of_event)
+        mine = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
+        status, found = await got(client, f"{ROOT}/pet-7")
+        assert (status, found["id"]) == (200, mine["id"])
+        for one in (hooked, produced, mine):
+            assert (await ended(client, one["id"]))["status"] == "ACKED"
+        ann = caller("ann")
+        assert (await called(client, ann, "events_get", invocation="pet-7"))["status"] == 404
+        ops = caller("ops", "events:admin")  # no two callers' ids are taken for one
+        assert (await called(client, ops, "events_get", invocation="pet-7"))["status"] == 404
+        seen = await called(client, ops, "events_get", invocation=mine["id"])
+        assert seen["id"] == mine["id"]
+
+
+async def posted(
+    client: Client, path: str, body: bytes, headers: Mapping[str, str]
+) -> tuple[int, Any]:
+    async with client.http.post(client.url + path, data=body, headers=headers) as response:
+        return response.status, await response.json(content_type=None)
