@@ -1,11 +1,16 @@
 """CloudEvents 1.0 as they are received over HTTP, in all three content modes. Pure."""
 
-from collections.abc import Mapping
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from schemas.errors import InvalidParams, ParseError
 from schemas.jsonrpc import decode_json
@@ -15,6 +20,7 @@ BATCH = "application/cloudevents-batch+json"
 PREFIX = "ce-"  # of the headers of binary mode
 BATCH_LIMIT = 100  # events
 
+_ESCAPED = re.compile(r"\\(.)")  # in a quoted string
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -35,20 +41,29 @@ class CloudEvent(Struct, frozen=True):
     traceparent: Name | None = None
 
 
-def received(content_type: str, headers: Mapping[str, str], body: bytes) -> list[CloudEvent]:
-    """The events of an HTTP request, whose headers have lower-case names. Raises InvalidParams."""
+class _Structured(CloudEvent, frozen=True):
+    """An event in JSON, which has its data as JSON or as the base64 of bytes."""
+
+    data: Any = UNSET
+    data_base64: str | UnsetType = UNSET
+
+
+def received(
+    content_type: str, headers: Mapping[str, str], body: bytes, *, percent_encoded: bool = True
+) -> list[CloudEvent | InvalidParams]:
+    """The events of a request, whose headers have lower-case names; in a batch a bad one is its
+    error, which names its index. `percent_encoded`: as attributes in headers of HTTP are. Raises
+    InvalidParams."""
     kind = media_type(content_type)
-    try:
+    with _as_invalid("No CloudEvent of version 1.0"):
         if kind == STRUCTURED:
-            return [msgspec.convert(decode_json(body), CloudEvent)]
+            return [_structured(decode_json(body))]
         if kind == BATCH:
-            events = msgspec.convert(decode_json(body), list[CloudEvent])
-            if len(events) > BATCH_LIMIT:
-                raise InvalidParams(f"Expected at most {BATCH_LIMIT} events, found {len(events)}")
-            return events
-        return [_binary(kind, headers, body)]
-    except (msgspec.MsgspecError, ParseError) as error:
-        raise InvalidParams(f"No CloudEvent of version 1.0: {error}") from error
+            members = msgspec.convert(decode_json(body), list[Any])
+            if len(members) > BATCH_LIMIT:
+                raise InvalidParams(f"Expected at most {BATCH_LIMIT} events, found {len(members)}")
+            return [_member(index, member) for index, member in enumerate(members)]
+        return [_binary(kind, headers, body, percent_encoded)]
 
 
 def media_type(content_type: str) -> str:
@@ -56,10 +71,44 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _binary(kind: str, headers: Mapping[str, str], body: bytes) -> CloudEvent:
+@contextmanager
+def _as_invalid(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, ParseError) as error:
+        raise InvalidParams(f"{what}: {error}") from error
+
+
+def _member(index: int, member: Any) -> CloudEvent | InvalidParams:
+    """An event of a batch, or what is wrong with it."""
+    try:
+        with _as_invalid("no CloudEvent of version 1.0"):
+            return _structured(member)
+    except InvalidParams as fault:
+        return InvalidParams(f"The event at index {index} of the batch: {fault.message}")
+
+
+def _structured(member: Any) -> CloudEvent:
+    """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
+    event = msgspec.convert(member, _Structured)
+    if event.data_base64 is UNSET:
+        return event if event.data is not UNSET else replace(event, data=None)
+    if event.data not in (UNSET, None):
+        raise InvalidParams("Expected data or data_base64, found both")
+    _check_data_type(media_type(event.datacontenttype))
+    try:
+        data = base64.b64decode(event.data_base64, validate=True)
+    except ValueError as error:
+        raise InvalidParams("data_base64 is not valid base64") from error
+    return replace(event, data=_data(data))
+
+
+def _binary(
+    kind: str, headers: Mapping[str, str], body: bytes, percent_encoded: bool
+) -> CloudEvent:
     """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
     found = {
-        name.removeprefix(PREFIX): value
+        name.removeprefix(PREFIX): _decoded(name, value) if percent_encoded else value
         for name, value in headers.items()
         if name.startswith(PREFIX)
     }
@@ -67,6 +116,27 @@ def _binary(kind: str, headers: Mapping[str, str], body: bytes) -> CloudEvent:
         raise InvalidParams(
             f"Expected {STRUCTURED}, {BATCH}, or the ce- headers of binary mode, found {kind!r}"
         )
-    if kind != "application/json":
-        raise InvalidParams(f"The data of an event is application/json, found {kind!r}")
-    return msgspec.convert({**found, "data": decode_json(body)}, CloudEvent)
+    _check_data_type(kind)
+    return msgspec.convert({**found, "data": _data(body)}, CloudEvent)
+
+
+def _decoded(name: str, value: str) -> str:
+    """An attribute as its header has it, quoted or percent-encoded (HTTP binding, 3.1.3.2). Raises
+    InvalidParams."""
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeError as error:
+        raise InvalidParams(f"The header {name} is not UTF-8, percent-encoded") from error
+
+
+def _check_data_type(kind: str) -> None:
+    """Raises InvalidParams."""
+    if kind not in ("", "application/json", "text/json") and not kind.endswith("+json"):
+        raise InvalidParams(f"The data of an event is application/json, or +json, found {kind!r}")
+
+
+def _data(body: bytes) -> Any:
+    """Raises ParseError."""
+    return decode_json(body) if body else None

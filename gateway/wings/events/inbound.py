@@ -4,6 +4,7 @@
 
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from gateway.context import CallHeaders, Context, Identity, Principal, new_reque
 from gateway.http.webhooks import ID, SignatureRefused, key_of, verify
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
-from schemas.cloudevents import BATCH, STRUCTURED, media_type, received
+from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, received
 from schemas.errors import Fault, InvalidParams, ToolgateError
 from schemas.expressions import (
     Expression,
@@ -36,6 +37,8 @@ log = logging.getLogger("toolgate.events")
 
 HOOKS, CLOUDEVENTS = "/events/hooks", "/events/cloudevents"
 CORRELATION = "x-correlation-id"
+ORIGIN = "webhook-request-origin"
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\*")
 OPERATION = "events_invoke"
 STEPS = 500_000  # of an expression
 VARIABLES = ("body", "headers")
@@ -140,10 +143,12 @@ class Inbound:
     async def cloudevents(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI application of CloudEvents: structured, binary and in batches."""
         request = Request(scope, receive)
-        if request.method != "POST":
-            response = _said(405, "Expected POST.")
-        else:
+        if request.method == "POST":
             response = await self._events(request)
+        elif request.method == "OPTIONS":
+            response = await self._handshake(request)
+        else:
+            response = _said(405, "Expected POST or OPTIONS.")
         await response(scope, receive, send)
 
     async def _events(self, request: Request) -> Response:
@@ -153,27 +158,63 @@ class Inbound:
         kind = request.headers.get("content-type", "")
         try:
             events = received(kind, dict(request.headers), await request.body())
-            asked = [arguments_of(one) for one in events]
         except InvalidParams as fault:
             return _said(422, fault.message)
-        cause = request.headers.get(CORRELATION)
-        traced = request.headers.get("traceparent")
+        if media_type(kind) != BATCH:
+            [event] = events
+            return await self._event(identity, event, request.headers)
         answers = [
-            await self._call(identity, one, cause, event.traceparent or traced)
-            for event, one in zip(events, asked, strict=True)
+            await self._event(identity, event, request.headers, f"The event at index {index}: ")
+            for index, event in enumerate(events)
         ]
-        if media_type(kind) == BATCH:
-            items = [{"status": status, "body": Raw(told)} for status, told in answers]
-            return Response(encode({"items": items}), 202, media_type="application/json")
-        [(status, told)] = answers
+        items = [{"status": one.status_code, "body": Raw(bytes(one.body))} for one in answers]
+        # a producer sends a batch again of which nothing was taken
+        taken = not answers or any(one.status_code < 400 for one in answers)
+        status = 202 if taken else answers[0].status_code
+        return Response(encode({"items": items}), status, media_type="application/json")
+
+    async def _event(
+        self,
+        identity: Identity,
+        event: CloudEvent | InvalidParams,
+        headers: Mapping[str, str],
+        where: str = "",
+    ) -> Response:
+        """The answer to one event; `where` it stands in a batch begins texts of errors."""
+        if isinstance(event, InvalidParams):
+            return _said(422, event.message)
+        try:
+            asked = arguments_of(event)
+        except InvalidParams as fault:
+            return _said(422, f"{where}{fault.message}")
+        traced = event.traceparent or headers.get("traceparent")
+        status, told = await self._call(identity, asked, headers.get(CORRELATION), traced)
         return Response(told, status, media_type="application/json")
+
+    async def _handshake(self, request: Request) -> Response:
+        """Consent to deliveries (CloudEvents, HTTP 1.1 Web Hooks, 4), for whoever may deliver: the
+        sender of events asks for it before the first one."""
+        identity = await self._parts.identify(request.scope)
+        if identity.refusal is not None:
+            return _said(401, identity.refusal.message)
+        headers = {"Allow": "POST, OPTIONS"}
+        origin = request.headers.get(ORIGIN)
+        if origin is not None:
+            if _HOST.fullmatch(origin) is None:
+                return _said(422, f"Expected the name of a host in {ORIGIN}.")
+            # limits of calls hold for each event, and say when to go on
+            headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
+        return Response(headers=headers)
 
     async def command(
         self, kafka: EventKafka, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, str]:
         """Accept an event of Kafka: the status, and the reason of a refusal."""
         try:
-            [event] = received(headers.get("content-type", STRUCTURED), headers, body)
+            kind = headers.get("content-type", STRUCTURED)
+            [event] = received(kind, headers, body, percent_encoded=False)
+            if isinstance(event, InvalidParams):
+                raise event
             asked = arguments_of(event)
         except (InvalidParams, ValueError) as error:
             return 422, str(error)

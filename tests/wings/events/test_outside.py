@@ -120,6 +120,100 @@ async def test_v02_what_is_no_such_event_is_refused(
     assert (status, said in problem["detail"]) == (422, True)
 
 
+CE = {"ce-specversion": "1.0", "ce-id": "a b", "ce-type": EVENT["type"]}
+
+
+async def test_one_event_is_one_invocation_in_whichever_mode_it_comes(client: Client) -> None:
+    """Attributes in headers are percent-decoded, and data may be base64 (mending 34)."""
+    path, data = "/events/cloudevents", EVENT["data"]
+    whole = {**EVENT, "id": "a b", "source": "/büro/100%"}
+    encoded = base64.b64encode(json.dumps(data).encode()).decode()
+    in_base64 = {**whole, "data_base64": encoded, "datacontenttype": "application/x+json"}
+    del in_base64["data"]
+    ids = []
+    for body in (whole, in_base64):
+        status, one = await sent(client, path, body, **{"Content-Type": STRUCTURED})
+        assert status == 202, one
+        ids.append(one["id"])
+    status, batch = await sent(
+        client, path, [in_base64], **{"Content-Type": "application/cloudevents-batch+json"}
+    )
+    ids.append(batch["items"][0]["body"]["id"])
+    for kind in ("application/json; charset=utf-8", "application/vnd.shop+json"):
+        for source in ("/b%C3%BCro/100%25", "/büro/100%", '"/b%c3%bcro\\/100%25"'):
+            headers = {**CE, "ce-source": source, "Content-Type": kind}
+            status, one = await sent(client, path, data, **headers)
+            assert status == 202, one
+            ids.append(one["id"])
+    assert set(ids) == {ids[0]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"ce-source": "/%FF"}, "The header ce-source is not UTF-8, percent-encoded"),
+        ({"ce-subject": "%C3"}, "The header ce-subject is not UTF-8"),
+        ({"Content-Type": "text/plain"}, "The data of an event is application/json, or +json"),
+        ({"Content-Type": "application/cloudevents+xml"}, "application/json, or +json"),
+    ],
+)
+async def test_headers_of_events_that_cannot_be_read_are_named(
+    client: Client, headers: dict[str, str], said: str
+) -> None:
+    sound = {**CE, "ce-source": "/x", "Content-Type": "application/json"}
+    status, problem = await sent(client, "/events/cloudevents", b"{}", **{**sound, **headers})
+    assert status == 422
+    assert said in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"data": 1, "data_base64": "MQ=="}, "Expected data or data_base64, found both"),
+        ({"data_base64": "?"}, "data_base64 is not valid base64"),
+        ({"data_base64": "e30", "datacontenttype": "text/plain"}, "or +json, found 'text/plain'"),
+        ({"data_base64": "e30="}, "skillName"),
+    ],
+)
+async def test_data_in_base64_that_is_none_is_refused(
+    client: Client, members: Any, said: str
+) -> None:
+    body = {name: value for name, value in EVENT.items() if name != "data"}
+    kind = {"Content-Type": STRUCTURED}
+    status, problem = await sent(client, "/events/cloudevents", {**body, **members}, **kind)
+    assert status == 422
+    assert said in problem["detail"]
+
+
+async def test_a_bad_event_of_a_batch_is_named_by_its_index(client: Client) -> None:
+    """The sound events of a batch are accepted, and the others told one by one (mending 34)."""
+    kind = {"Content-Type": "application/cloudevents-batch+json"}
+    bad = [{**EVENT, "specversion": "0.3"}, {**EVENT, "type": "other"}, 7]
+    path = "/events/cloudevents"
+    status, batch = await sent(client, path, [bad[0], EVENT, *bad[1:]], **kind)
+    assert status == 202
+    assert [one["status"] for one in batch["items"]] == [422, 202, 422, 422]
+    for index in (0, 2, 3):
+        assert f"The event at index {index}" in batch["items"][index]["body"]["detail"]
+    status, batch = await sent(client, path, bad, **kind)
+    assert (status, len(batch["items"])) == (422, 3)  # so that it is not taken for accepted
+
+
+async def test_senders_of_events_are_told_that_they_may_deliver(client: Client) -> None:
+    """The OPTIONS handshake of CloudEvents' webhooks is answered (mending 34)."""
+    url, origin = client.url + "/events/cloudevents", "emitter.example.com"
+    asked = {"WebHook-Request-Origin": origin, "WebHook-Request-Rate": "120"}
+    async with client.http.options(url, headers=asked) as response:
+        assert response.status == 200
+        assert response.headers["WebHook-Allowed-Origin"] == origin
+        assert response.headers["WebHook-Allowed-Rate"] == "*"
+        assert "POST" in response.headers["Allow"]
+    async with client.http.options(url, headers={"WebHook-Request-Origin": "a b"}) as response:
+        assert response.status == 422
+    async with client.http.options(url) as response:
+        assert "WebHook-Allowed-Origin" not in response.headers
+
+
 @pytest.mark.parametrize("secret", [NEW, OLD])
 async def test_v24_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
     body = b'{"type": "paid", "pet": 7}'
