@@ -11,7 +11,7 @@ import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
@@ -27,6 +27,7 @@ SECRET_BYTES = 32
 NAME_LIMIT, PRINCIPAL_LIMIT = 126, 255  # characters
 WORDS_LIMIT = 100  # scopes, and roles, of one key
 MAKERS_LIMIT = 20  # of one key: length of a chain of keys, each made with the one before
+_EARLIER = " (earlier "
 _ID_LETTERS = string.ascii_letters + string.digits
 # RFC 6749, section 3.3
 _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
@@ -95,24 +96,24 @@ class ApiKeys:
         _check(name, principal or f"key:{name}", scopes, roles, expires=expires)
         if len(makers) > MAKERS_LIMIT:
             raise KeyRefused("keys have made keys too often: make this one with another credential")
-        key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
-        secret = secrets.token_urlsafe(SECRET_BYTES)
-        key = ApiKey(
-            key_id,
-            name,
-            principal or "",
-            tuple(dict.fromkeys(scopes)),
-            roles=tuple(dict.fromkeys(roles)),
-            makers=makers,
-            created=datetime.now(UTC),
-            expires=expires,
+        key, secret = _fresh(
+            ApiKey(
+                "",
+                name,
+                principal or "",
+                tuple(dict.fromkeys(scopes)),
+                roles=tuple(dict.fromkeys(roles)),
+                makers=makers,
+                created=datetime.now(UTC),
+                expires=expires,
+            )
         )
         try:
             key = await self._insert(key, digest_of(secret))
         except psycopg.errors.UniqueViolation as error:
             hint = "revoke it first, or choose another name"
             raise KeyExists(f"there is a key {name!r} already; {hint}") from error
-        return key, f"{PREFIX}{key_id}_{secret}"
+        return key, f"{PREFIX}{key.id}_{secret}"
 
     async def all(self) -> list[ApiKey]:
         """All keys, by name, then by age; revoked ones, too."""
@@ -136,23 +137,67 @@ class ApiKeys:
             )
             return done.rowcount > 0
 
+    async def rotate(
+        self,
+        key_id: str,
+        overlap: timedelta,
+        *,
+        expires: datetime | None = None,
+        makers: Iterable[str] = (),
+    ) -> tuple[ApiKey, str]:
+        """A new key in place of a usable one, with its name, principal, scopes and roles; returns
+        it with its text. The earlier one gets a name of its own, and expires after `overlap`.
+        `expires` None: the new one lives as long as the earlier one. Raises KeyRefused."""
+        now = datetime.now(UTC)
+        found = await self.get(key_id)
+        if found is None or found.revoked or (found.expires and found.expires <= now):
+            raise KeyRefused(f"there is no valid key {key_id!r} to rotate")
+        if expires is None and found.expires is not None:
+            expires = now + (found.expires - found.created)
+        _check(found.name, found.principal, found.scopes, found.roles, expires=expires)
+        key, secret = _fresh(
+            replace(
+                found,
+                makers=tuple(sorted({*found.makers, *makers})),
+                created=now,
+                expires=expires,
+                last_used=None,
+            )
+        )
+        if len(key.makers) > MAKERS_LIMIT:
+            raise KeyRefused("too many have made this key: revoke it, and make another one")
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            await connection.execute(
+                "UPDATE api_key_t SET name = %s, expires_ts = least(expires_ts, %s),"
+                " aggregate_version = aggregate_version + 1,"
+                " update_ts = current_timestamp, update_user = session_user"
+                " WHERE (host_id, key_id) = (%s, %s)",
+                [earlier_name(found), now + overlap, self._host_id, key_id],
+            )
+            await self._store(connection, key, digest_of(secret))
+        return key, f"{PREFIX}{key.id}_{secret}"
+
     async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
         """The key as stored: with a principal."""
         async with borrowed(self._pool) as connection:
             await lock(connection, self._host_id)
             if not key.principal:
                 key = replace(key, principal=await self._unused_principal(connection, key))
-            await connection.execute(
-                "INSERT INTO api_key_t (host_id, key_id, name, principal, secret_digest, scopes,"
-                " roles, makers, created_ts, expires_ts)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                [
-                    *(self._host_id, key.id, key.name, key.principal, digest),
-                    *(list(key.scopes), list(key.roles), list(key.makers)),
-                    *(key.created, key.expires),
-                ],
-            )
+            await self._store(connection, key, digest)
         return key
+
+    async def _store(self, connection: AsyncConnection, key: ApiKey, digest: bytes) -> None:
+        await connection.execute(
+            "INSERT INTO api_key_t (host_id, key_id, name, principal, secret_digest, scopes,"
+            " roles, makers, created_ts, expires_ts)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                *(self._host_id, key.id, key.name, key.principal, digest),
+                *(list(key.scopes), list(key.roles), list(key.makers)),
+                *(key.created, key.expires),
+            ],
+        )
 
     async def _unused_principal(self, connection: AsyncConnection, key: ApiKey) -> str:
         """A principal that no key has had, revoked ones included."""
@@ -181,6 +226,23 @@ async def note_uses(pool: Pool, used: Mapping[tuple[str, str], float]) -> None:
             """,
             [[tenant for tenant, _ in used], [id_ for _, id_ in used], list(used.values())],
         )
+
+
+def earlier_name(key: ApiKey) -> str:
+    """The name of a key after its rotation: names of usable keys are unique."""
+    mark = earlier_mark(key.name)
+    return f"{mark}{key.id})"
+
+
+def earlier_mark(name: str) -> str:
+    """The beginning of the names of the keys that a rotation replaced by the key of this name."""
+    return f"{name[: NAME_LIMIT - ID_LENGTH - len(_EARLIER) - 1]}{_EARLIER}"
+
+
+def _fresh(key: ApiKey) -> tuple[ApiKey, str]:
+    """The key with an id of its own, and a secret."""
+    key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
+    return replace(key, id=key_id), secrets.token_urlsafe(SECRET_BYTES)
 
 
 def digest_of(secret: str) -> bytes:

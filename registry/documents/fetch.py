@@ -36,6 +36,7 @@ async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> by
     return bytes(body)
 
 
+GUARD = "imports.private_networks"  # the setting that lets it fetch from private addresses
 REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved has one
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
@@ -251,9 +252,7 @@ def _check_literal(url: URL, what: str) -> None:
     try:
         addresses.check_url_host(str(url))
     except addresses.PrivateAddress as error:
-        raise ImportRejected(
-            f"{what}: {error}; refused unless imports.private_networks is true."
-        ) from error
+        raise ImportRejected(f"{what}: {error}; refused unless {GUARD} is true.") from error
     except ValueError as error:
         raise ImportRejected(f"{what}: {error}.") from error
 
@@ -262,7 +261,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         cause = error.os_error
         if isinstance(cause, addresses.PrivateAddress):
-            return f"{cause}; refused unless imports.private_networks is true"
+            return f"{cause}; refused unless {GUARD} is true"
         return f"the host name {error.host} cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its TLS certificate is not accepted: {error.certificate_error}"

@@ -111,3 +111,39 @@ async def test_what_a_key_cannot_be(database: Database) -> None:
         with pytest.raises(KeyRefused, match=expected):
             await keys.create("a", expires=expires)
     assert len(await keys.all()) == 1
+
+
+async def test_a_rotated_key_has_the_principal_of_the_earlier_one(database: Database) -> None:
+    """A rotation keeps the identity, and both keys are valid for the overlap (mending 41)."""
+    keys = ApiKeys(database.pool, HOST)
+    first, _ = await keys.create("ann", None, ["a.r"], ["ops"], expires=SOON, makers=["eve"])
+    second, text = await keys.rotate(first.id, timedelta(minutes=5), makers=["bob"])
+    assert (second.name, second.principal) == ("ann", "key:ann")
+    assert (second.scopes, second.roles, second.makers) == (("a.r",), ("ops",), ("bob", "eve"))
+    assert text.startswith(f"tgk_{second.id}_")
+    assert second.expires is not None
+    assert second.expires >= SOON
+    valid = {known.key.id for known in await known_keys(database.pool)}
+    assert valid == {first.id, second.id}
+    earlier = await keys.get(first.id)
+    assert earlier is not None
+    assert earlier.expires is not None
+    assert earlier.expires < SOON
+    assert earlier.name == f"ann (earlier {first.id})"
+    third, _ = await keys.rotate(second.id, timedelta(days=9))
+    assert third.principal == "key:ann"
+    again = await keys.get(second.id)
+    assert again is not None
+    assert again.expires == second.expires  # an overlap prolongs nothing
+
+
+async def test_a_key_without_an_end_gets_one_by_its_rotation(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    first, _ = await keys.create("n" * 126)
+    second, _ = await keys.rotate(first.id, timedelta(0))
+    assert second.expires is None
+    assert [known.key.id for known in await known_keys(database.pool)] == [second.id]
+    with pytest.raises(KeyRefused, match="no valid key"):
+        await keys.rotate(first.id, timedelta(minutes=1))
+    with pytest.raises(KeyRefused, match="no valid key"):
+        await ApiKeys(database.pool, OTHER).rotate(second.id, timedelta(minutes=1))

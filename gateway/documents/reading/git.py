@@ -25,7 +25,7 @@ from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway.documents.reading.archives import safe_name
-from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.limits import GUARD, ReadingRefused
 from gateway.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles, source_url
 from registry.documents.addresses import PrivateAddress, is_public
 
@@ -85,7 +85,7 @@ def _reason(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, PrivateAddress):
-            return str(cause)
+            return f"{cause}; refused unless {GUARD} is true"
         reason = getattr(cause, "reason", None)
         cause = reason if isinstance(reason, BaseException) else cause.__cause__
     return type(error).__name__

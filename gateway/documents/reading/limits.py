@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from schemas.errors import ToolgateError
 
+GUARD = "knowledge.private_networks"  # the setting that lets wings read from private addresses
 _FRAME = 2**20  # bytes of an answer beside what it is about
 
 

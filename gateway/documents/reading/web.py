@@ -18,8 +18,9 @@ from lxml import etree
 from msgspec import Struct
 
 from gateway.documents.reading.archives import safe_name
-from gateway.documents.reading.limits import ReadingRefused
+from gateway.documents.reading.limits import GUARD, ReadingRefused
 from gateway.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles
+from registry.documents.fetch import GUARD as IMPORTS_GUARD
 from registry.documents.fetch import Fetched, fetch, has_credentials
 from schemas.errors import ImportRejected
 
@@ -32,7 +33,7 @@ _LISTING_BYTES = 4 * 2**20
 class Fetching(Struct, frozen=True):
     """How URLs are fetched."""
 
-    private_networks: bool = False
+    private_networks: bool = False  # GUARD
     timeout_s: float = 30.0
 
 
@@ -94,10 +95,12 @@ async def _fetched(url: str, fetching: Fetching, limit_bytes: int, seen: str = "
 
 
 def _without_query(reason: str, url: str) -> str:
-    """A reason without what signs a URL, and without settings of imports."""
+    """A reason without what signs a URL, and without settings of imports: others decide here."""
     plain = reason.replace(url, url.partition("?")[0])
     plain = " ".join(word.partition("?")[0] if "://" in word else word for word in plain.split(" "))
-    return plain.partition(" (setting imports.")[0]
+    plain = plain.replace(IMPORTS_GUARD, GUARD).partition(" (setting imports.")[0]
+    # whoever reports it names the URL
+    return plain.removeprefix(f"Cannot fetch {url.partition('?')[0]}").lstrip(": ").rstrip(".")
 
 
 async def bucket_files(

@@ -1,11 +1,14 @@
 """`toolgate token` and `toolgate keys`: made, looked into, revoked."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import gateway as gateway_package
 from config.load import load
+from gateway.cli.access.scopes import OWN
 from gateway.cli.doctor.local_checks import identity
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.guards.signing import FOREVER, by_jwks, by_key, signer
@@ -129,7 +132,7 @@ def test_nothing_is_fetched_unless_told_to(bare: Toolgate) -> None:
 def test_a_key_from_its_making_to_its_revocation(toolgate: Toolgate) -> None:
     made = toolgate(
         *("keys", "create", "deploy", "--scope", "a.r a.w", "--role", "ops", "--expires", "90d"),
-        "--json",
+        *("--any-scope", "--json"),
     ).json
     assert made["secret"].startswith(f"tgk_{made['id']}_")
     assert made["principal"] == "key:deploy"
@@ -145,6 +148,45 @@ def test_a_key_from_its_making_to_its_revocation(toolgate: Toolgate) -> None:
     assert (one["id"], one["state"]) == (made["id"], "revoked")
     gone = toolgate("keys", "revoke", made["id"])
     assert (gone.code, "to revoke" in gone.err) == (1, True)
+
+
+def test_a_key_is_rotated_and_revoked_with_the_one_before(toolgate: Toolgate) -> None:
+    """`keys rotate` prints a new key of the same principal (mending 41)."""
+    made = toolgate("keys", "create", "ci", "--json").json
+    again = toolgate("keys", "rotate", "ci", "--overlap", "2h", "--json").json
+    assert again["secret"] != made["secret"]
+    assert (again["name"], again["principal"]) == ("ci", made["principal"])
+    assert toolgate("keys", "rotate", "nobody").code == 1
+    assert toolgate("keys", "revoke", "ci").code == 0
+    assert {one["state"] for one in toolgate("keys", "list", "--json").json} == {"revoked"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "hint"),
+    [("wirte", "memory:write"), ("memory:raed", "Did you mean memory:read?"), ("pets", "Known: ")],
+)
+def test_a_scope_that_nothing_asks_for_is_refused(
+    toolgate: Toolgate, scope: str, hint: str
+) -> None:
+    """A misspelled scope makes no key (mending 41)."""
+    ran = toolgate("keys", "create", "ci", "--scope", scope)
+    assert ran.code == 2
+    assert f"nothing asks for the scope '{scope}'" in ran.err
+    assert hint in ran.err
+    assert toolgate("keys", "list", "--json").json == []
+
+
+def test_scopes_of_the_gateway_are_known_to_keys() -> None:
+    gateway = Path(gateway_package.__file__).parent
+    pattern = re.compile(r'"((?:admin|agent|events|knowledge|librarian|memory):[a-z_:]+)"')
+    asked = {
+        scope
+        for part in ("admin", "wings")
+        for file in (gateway / part).rglob("*.py")
+        for scope in pattern.findall(file.read_text(encoding="utf-8"))
+    }
+    assert {"admin:keys:write", "memory:on_behalf"} <= asked
+    assert asked <= set(OWN)
 
 
 def test_tokens_are_revoked_by_themselves_and_by_whose_they_are(toolgate: Toolgate) -> None:

@@ -205,7 +205,11 @@ def test_blobs_that_are_known_are_not_handed_over(git: GitServer) -> None:
         ("/none", {}, "no such repository"),
         ("/locked", {}, "needs other credentials"),
         ("/project", {"ref": "other"}, "no branch or tag 'other'"),
-        ("/project", {"private_networks": False}, "127.0.0.1 is not a public address"),
+        (
+            "/project",
+            {"private_networks": False},
+            "refused unless knowledge.private_networks is true",
+        ),
         ("/away", {}, "cannot be fetched"),
         ("/moved", {"password": "secret"}, "another host"),
         ("/dumb", {"ref": "main"}, "smart protocol"),
@@ -430,3 +434,12 @@ async def test_urls_that_are_not_read(
 async def test_urls_of_other_kinds(url: str) -> None:
     with pytest.raises(ReadingRefused, match="expected an http or https URL"):
         await url_file(url, PRIVATE, WantedFiles())
+
+
+async def test_a_private_url_is_refused_by_the_setting_that_decides() -> None:
+    """The refusal of a wing's URL names the setting of the wings, once (mending 41)."""
+    with pytest.raises(ReadingRefused) as refused:
+        await url_file("http://127.0.0.1:9/x.md?key=k", Fetching(), WantedFiles())
+    assert str(refused.value) == (
+        "127.0.0.1 is not a public address; refused unless knowledge.private_networks is true"
+    )
