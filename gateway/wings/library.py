@@ -40,6 +40,14 @@ class PassageQuery:
     limit: int = 10
 
 
+@dataclass(frozen=True, slots=True)
+class PassageHits:
+    """Passages, best first. `note`: why some may be missing, or may not fit."""
+
+    passages: Sequence["Passage"]
+    note: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFile:
     collection: str
@@ -203,7 +211,7 @@ class Library(Protocol):
         was parsed of their texts, until these change. `files` is read in a thread."""
         ...
 
-    async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]: ...
+    async def search(self, context: Context, query: PassageQuery) -> PassageHits: ...
 
     async def files(
         self,

@@ -22,6 +22,7 @@ from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fit import POOR, fit
 from registry.search.fusion import Candidate, Hit, Ranked, covering, enough, ranked
 from registry.search.indexes import predicate, suffix
+from registry.search.languages import language_note
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
 from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.statements import Shape
@@ -122,6 +123,10 @@ class SearchRun:
         fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
         poor = fits is not None and fits < self._settings.least_fit
         warning = POOR.format(fits) if poor else None
+        if not worded and self._query.mode == "hybrid":
+            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            docs = sum(part.plan.docs for part in prepared)
+            warning = language_note(self._text, self._model, bm25=bm25, docs=docs) or warning
         return SearchResult(await self._hits(transaction, best), note, warning, fits, path)
 
     def _fit(

@@ -41,6 +41,7 @@ from gateway.wings.library import (
     LibraryFile,
     Lines,
     Passage,
+    PassageHits,
     PassageQuery,
     Shelf,
     ShelfStatus,
@@ -136,7 +137,7 @@ class CollectionLibrary:
     ) -> IndexedCode:
         return await self._resolved.store(self._reader(context), collection, files, folder)
 
-    async def search(self, context: Context, query: PassageQuery) -> Sequence[Passage]:
+    async def search(self, context: Context, query: PassageQuery) -> PassageHits:
         paths = (_glob(query.path),) if query.path else ()
         wanted = ChunkQuery(
             reader=self._reader(context),
@@ -145,7 +146,8 @@ class CollectionLibrary:
             filter=ChunkFilter(paths=paths),
             limit=query.limit,
         )
-        return [_passage(one) for one in (await self._searcher.search(wanted)).chunks]
+        found = await self._searcher.search(wanted)
+        return PassageHits([_passage(one) for one in found.chunks], found.note)
 
     async def files(
         self,

@@ -27,6 +27,7 @@ from registry.embedding.vectors import half_vector
 from registry.search.encoding import Encoded, Encoding
 from registry.search.fusion import DIGITS, Candidate, enough, ranked
 from registry.search.indexes import predicate
+from registry.search.languages import words_note
 from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
 from registry.search.run import effort
 from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction, transaction
@@ -117,8 +118,18 @@ class Searcher:
             best = best[: query.limit]
             shown = await self._shown(opened, query, [id_ for id_, _ in best])
         known = {one.id: one for one in candidates}
-        chunks = [_scored(shown[id_], score, known.get(id_)) for id_, score in best if id_ in shown]
-        return ChunksFound(chunks, encoded.why and f"searched by words only: {encoded.why}")
+        # Of what a query shares with nothing, the best is no good passage.
+        level = min(max((one.score for one in fused), default=1.0), 1.0)
+        chunks = [
+            _scored(shown[id_], level * score, known.get(id_))
+            for id_, score in best
+            if id_ in shown
+        ]
+        note = encoded.why and f"searched by words only: {encoded.why}"
+        if note is None and vectors:
+            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            note = words_note(text, encoded.model, bm25=bm25, docs=docs)
+        return ChunksFound(chunks, note)
 
     async def _candidates(
         self, opened: Transaction, query: ChunkQuery, text: str, encoded: Encoded

@@ -84,7 +84,7 @@ class CellLibrary:
 
     async def _search(self, text: str, limit: int, path: str) -> Any:
         query = PassageQuery(text=text, collections=self._collections, path=path, limit=limit)
-        return self._shown(await self._library.search(self._context, query))
+        return self._shown((await self._library.search(self._context, query)).passages)
 
     async def _grep(self, pattern: str, path: str, limit: int) -> Any:
         return self._shown(

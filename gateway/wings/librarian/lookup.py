@@ -108,7 +108,10 @@ class LookupOperations:
             limit=max(body.limit, REACH) if body.by == "file" else body.limit,
         )
         found = await self._shelves.library.search(context_of(asked), query)
-        return _passages(by_file(found, body.limit) if body.by == "file" else found)
+        passages = found.passages
+        return _passages(
+            by_file(passages, body.limit) if body.by == "file" else passages, found.note
+        )
 
     async def grep(self, asked: OperationInput) -> OperationOutput:
         body: GrepLibrary = asked.body
@@ -207,12 +210,13 @@ def lookup_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]
     return LookupOperations(shelves, parts.settings).operations
 
 
-def _passages(found: Sequence[Passage]) -> OperationOutput:
+def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:
     """With a text for models: each passage below its place."""
-    text = "\n\n".join(
+    texts = [
         f"{one.collection}/{one.path}:{one.lines[0]}-{one.lines[1]}\n{one.text}" for one in found
-    )
-    return OperationOutput(PassagesFound(tuple(map(PassageView.of, found))), text=text)
+    ]
+    text = "\n\n".join([f"Note: {note}"] * bool(note) + texts)
+    return OperationOutput(PassagesFound(tuple(map(PassageView.of, found)), note), text=text)
 
 
 def _within(found: Passage, limit: int) -> LinesRead:

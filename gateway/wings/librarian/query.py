@@ -123,7 +123,7 @@ class QueryEngine:
             collections=question.collections,
             limit=max(self._settings.candidates, question.max_chunks),
         )
-        return await self._library.search(context, query)
+        return (await self._library.search(context, query)).passages
 
     def extract(
         self, question: LibraryQuestion, hits: Sequence[Passage], incomplete: str = ""

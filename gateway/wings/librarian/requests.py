@@ -98,8 +98,11 @@ class PassageView(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class PassagesFound(Struct, frozen=True):
+class PassagesFound(Struct, frozen=True, omit_defaults=True):
+    """Passages. `note`: why some may be missing, or may not fit."""
+
     passages: tuple[PassageView, ...]
+    note: str | None = None
 
 
 class ReadLibrary(Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,6 +30,7 @@ from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
 from registry.search.encoding import Encoded, Encoding
 from registry.search.indexes import predicate
+from registry.search.languages import words_note
 from registry.search.lexical import K1
 from registry.search.run import effort
 from registry.search.transaction import LOOKUPS, HalfVector, Transaction, transaction
@@ -117,7 +118,10 @@ class Recaller:
         if recall.counts and text:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in found])
         note = encoded.why and f"searched by words only: {encoded.why}"
-        self.outcomes["nothing" if not found else "words_only" if note else "found"] += 1
+        if note is None and encoded.vectors is not None:
+            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            note = words_note(text, encoded.model, bm25=bm25, docs=docs)
+        self.outcomes["nothing" if not found else "words_only" if encoded.why else "found"] += 1
         return Found(found, note, duplicates)
 
     async def similar(
@@ -157,7 +161,8 @@ class Recaller:
     async def _encoded(self, text: str) -> Encoded:
         if not text or not self._settings.semantic_share:
             return Encoded()
-        if not is_known(text, self._known):
+        embedder = self._encoding.ready(KIND.purpose).embedder
+        if not is_known(text, self._known, "" if embedder is None else embedder.model):
             return Encoded(why=UNKNOWN_SCRIPT)
         return await self._encoding.of(KIND.purpose, text)
 

@@ -24,7 +24,8 @@ from gateway.wings.memory.rows import (
     check_source,
     time_of,
 )
-from gateway.wings.memory.texts import CHINESE, main_script
+from gateway.wings.memory.texts import CHINESE
+from registry.search.languages import main_script
 
 _Item = TypeVar("_Item")
 _Taken = TypeVar("_Taken")

@@ -5,12 +5,10 @@ paraphrases (.86). So near memories are named when one is added, and shown once 
 """
 
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 
 from gateway.wings.memory.rows import normalised
+from registry.search.languages import EVERY_LANGUAGE, main_script
 
 # A character of a script without spaces between words is a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]|[^\W_]+")
@@ -44,20 +42,10 @@ def folded(contents: Sequence[str], least: float) -> list[list[int]]:
     return [group for _, group in groups]
 
 
-def main_script(text: str) -> str:
-    """The script of most letters, as names of characters begin: LATIN, CJK, CYRILLIC; "" for a
-    text without letters."""
-    counted = Counter(map(_script, filter(str.isalpha, text[:READ])))
-    return counted.most_common(1)[0][0] if counted else ""
-
-
-def is_known(text: str, known: frozenset[str]) -> bool:
-    """Whether a model of the scripts `known` can compare the text; none: it knows all."""
+def is_known(text: str, known: frozenset[str], model: str = "") -> bool:
+    """Whether a model of the scripts `known` can compare the text; none: it knows all, as a `model`
+    of every language does."""
+    if model.startswith(EVERY_LANGUAGE):
+        return True
     script = main_script(text)
     return not (known and script) or script in known
-
-
-@lru_cache(4096)
-def _script(letter: str) -> str:
-    first, _, rest = unicodedata.name(letter, "").partition(" ")
-    return rest.partition(" ")[0] if first == "FULLWIDTH" else first

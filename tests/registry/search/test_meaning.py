@@ -299,3 +299,18 @@ async def test_timings_are_told_apart(filled: Database) -> None:
     found = await ask(searching(filled, Words()), "invoice")
     whole_ms = (time.perf_counter() - started) * 1000
     assert 0 < found.took.encode_ms + found.took.sql_ms <= whole_ms
+
+
+async def test_a_query_in_an_unknown_language_is_told(filled: Database) -> None:
+    """Who asks in a language that the model does not know, in words that no tool has, is told so
+    (mending 45)."""
+    model = Words(model="bundled/of-a-test")
+    await embed_tools(filled, model=model.model)
+    for text, language in (
+        ("envía la factura al cliente", "Spanish"), ("天气预报", "Chinese"),
+        ("die Wettervorhersage für heute", "German"), ("weather of a city", None),
+        ("erase", None),
+    ):  # fmt: skip
+        found = await ask(searching(filled, model), text)
+        told = (found.warning or "").partition(" know ")[2].partition(",")[0]
+        assert told == (language or ""), text

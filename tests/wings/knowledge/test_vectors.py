@@ -25,6 +25,7 @@ from registry.embedding.population import queue_missing
 from registry.embedding.providers import make_embedder
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
+from registry.search.languages import NO_WORDS
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import Serve
@@ -310,3 +311,16 @@ async def test_patterns_of_paths(
         await ann.add(f"A heron at {len(path)}.", path=path)
     found = await ann("query", query="heron", limit=50, filter={"paths": [glob]})
     assert sorted(one.path for one in found.evidence) == sorted(matches)
+
+
+async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Database) -> None:
+    """A query of which no word is known has a note, and no passage with a score near 1
+    (mending 45)."""
+    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+        await coloured(rig, 8)
+        asked = ChunkQuery(reader=READER, text="wqrt xqzv")
+        for mode in ("naive", "local", "mix", "global", "hybrid"):
+            found = await rig.parts.searcher.search(replace(asked, mode=mode))
+            assert (found.note, max(one.score for one in found.chunks) < 0.7) == (NO_WORDS, True)
+            known = await rig.parts.searcher.search(replace(asked, mode=mode, text="It is red"))
+            assert (known.note, known.chunks[0].path.partition("/")[0]) == (None, "red")

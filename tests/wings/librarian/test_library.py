@@ -237,7 +237,8 @@ async def test_l24_nothing_of_a_collection_without_a_grant_is_seen(library: Libr
         reads = who.principal.id == "bo"
         shelves = [one.name for one in await library.collections(who)]
         assert shelves == (["code"] if reads else [])
-        seen = {one.collection for one in await library.search(who, PassageQuery(text="run"))}
+        hits = await library.search(who, PassageQuery(text="run"))
+        seen = {one.collection for one in hits.passages}
         seen |= {one.collection for one in await library.files(who, None)}
         seen |= {one.collection for one in await library.grep(who, None, "run")}
         seen |= {one.collection for one in await library.symbols(who, SymbolQuery(name="run"))}

@@ -201,7 +201,7 @@ async def test_l22_a_failed_reading_leaves_what_was_there(
     assert (one.status, "is empty" in (one.error or "")) == ("failed", True)
     library = tracking.rig.parts.library
     found = await library.search(context(), PassageQuery(text="herons"))
-    assert [passage.path for passage in found] == ["README.md"]
+    assert [passage.path for passage in found.passages] == ["README.md"]
     assert gone[0].endswith("/empty")
 
 
@@ -215,7 +215,7 @@ async def test_l23_the_status_agrees_with_what_is_found(git: GitServer, tracking
     (status,) = await library.status(context(), None)
     found = await library.search(context(), PassageQuery(text="herons catch release", limit=50))
     assert status.documents == {"processed": 3}
-    assert (status.chunks, status.embedded) == (len(found), 0)
+    assert (status.chunks, status.embedded) == (len(found.passages), 0)
 
 
 async def test_what_is_due_is_read_with_the_rights_of_who_added_it(

@@ -1,13 +1,18 @@
 """What a search finds, and what it leaves out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import numpy
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec import to_builtins
+from numpy.typing import NDArray
 
+from config.types import VECTOR_DIMENSION
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
 from gateway.wings.memory.recall import Recaller, RecallShape, statement
@@ -453,3 +458,42 @@ def test_the_index_of_the_organisation_is_read_where_it_may_be_searched() -> Non
     shape = RecallShape("true", vectors=True, listed=False, large=True)
     assert b"hnsw" not in statement(shape)
     assert b"hnsw" in statement(replace(shape, indexed="true"))
+
+
+class Modelled:
+    """A model that knows nothing, under the label of another."""
+
+    dimension = VECTOR_DIMENSION
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[Any]:
+        await checkpoint()
+        return numpy.full((len(texts), VECTOR_DIMENSION), VECTOR_DIMENSION**-0.5, numpy.float32)
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "note"),
+    [
+        ("multilingual/e5-small-q4", "\u8c01\u559c\u6b22\u559d\u8336", "no word of the query"),
+        ("multilingual/e5-small-q4", "\u559d\u8336\u7684 tea", ""),
+        ("bundled/x", "\u8c01\u559c\u6b22\u559d\u8336", "does not know the script"),
+        ("bundled/x", "qui boit du vin avec nous", "does not know French"),
+        ("bundled/x", "tea with milk", ""),
+    ],
+)
+async def test_the_note_on_languages_is_that_of_the_model(
+    database: Database, model: str, query: str, note: str
+) -> None:
+    """A model of every language is not said to know no script, and one of English is said not to
+    know French (mending 45)."""
+    async with rigged(database, embedder=lambda _: Modelled(model)) as rig:
+        ann = rig.caller("ann")
+        await ann.add("Ann drinks tea with milk")
+        found = await ann("search", query=query)
+        told = found.note or ""
+        assert note in told if note else not told
