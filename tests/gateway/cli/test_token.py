@@ -163,7 +163,7 @@ def test_a_key_is_rotated_and_revoked_with_the_one_before(toolgate: Toolgate) ->
 
 @pytest.mark.parametrize(
     ("scope", "hint"),
-    [("wirte", "memory:write"), ("memory:raed", "Did you mean memory:read?"), ("pets", "Known: ")],
+    [("wirte", "memory:write"), ("memory:raed", "Did you mean memory:read"), ("pets", "Known: ")],
 )
 def test_a_scope_that_nothing_asks_for_is_refused(
     toolgate: Toolgate, scope: str, hint: str
