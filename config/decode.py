@@ -26,6 +26,7 @@ from config.document import (
     dotted,
     expanded,
 )
+from config.elsewhere import explanation
 from schemas.urls import without_credentials
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -162,13 +163,13 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
     problems.extend(_missing_keys(value, data, kind, path))
     known = members(kind)
     for key in (key for key in data if key not in known):
-        near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
+        hint = explanation(dotted(path), key)
+        near = () if hint else get_close_matches(key.lower().replace("-", "_"), known, n=1)
         meant = dotted((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)
-        problems.append(
-            Problem(data[key].where, dotted(unknown), "there is no such setting", meant)
-        )
+        text = "; ".join(filter(None, ("there is no such setting", hint)))
+        problems.append(Problem(data[key].where, dotted(unknown), text, meant))
     return {
         name: decode(data[name], kind, (*path, name), problems)
         for name, kind in known.items()

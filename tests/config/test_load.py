@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config.elsewhere import ELSEWHERE
 from config.load import SettingsError, load, settings_file
 from config.settings import Settings
 
@@ -432,3 +433,30 @@ def test_the_kind_that_a_variable_adds_is_one_too_many(write: Write) -> None:
 
 def test_defaults_are_what_the_types_expect(write: Write) -> None:
     assert isinstance(load(None, {}), Settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mcpServers: {}", "MCP servers are sources, as in `sources: "),
+        ("limits: {per_minute: 9}", "rates have calls and seconds"),
+        ("limits: {tool: {}}", "as in `limits: {tools: "),
+        ("users: []", "callers have tokens or keys"),
+        ("openai: {}", "chat models are strategies, as in `models: "),
+        ("tool: {}", "tools come from sources"),
+        ("Tools: []", "tools come from sources"),
+    ],
+)
+def test_settings_of_other_products_are_explained(write: Write, text: str, words: str) -> None:
+    """A name that newcomers try is told with an example (mending 41)."""
+    (problem,) = problems(write(text))
+    assert "there is no such setting" in problem
+    assert words in problem
+
+
+def test_examples_of_explanations_are_settings(write: Write) -> None:
+    texts = {text for section in ELSEWHERE.values() for text in section.values()}
+    examples = [example for text in texts for example in re.findall(r"`(.+)`", text)]
+    assert len(examples) == len(texts)
+    for example in examples:
+        assert load(write(example), {})
