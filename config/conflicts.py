@@ -28,6 +28,7 @@ from schemas.errors import Fault
 from schemas.expressions import InvalidExpression, compile_expression
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
+from schemas.schedules import Schedule
 from schemas.validators import ValidationError, compiled
 from schemas.wing_tools import WING_TOOLS
 
@@ -613,7 +614,16 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_console_conflicts(settings, where),
         *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
+        *_schedule_conflicts(settings, where),
     ]
+
+
+def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Crons that fit the pattern of one and never come, and unknown time zones."""
+    for name, entry in settings.events.schedules.items():
+        if mistake := Schedule(entry.cron, entry.timezone).mistake:
+            key = ("events", "schedules", name)
+            yield Problem(where(key), dotted(key), mistake)
 
 
 def _path_clashes(settings: Settings, where: Where) -> list[Problem]:

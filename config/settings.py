@@ -33,6 +33,7 @@ from config.types import (
     Bytes,
     Connections,
     Count,
+    CronSchedule,
     DatabaseUrl,
     Day,
     Dimension,
@@ -430,9 +431,10 @@ class EventInbound(Struct, frozen=True, forbid_unknown_fields=True):
 class EventSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `events.schedules`: an invocation that is accepted at certain times."""
 
-    cron: str
+    cron: CronSchedule
     skill: SkillKey
     principal: str
+    timezone: str = ""
     arguments: Mapping[str, Any] = {}
     roles: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()

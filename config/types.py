@@ -300,7 +300,8 @@ CronSchedule = Annotated[
     str,
     Meta(
         pattern=r"^[0-9*/,-]+( [0-9A-Za-z*/,-]+){4}" + END,
-        description='a cron schedule of five fields, such as "*/5 * * * *"',
+        description="a cron schedule of five fields (minute, hour, day of the month, month, day of "
+        'the week), such as "*/5 * * * *"',
     ),
 ]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]

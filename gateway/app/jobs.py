@@ -49,6 +49,7 @@ from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
+from schemas.schedules import Schedule
 
 log = logging.getLogger("toolgate.jobs")
 
@@ -106,10 +107,10 @@ def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer
     return OperationServer(job_operations(settings, handle.pool), repeats, settings.admin.path)
 
 
-def _schedules(server: OperationServer) -> Mapping[str, str]:
-    """The crons of scheduled operations by their ids."""
-    found = ((one.id, one.job.schedule) for one in server.by_id.values() if one.job is not None)
-    return {id_: cron for id_, cron in found if cron}
+def _schedules(server: OperationServer) -> Mapping[str, Schedule]:
+    """The schedules of operations by their ids."""
+    jobs = ((one.id, one.job) for one in server.by_id.values() if one.job is not None)
+    return {id_: Schedule(job.schedule, job.timezone) for id_, job in jobs if job.schedule}
 
 
 class JobRules:

@@ -16,7 +16,7 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.doctor.environment import unimported, wings, world
+from gateway.cli.doctor.environment import unimported, wings_of_installation, world
 from gateway.cli.doctor.local_checks import gathered
 from gateway.cli.doctor.patterns import idle_in_registry
 from gateway.cli.serve.command import check_exposure
@@ -139,7 +139,7 @@ def schema() -> None:
 
 
 def _warn_of_environment(settings: Settings) -> None:
-    checks = [*run(gathered(world(settings))), *run(gathered(wings(settings)))]
+    checks = [*run(gathered(world(settings))), *run(wings_of_installation(settings))]
     found = [one for one in checks if one.status != "ok"]
     for one in [*found, *(run(unimported(settings)) if settings.sources else ())]:
         click.echo(f"toolgate: warning: {one.detail}", err=True)

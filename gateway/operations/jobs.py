@@ -29,6 +29,7 @@ class AsJob:
     once: bool = False  # an equal job that waits already is taken instead of a second one
     attempts: int = 3  # runs that may fail, or whose process dies, before the job has failed
     schedule: str = ""  # cron, for operations without parameters
+    timezone: str = ""  # of the schedule; "": UTC
 
 
 class Job(Protocol):

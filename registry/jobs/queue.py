@@ -25,6 +25,7 @@ from config.settings import JobsSettings
 from registry.database.postgres import AWAY, Pool, borrowed
 from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over, turn
 from schemas.errors import ToolgateError
+from schemas.schedules import Schedule
 
 log = logging.getLogger("toolgate.jobs")
 
@@ -139,6 +140,15 @@ class _Retries(BaseRetryStrategy):
         return None
 
 
+class _Periodic(PeriodicTask[Any, Any, Any]):
+    """A task at the times of a schedule, which procrastinate reads in UTC."""
+
+    def __init__(self, *args: Any) -> None:
+        *own, schedule = args
+        super().__init__(*own)
+        self.__dict__["croniter"] = schedule.times  # in place of its cached property
+
+
 class JobWorker:
     """Runs jobs in this process, `settings.concurrency` at a time."""
 
@@ -148,10 +158,10 @@ class JobWorker:
         settings: JobsSettings,
         perform: Perform,
         *,
-        schedules: Mapping[str, str],
+        schedules: Mapping[str, Schedule],
         tick: Callable[[str], Awaitable[object]],
     ) -> None:
-        """`schedules` are crons by the name that `tick` is called with, at one of all workers."""
+        """`schedules` by the name that `tick` is called with, at one of all workers."""
         self._settings = settings
         self._queue = JobQueue(pool, settings.tenant_waiting)
         self._pool = pool
@@ -159,7 +169,7 @@ class JobWorker:
         self._tick = tick
         self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
         self._ticking = self._made()
-        self._schedules: dict[str, str] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._stopping = asyncio.Event()
         self._worker: Any = None  # its methods have no types
         self.schedule(schedules)
@@ -176,29 +186,21 @@ class JobWorker:
         finally:
             await self.settle()
 
-    def schedule(self, schedules: Mapping[str, str]) -> None:
+    def schedule(self, schedules: Mapping[str, Schedule]) -> None:
         """Tick for these, too. Those that are new take a restart, which running jobs have `grace_s`
         to end for."""
-        new = {name: cron for name, cron in schedules.items() if name not in self._schedules}
-        for name, cron in new.items():
-            if not self._comes(cron):
-                log.error("schedule_never_comes", extra={"operation": name, "cron": cron})
+        new = {name: one for name, one in schedules.items() if name not in self._schedules}
+        for name, schedule in new.items():
+            if mistake := schedule.mistake:  # the worker would end of it
+                extra = {"operation": name, "cron": schedule.cron, "reason": mistake}
+                log.error("schedule_never_comes", extra=extra)
                 continue
-            self._app.periodic(cron=cron, periodic_id=name, task_kwargs={"name": name})(
-                self._ticking
+            self._app.periodic_registry.periodic_tasks[TICK, name] = _Periodic(
+                self._ticking, schedule.cron, name, {"task_kwargs": {"name": name}}, schedule
             )
         self._schedules |= new
         if new and self._worker is not None:
             self._worker.stop()
-
-    def _comes(self, cron: str) -> bool:
-        """Whether there are times of a schedule; of one without any the worker would end."""
-        task: Any = PeriodicTask(self._ticking, cron, periodic_id="", configure_kwargs={})
-        try:
-            task.croniter.get_prev(float)
-        except ValueError:
-            return False
-        return True
 
     def stop(self) -> None:
         """Start no more jobs. Those that run have `grace_s`."""

@@ -225,6 +225,17 @@ LEFT_OVER = (
 )
 
 
+async def wings_of_installation(settings: Settings) -> list[Check]:
+    """The checks `wing`, with the registry if it is readable: as in `unimported`."""
+    if enabled(settings) and has_cluster(settings.database):
+        try:
+            async with open_registry(settings, migrate=False) as registry:
+                return [check async for check in wings(settings, registry.database.pool)]
+        except (DatabaseError, psycopg.Error):
+            pass  # reported by the other checks of the registry
+    return [check async for check in wings(settings)]
+
+
 async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:
     """Whether each wing that is switched on can be imported, and what it finds itself. `pool`
     None: without a database."""

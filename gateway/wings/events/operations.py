@@ -210,7 +210,9 @@ class EventOperations:
                 f"Accept the invocation of the schedule {name}.", ADMIN,
                 partial(self.scheduled, schedule), dict[str, Any],
                 no_tool="it runs on a schedule",
-                job=AsJob(always=True, once=True, schedule=schedule.cron),
+                job=AsJob(
+                    always=True, once=True, schedule=schedule.cron, timezone=schedule.timezone
+                ),
             )  # fmt: skip
 
     async def scheduled(self, schedule: EventSchedule, asked: OperationInput) -> Any:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.resources
+import logging
 import os
 import secrets
 import socket
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import anyio
 from prometheus_client.registry import Collector
 
 from config.settings import EventsSettings, EventWebhook
@@ -17,6 +19,7 @@ from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.events.accepting import Accepting
+from gateway.wings.events.checks import checked, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
@@ -33,6 +36,10 @@ from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.events")
+
+SETTLED_S = 2.0  # without a change of the catalog, until schedules are checked
 
 
 class EventsEngine(Protocol):
@@ -62,6 +69,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         wired = _Wired(parts, sender)
         parts.events.draining.subscribe(wired.dispatch.drain)
         parts.events.person_erased.subscribe(wired.erase)
+        parts.events.catalog_loaded.subscribe(wired.catalog_loaded)
         try:
             yield wired.offer()
         finally:
@@ -74,6 +82,9 @@ class _Wired:
 
     def __init__(self, parts: WingParts, sender: WebhookSender) -> None:
         settings: EventsSettings = parts.settings
+        self._parts = parts
+        self._loaded = anyio.Event()
+        self._unknown: set[str] = set()  # that was logged of schedules
         worker = worker_name()
         self.notices = Notices(parts.database, self._hear)
         self.journal = Journal(parts.pool)
@@ -178,6 +189,28 @@ class _Wired:
         """Listener: blanks what invocations of an erased person hold."""
         await self.journal.erase(tenant, principal)
 
+    def catalog_loaded(self, _tenant: str) -> None:
+        """Listener."""
+        self._loaded.set()
+
+    async def check_schedules(self) -> None:
+        """Log schedules whose skill is not there, once each; until cancelled."""
+        self._loaded.set()
+        while True:
+            await self._loaded.wait()
+            self._loaded = anyio.Event()
+            with anyio.move_on_after(SETTLED_S):  # sources are imported one by one at a start
+                await self._loaded.wait()
+                continue
+            self._log_unknown_skills()
+
+    def _log_unknown_skills(self) -> None:
+        tools = {tool.name for tool in self._parts.catalogs.of(self._parts.tenant).tools}
+        for text in unknown_skills(self.accepting.settings, tools):
+            if text not in self._unknown:
+                log.warning("schedule_without_skill", extra={"reason": text})
+                self._unknown.add(text)
+
     def offer(self) -> Offer:
         gauges: Collector = EventGauges(self.dispatch)
         return Offer(
@@ -189,6 +222,7 @@ class _Wired:
                 self.accepting.run,
                 self.dispatch.run,
                 self.outbox.run,
+                self.check_schedules,
                 *([] if self.engine is None else [self.engine.send, self.engine.read]),
             ],
             collectors=[gauges],
@@ -288,6 +322,7 @@ WING = Wing(
     ),
     mounts=(HOOKS, CLOUDEVENTS),
     methods=METHODS,
+    checks=checked,
     commands={
         "tail": ("gateway.cli.events:tail", "Print invocations as they change, until Ctrl-C."),
         "show": (

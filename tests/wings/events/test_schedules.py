@@ -1,5 +1,8 @@
 """Invocations that are accepted at certain times, by one of all gateways."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -47,3 +50,47 @@ async def ended(client: Client) -> object:
 
 async def acked(client: Client) -> object:
     return (await got(client, f"{ROOT}?everyone=true&status=ACKED"))[1]["items"]
+
+
+async def test_a_schedule_without_a_skill_is_told_at_start(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mistaken name is in the log before its time comes, once (mending 35)."""
+    schedules = {
+        name: EventSchedule(cron="0 5 1 1 *", skill=skill, principal="clock")
+        for name, skill in (("wrong", "getPett"), ("right", "getPet"))
+    }
+    async with running(with_events(settings, schedules=schedules)):
+        await until(lambda: told_of(caplog, "schedule_without_skill"))
+    [record] = told_of(caplog, "schedule_without_skill")
+    assert "events.schedules.wrong.skill" in record.reason
+
+
+def told_of(caplog: pytest.LogCaptureFixture, event: str) -> list[Any]:
+    return [record for record in caplog.records if record.message == event]
+
+
+async def test_a_schedule_goes_by_the_clocks_of_its_zone(settings: Settings) -> None:
+    """The queue of jobs reads a cron in the zone of its schedule (mending 35)."""
+    zones = ("Asia/Kathmandu", "")
+    schedules = {
+        f"at{number}": EventSchedule(
+            cron="30 6 * * *", skill="getPet", principal="clock", timezone=zone
+        )
+        for number, zone in enumerate(zones)
+    }
+    async with running(with_events(settings, schedules=schedules)) as client:
+        assert client.gateway.jobs is not None
+
+        def periodic() -> Any:
+            worker = client.gateway.jobs._worker
+            tasks = {} if worker is None else worker._app.periodic_registry.periodic_tasks
+            found = {name: task for (_, name), task in tasks.items() if "schedule_at" in name}
+            return found if len(found) == len(zones) else None
+
+        tasks = await until(periodic)
+        day = datetime(2027, 5, 1, tzinfo=UTC).timestamp()
+        hours = [
+            task.croniter.get_next(float, start_time=day) - day for _, task in sorted(tasks.items())
+        ]
+    assert hours == [45 * 60, 6.5 * 3600]  # 00:45 UTC is 06:30 in Kathmandu
