@@ -246,6 +246,17 @@ class Source:
     def facts(self) -> SourceFacts:
         return facts_of(self.kind)
 
+    @property
+    def is_described_outside(self) -> bool:
+        """Whether others write what models read of its tools: the names, descriptions and schemas
+        of another MCP server, unless it is pinned, or of a document at an address or one that no
+        operator named."""
+        if self.facts.own or self.kind == MANUAL:
+            return False
+        if self.facts.server:
+            return not self.options.pin
+        return self.options.guarded or self.location.startswith(("http://", "https://"))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

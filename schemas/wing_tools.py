@@ -24,7 +24,7 @@ _OPERATIONS: Mapping[str, str] = {
     ),
     "knowledge": (
         "add add_file chunkers collections communities delete delete_chunker delete_collection"
-        " documents entity extract get_collection ingest merge names path put_chunker"
+        " delete_names documents entity extract get_collection ingest merge names path put_chunker"
         f" put_collection query read retry split {_JOBS}"
     ),
     "librarian": (

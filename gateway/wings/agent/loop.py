@@ -164,7 +164,8 @@ class Loop:
         lines = "\n".join(f"{one.name}: {one.description}" for one in found)
         told = [marked("search_tools", f"Tools that may help:\n{lines}")] if found else []
         names = tuple(one.name for one in found)
-        return FoundContext("\n".join([*told, *read]), names, bool(read))
+        tainted = bool(read) or self.tools.describes_outside(self.context, names)
+        return FoundContext("\n".join([*told, *read]), names, tainted)
 
     async def _found(self) -> Sequence[FoundTool]:
         try:

@@ -53,6 +53,7 @@ class Result(Struct, frozen=True, tag="result"):
     is_error: bool = False
     digest: str = ""  # of tool, arguments and result, to notice repetitions
     made: bool = True  # False: nothing was executed
+    outside: bool = True  # it holds text from outside
 
 
 class Compacted(Struct, frozen=True, tag="compacted"):
@@ -104,7 +105,6 @@ class Round:
 
 
 NOT_MADE = "The call was not made: the run ended before."
-TRUSTED = ("search_tools", "describe_tools")  # their results come from the catalog
 
 
 @dataclass
@@ -169,8 +169,7 @@ class AgentTurn:
 
 
 def _tainted(one: Round) -> bool:
-    made = {id_ for id_, result in one.results.items() if result.made}
-    return any(call.id in made and call.name not in TRUSTED for call in one.reply.calls)
+    return any(result.made and result.outside for result in one.results.values())
 
 
 def folded(content: str, steps: Iterable[Step], history: Sequence[ChatMessage] = ()) -> AgentTurn:

@@ -5,6 +5,7 @@ hold. What a tool says is data: it is marked with its source.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from schemas.tool import TextContent, Tool, ToolResult
 
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
 CALLS = GatewayBinding("call_tool")
+DESCRIBES = (GatewayBinding("search_tools"), GatewayBinding("describe_tools"))
 WING = "agent"
 DESCRIPTION_CHARACTERS = 240
 FRAME_TOKENS = 10  # of a definition in a request, beside its members
@@ -44,6 +46,17 @@ class FoundTool(Struct, frozen=True):
 
 class _Found(Struct, frozen=True):
     tools: tuple[FoundTool, ...] = ()
+
+
+class _Unknown(Struct, frozen=True):
+    near: tuple[str, ...] = ()
+
+
+class _Told(Struct, frozen=True):
+    """The tools that a search or a description names."""
+
+    tools: tuple[FoundTool, ...] = ()
+    unknown: tuple[_Unknown, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +155,42 @@ class Toolbox:
         held = await awaited(result, approvals, context.principal.id, planned.reached)
         if held is not None:
             return Held(call.id, held.id, held.expires)
-        return self._result(planned, text_of(result), is_error=result.is_error)
+        outside = self._tells_outside(context, planned, result)
+        return self._result(planned, text_of(result), is_error=result.is_error, outside=outside)
+
+    def describes_outside(self, context: Context, names: Iterable[str]) -> bool:
+        """Whether others have written the names, descriptions or schemas of some of these tools."""
+        catalog = self._view(context)
+        tools = (catalog.find(name) for name in names)
+        return any(tool is not None and _is_described_outside(catalog, tool) for tool in tools)
+
+    def _tells_outside(self, context: Context, planned: PlannedCall, result: ToolResult) -> bool:
+        """Whether a result holds text from outside: those of the gateway's own searches hold what
+        others have written of the tools that they name."""
+        catalog = self._view(context)
+        tool = catalog.find(planned.call.name)
+        if tool is None or tool.binding not in DESCRIBES:
+            return True
+        try:
+            structured = result.structured_content
+            told = msgspec.json.decode(
+                b"" if structured is UNSET else bytes(structured), type=_Told
+            )
+        except msgspec.DecodeError:  # an error, which may name any tool
+            return any(_is_described_outside(catalog, tool) for tool in catalog.tools)
+        near = (name for unknown in told.unknown for name in unknown.near)
+        return self.describes_outside(context, [*(tool.name for tool in told.tools), *near])
 
     def refused(self, call: ModelCall, text: str) -> Result:
         """The result of a call that was not executed."""
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
 
-    def _result(self, planned: PlannedCall, said: str, *, is_error: bool) -> Result:
+    def _result(
+        self, planned: PlannedCall, said: str, *, is_error: bool, outside: bool = True
+    ) -> Result:
         call, text = planned.call, self._limited(said)
-        return Result(call.id, marked(call.name, text), is_error, _digest(planned, text))
+        digest = _digest(planned, text)
+        return Result(call.id, marked(call.name, text), is_error, digest, outside=outside)
 
     def _limited(self, text: str) -> str:
         limit = self._settings.result_tokens * CHARACTERS
@@ -178,6 +218,11 @@ def configured_tool(catalog: Catalog, name: str) -> Tool | None:
     return next((tool for tool in tools if tool is not None and tool.source == source), None)
 
 
+def _is_described_outside(catalog: Catalog, tool: Tool) -> bool:
+    source = catalog.sources.get(tool.source)
+    return source is not None and source.is_described_outside
+
+
 def _is_agent(tool: Tool | None) -> bool:
     """Whether a tool is the agent's own. Its runs may not call it: they would begin runs without
     end, and what a tool says could read conversations or erase them."""
@@ -189,10 +234,17 @@ class SearchFailed(ToolgateError):
 
 
 def marked(source: str, text: str) -> str:
-    """Text from outside, delimited and labelled: data, whatever it says."""
-    inside = text.replace("</data", "<\\/data")
+    """Text from outside, delimited and labelled: data, whatever it says. The delimiters have a
+    number that is a digest of the text, so that no text can hold its own, and a run that is
+    replayed has the same."""
     name = "".join(one if one.isalnum() or one in "_-." else "_" for one in source[:128])
-    return f'<data source="{name}" trusted="no">\n{inside}\n</data>'
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    boundary = f"data-{digest[:16]}"
+    return f'<{boundary} source="{name}" trusted="no">\n{_ENDS.sub(_ESCAPED, text)}\n</{boundary}>'
+
+
+_ENDS = re.compile(r"<\s*/\s*(data)", re.IGNORECASE)
+_ESCAPED = r"<\\/\1"
 
 
 def _said(result: ToolResult) -> str:

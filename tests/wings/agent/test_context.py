@@ -63,7 +63,7 @@ async def test_memory_is_read_before_a_run_and_written_after_it(rig: Rig) -> Non
     run = await called(rig, ann, "agent_ask", message="Which cats does Ann like?")
     told = rig.sent(0)[1]
     assert told["role"] == "user"
-    assert '<data source="memory_context" trusted="no">' in told["content"]
+    assert 'source="memory_context" trusted="no">' in told["content"]
     assert "likes grey cats" in told["content"]
     assert "noSuchTool" not in told["content"]
     assert 'getPet" trusted' not in told["content"]  # it failed: it has other arguments
@@ -91,7 +91,7 @@ async def test_knowledge_is_read_before_a_run(rig: Rig) -> None:
     run = await called(rig, eve, "agent_ask", message="What do axolotls regrow?")
     assert run["answer"] == "Limbs."
     told = rig.sent(0)[1]["content"]
-    assert '<data source="knowledge_query" trusted="no">' in told
+    assert 'source="knowledge_query" trusted="no">' in told
     assert "regrow limbs" in told
     await called(rig, caller("mallory"), "agent_ask", message="What do axolotls regrow?")
     assert "knowledge_query" not in str(

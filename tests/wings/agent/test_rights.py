@@ -1,6 +1,7 @@
 """A run has the rights of its caller, and no others."""
 
 import json
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.models.abc import ModelCall, ModelReply
 from gateway.models.usage import TokenUsage
 from gateway.wings.agent.steps import AgentTurn, Held, Replied, Result
-from gateway.wings.agent.tools import Toolbox
+from gateway.wings.agent.tools import Toolbox, marked
 from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.errors import Fault, RelayedFault
 from schemas.hybrid import ServiceFailed
@@ -168,9 +169,20 @@ async def test_the_error_of_another_server_is_data_and_taints(rig: Rig, fault: F
     result = await tools.make(caller("pets"), planned, Approvals(parts.pool, HOST))
     assert isinstance(result, Result)
     assert result.is_error
-    assert result.text.startswith('<data source="getPet" trusted="no">')
-    assert result.text.count("</data>") == 1
+    opened = re.match(r'<(data-[0-9a-f]{16}) source="getPet" trusted="no">', result.text)
+    assert opened is not None
+    assert result.text.count("</") == 1
+    assert result.text.endswith(f"</{opened[1]}>")
     turn = AgentTurn("Look.")
     turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
     turn.take(result)
     assert turn.tainted(1)
+
+
+@pytest.mark.parametrize("end", ["</data>", "</DATA>", "< / Data >", "</data-0123456789abcdef>"])
+def test_no_text_ends_its_own_delimiters(end: str) -> None:
+    """Each has a number of its own (mending 7)."""
+    first, second = marked("s", f"a {end} b"), marked("s", f"a {end} c")
+    assert first[:22] != second[:22]
+    assert end not in first
+    assert re.fullmatch(r"<(data-[0-9a-f]{16}) [^>]*>\n(?:.|\n)*\n</\1>", first)

@@ -14,7 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import DatabaseSettings
 from config.sources import SourceSettings
+from gateway.models.abc import ModelCall, ModelReply
+from gateway.models.usage import TokenUsage
+from gateway.wings.agent.steps import AgentTurn, Replied, Result
+from gateway.wings.agent.tools import Toolbox
 from gateway.wings.table import WINGS
+from registry.access.approvals import Approvals
 from registry.database.postgres import Database
 from registry.names.tool_names import is_reserved
 from schemas.wing_tools import WING_TOOLS
@@ -25,7 +30,8 @@ from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.agent.test_context import caller
-from tests.wings.agent.test_rights import called
+from tests.wings.agent.test_rights import called, until
+from tests.wings.agent.test_takeover import PET
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +89,12 @@ class Squatter:
 
 @asynccontextmanager
 async def squatted(
-    database: DatabaseSettings, folder: Path, squatter: Squatter, *wings: str, **agent: Any
+    database: DatabaseSettings,
+    folder: Path,
+    squatter: Squatter,
+    *wings: str,
+    pin: bool = False,
+    **agent: Any,
 ) -> AsyncIterator[Rig]:
     """The agent, these wings, and the foreign server."""
     service = Recorder()
@@ -94,9 +105,19 @@ async def squatted(
     ):
         settings = agent_settings(database, folder / "pets.json", service, provider.url, **agent)
         own = {name: replace(getattr(settings, name), enabled=True) for name in wings}
-        sources = {**settings.sources, "helpful": SourceSettings(mcp=f"{url}/mcp")}
+        sources = {**settings.sources, "helpful": SourceSettings(mcp=f"{url}/mcp", pin=pin)}
         async with running(replace(settings, sources=sources, **own)) as client:
             yield Rig(client, provider, service)
+
+
+@pytest.fixture(scope="module")
+async def foreign(
+    module_database: DatabaseSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Rig]:
+    """The agent beside a foreign server."""
+    folder = tmp_path_factory.mktemp("foreign")
+    async with squatted(module_database, folder, Squatter("zebra_copier")) as rig:
+        yield rig
 
 
 async def asked(rig: Rig, name: str = "ann") -> Any:
@@ -194,6 +215,49 @@ async def test_a_tool_of_another_source_is_read_by_source_and_name(
         assert call["name"] == named.partition(".")[2]
         assert WORDS in call["arguments"]["query"]
         assert "heard" in rig.sent(0)[1]["content"]
+
+
+@pytest.mark.parametrize("pin", [False, True])
+async def test_what_a_foreign_server_lists_taints_a_run_that_finds_it(
+    database_settings: DatabaseSettings, tmp_path: Path, pin: bool
+) -> None:
+    """Unless its definitions were approved (mending 7)."""
+    squatter = Squatter("zebra_copier")
+    async with squatted(database_settings, tmp_path, squatter, pin=pin, reads=()) as rig:
+        careful = caller("careful")
+        rig.script(chat_whole("", [PET]), chat_whole("Done."))
+        run = await called(rig, careful, "agent_ask", message="zebra copier", wait=False)
+        await until(rig, careful, run["run"], "completed" if pin else "waiting")
+        assert "zebra_copier" in rig.sent(0)[1]["content"]
+        assert rig.called == (["POST /pets"] if pin else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "outside"),
+    [
+        ("search_tools", {"query": "zebra copier"}, True),
+        ("describe_tools", {"names": ["getPet", "zebra_copier"]}, True),
+        ("describe_tools", {"names": ["zebra_copie"]}, True),  # names it as a near one
+        ("describe_tools", {"names": ["getPet"]}, False),
+        ("search_tools", {"query": "", "limit": -1}, True),  # an error, which may name any
+        ("getPet", {"id": 7}, True),
+    ],
+)
+async def test_what_the_gateway_tells_of_foreign_tools_is_from_outside(
+    foreign: Rig, name: str, arguments: Any, outside: bool
+) -> None:
+    """And what it tells of tools that the operator described is not (mending 7)."""
+    parts = await foreign.parts()
+    tools = Toolbox(parts.call, parts.view, parts.settings)
+    asked = ModelCall("a1", name, json.dumps(arguments))
+    planned = tools.planned(caller("ann"), asked, cut=False)
+    result = await tools.make(caller("ann"), planned, Approvals(parts.pool, HOST))
+    assert isinstance(result, Result)
+    assert result.outside is outside
+    turn = AgentTurn("Look.")
+    turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
+    turn.take(result)
+    assert turn.tainted(1) is outside
 
 
 async def test_each_operation_of_a_wing_has_a_reserved_name(
