@@ -74,6 +74,8 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     encode_s: Seconds
     grep_bytes: Bytes
     grep_s: Seconds
+    grep_pattern_steps: Count
+    grep_threads: Count
     no_context_reply: str
     agent_claim: str
     chunking: KnowledgeChunking

@@ -6,21 +6,15 @@ code; references to them are found by the last part of a name, so that several d
 meant: `confidence` says how many. What an index of code has resolved needs no such guess.
 """
 
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import anyio
 import psycopg
-import re2
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
 from gateway.documents.chunking.chunks import line_starts
-from gateway.documents.chunking.data import SCANNERS, records
+from gateway.documents.chunking.data import SCANNERS
 from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
@@ -28,11 +22,18 @@ from gateway.wings.knowledge.chunks import dotted
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import STATUS
 from gateway.wings.knowledge.entities import Entities
-from gateway.wings.knowledge.filters import STARS, ChunkFilter, narrowing, pattern
+from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
 from gateway.wings.knowledge.resolved import ResolvedCode
 from gateway.wings.knowledge.search import KIND, ChunkQuery, ScoredChunk, Searcher
+from gateway.wings.knowledge.text_search import (
+    LinePattern,
+    RecordPattern,
+    TextSearches,
+    line_pattern,
+    record_pattern,
+)
 from gateway.wings.library import (
     FileLink,
     IndexedCode,
@@ -52,13 +53,9 @@ from gateway.wings.library import (
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
-T = TypeVar("T")
 GLOB = 256  # characters
-PATTERN = 1000  # characters
-PATTERN_BYTES = 2**20  # of a compiled one
-GREP_BATCH = 2**21  # bytes of texts that are held at a time
 LINE = 500  # characters of a line that is quoted
-RECORD = 20_000  # characters of a part of a document that is quoted
+GREP_BATCH = 2**21  # bytes of texts that are held at a time
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
 LINKS = 20_000  # rows of the graph of files
@@ -85,6 +82,7 @@ class CollectionLibrary:
         self._entities = entities
         self._ingestion = ingestion
         self._settings = settings
+        self._searches = TextSearches(settings)
 
     async def collections(self, context: Context) -> Sequence[Shelf]:
         values = self._values(context, None, "")
@@ -209,8 +207,8 @@ class CollectionLibrary:
         path: str = "",
         limit: int = 100,
     ) -> Sequence[Passage]:
-        matches = partial(_matches, expression=_compiled(pattern))
-        return await self._scanned(self._values(context, collections, path), matches, limit)
+        wanted = line_pattern(pattern, self._settings)
+        return await self._scan(context, self._values(context, collections, path), wanted, limit)
 
     async def records(
         self,
@@ -224,28 +222,33 @@ class CollectionLibrary:
         values = self._values(context, collections, path)
         values["where"] += " AND document.media_type = ANY (%(media)s)"
         values["media"] = list(SCANNERS)
-        matches = partial(_records, wanted=_record_pattern(record))
-        return await self._scanned(values, matches, limit)
+        return await self._scan(context, values, record_pattern(record), limit)
 
-    async def _scanned(
-        self, values: dict[str, Any], matches: Callable[..., Iterator[Passage]], limit: int
+    async def _scan(
+        self,
+        context: Context,
+        values: dict[str, Any],
+        wanted: LinePattern | RecordPattern,
+        limit: int,
     ) -> list[Passage]:
-        """What is found in texts, which are read in threads. Raises ProblemDetails for more than
-        may be read, in bytes or in time."""
+        """Scan texts and collect matches. Raises ProblemDetails for more than may be read, in bytes
+        or in time."""
         sizes = await self._rows(_SIZES.format(path=values["where"]), values)
         self._check_size(sum(row[1] for row in sizes))
-        most, found = min(limit, FOUND), list[Passage]()
-        ends = time.monotonic() + self._settings.grep_s
+        limit, passages, principal = min(limit, FOUND), list[Passage](), context.principal
+        ends = self._searches.deadline()
         for ids in _batches(sizes):
             rows = await self._rows(_TEXTS, {**values, "ids": ids})
-            found += await anyio.to_thread.run_sync(
-                lambda: list(islice(matches(rows, ends=ends), most - len(found)))  # noqa: B023
+            passages += await self._searches.run(
+                wanted.search(rows),
+                limit - len(passages),
+                ends=ends,
+                tenant=principal.tenant,
+                owner=principal.id,
             )
-            if len(found) >= most:
+            if len(passages) >= limit:
                 break
-            if time.monotonic() > ends:
-                raise _too_long()
-        return found
+        return passages
 
     def _check_size(self, found: int) -> None:
         if found > (most := self._settings.grep_bytes):
@@ -383,19 +386,6 @@ def _file(row: Sequence[Any]) -> LibraryFile:
     )
 
 
-def _compiled(pattern: str) -> Any:
-    """An expression that matches within lines alone, so that a text is read once. Raises
-    ProblemDetails."""
-    options = re2.Options()
-    options.log_errors, options.never_nl, options.max_mem = False, True, PATTERN_BYTES
-    if not pattern or len(pattern) > PATTERN:
-        raise invalid(f"pattern: expected 1 to {PATTERN} characters")
-    try:
-        return re2.compile(b"(?m)" + pattern.encode(), options)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise invalid("pattern: expected a regular expression of RE2") from error
-
-
 def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
     ids: list[str] = []
     held = 0
@@ -407,72 +397,6 @@ def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
         held += size
     if ids:
         yield ids
-
-
-def _matches(rows: Sequence[Sequence[Any]], *, expression: Any, ends: float) -> Iterator[Passage]:
-    for collection, path, version, content, _ in rows:
-        text, number, counted = bytes(content), 1, 0
-        for start, end in _lines(text, expression):
-            number += text.count(b"\n", counted, start)
-            counted = start
-            yield Passage(
-                collection=collection,
-                path=path,
-                version=version,
-                lines=(number, number),
-                text=text[start:end].decode(errors="replace").rstrip("\r")[:LINE],
-            )
-        if time.monotonic() > ends:
-            raise _too_long()
-
-
-def _record_pattern(record: str) -> Any:
-    """An expression for the names that lead to a part, each behind a slash."""
-    if not record.strip("/") or len(record) > GLOB or record.count("*") > STARS:
-        raise invalid(f"record: expected 1 to {GLOB} characters with at most {STARS} asterisks")
-    return re2.compile(pattern(record.strip("/")))
-
-
-def _records(rows: Sequence[Sequence[Any]], *, wanted: Any, ends: float) -> Iterator[Passage]:
-    for collection, path, version, content, media_type in rows:
-        text = bytes(content).decode()
-        starts = line_starts(text)
-        parts = _in_time(SCANNERS[media_type](text), ends)
-        for one in _in_time(records(text, media_type, parts), ends):
-            if wanted.fullmatch("/".join(filter(None, one.path))):
-                yield Passage(
-                    collection=collection,
-                    path=path,
-                    version=version,
-                    lines=(bisect_right(starts, one.start), bisect_right(starts, one.end - 1)),
-                    text=text[one.start : one.end][:RECORD],
-                    kind="record",
-                    symbol="/".join(filter(None, one.path)),
-                )
-
-
-def _in_time(found: Iterable[T], ends: float) -> Iterator[T]:
-    """Raises ProblemDetails when the time is up."""
-    for one in found:
-        if time.monotonic() > ends:
-            raise _too_long()
-        yield one
-
-
-def _too_long() -> ProblemDetails:
-    return invalid("It took too long (knowledge.grep_s): narrow the path")
-
-
-def _lines(text: bytes, expression: Any) -> Iterator[tuple[int, int]]:
-    """Spans of the lines that match."""
-    at = 0
-    while at <= len(text) and (match := expression.search(text, at)) is not None:
-        start = text.rfind(b"\n", 0, match.start()) + 1
-        end = text.find(b"\n", match.start())
-        end = len(text) if end < 0 else end
-        if start < len(text):
-            yield start, end
-        at = end + 1
 
 
 def _definition(row: Sequence[Any]) -> SymbolPlace:

@@ -1,0 +1,72 @@
+"""Places in fair turns of tenants and owners."""
+
+import anyio
+import pytest
+
+from gateway.state.fair_limiter import FairLimiter
+
+pytestmark = pytest.mark.anyio
+
+
+async def order_of_turns(limiter: FairLimiter, callers: list[tuple[str, str]]) -> list[str]:
+    """The order in which callers get a place that is taken while they come."""
+    order: list[str] = []
+
+    async def take(tenant: str, owner: str) -> None:
+        async with limiter.turn(tenant, owner):
+            order.append(f"{tenant}{owner}")
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks, limiter.turn("z", "z"):
+            for caller in callers:
+                tasks.start_soon(take, *caller)
+            await anyio.wait_all_tasks_blocked()
+    return order
+
+
+async def test_tenants_take_turns_then_their_owners() -> None:
+    """A burst of one tenant leaves others their turns (mending 4, 5)."""
+    burst = [("a", "1")] * 3 + [("a", "2")] * 2
+    order = await order_of_turns(FairLimiter(1), [*burst, ("b", "3"), ("b", "3")])
+    assert order == ["a1", "b3", "a2", "b3", "a1", "a2", "a1"]
+
+
+async def test_as_many_run_as_there_are_places() -> None:
+    limiter, running, most = FairLimiter(2), 0, 0
+
+    async def work() -> None:
+        nonlocal running, most
+        async with limiter.turn("a", "1"):
+            running += 1
+            most = max(most, running)
+            await anyio.lowlevel.checkpoint()
+            running -= 1
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(work)
+    assert (most, running) == (2, 0)
+
+
+@pytest.mark.parametrize("leave", ["while waiting", "when called"])
+async def test_callers_that_leave_give_up_their_place(leave: str) -> None:
+    limiter = FairLimiter(1)
+    scopes: list[anyio.CancelScope] = []
+
+    async def take() -> None:
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            async with limiter.turn("a", "1"):
+                await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            async with limiter.turn("b", "1"):
+                tasks.start_soon(take)
+                await anyio.wait_all_tasks_blocked()
+                if leave == "while waiting":
+                    scopes[0].cancel()
+            scopes[0].cancel()  # has the place, or has left
+        async with limiter.turn("c", "1"):
+            pass
