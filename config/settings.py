@@ -52,6 +52,7 @@ from config.types import (
     NameLimit,
     Network,
     OptionalEntryPoint,
+    OptionalInstance,
     OptionalTopicName,
     OptionalUrl,
     Origin,
@@ -204,6 +205,7 @@ class ProfilesSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: DatabaseUrl
     data_dir: Directory
+    instance: OptionalInstance
     system_user: SystemUser
     shared_buffers: MemorySize
     maintenance_work_mem: MemorySize

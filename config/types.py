@@ -103,6 +103,13 @@ SystemUser = Annotated[
     str,
     Meta(pattern=r"^[a-z_][a-z0-9_-]{0,31}" + END, description="the name of a system user"),
 ]
+OptionalInstance = Annotated[
+    str,
+    Meta(
+        pattern=r"^([a-z0-9][a-z0-9_-]{0,30})?" + END,
+        description='a name of at most 31 characters out of a-z, 0-9, "_" and "-", or nothing',
+    ),
+]
 HostId = Annotated[
     str,
     Meta(

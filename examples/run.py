@@ -16,11 +16,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from config.load import load
 from registry.database.embedded import directory_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PETSHOP = (sys.executable, "-m", "examples.petshop")
-GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", "examples/petshop/toolgate.yaml")
+SETTINGS = "examples/petshop/toolgate.yaml"
+GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", SETTINGS)
 TOOLGATE = f"{Path(sys.executable).parent}/toolgate"
 DATA_DIR = "TOOLGATE_DATABASE__DATA_DIR"
 USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
@@ -40,9 +42,9 @@ The payload of light-hybrid-4j, to a service in Python:
 
 Look at it, in a browser: {base}/console
 
-The pet shop behind it is at {petshop}. The example has a database of its own; to look
-into it, in another terminal:
-  TOOLGATE_DATABASE__DATA_DIR={data_dir} {toolgate} tools list
+The pet shop behind it is at {petshop}. The example has a database of its own, {data_dir};
+to look into it, in another terminal:
+  {toolgate} tools list
 
 Ctrl-C stops both.
 """
@@ -80,11 +82,11 @@ async def serve() -> None:
     step("Example services: starting the pet shop ...")
     async with pet_shop() as (petshop, url):
         # Not printed yet: the first address that a reader sees is the gateway's.
-        database = own_database("petshop")
-        step(f"Gateway: starting, with its database in {database[DATA_DIR]} ...")
-        own = {**CONSOLE, **database, **agent(os.environ)}
+        data_dir = database_of("petshop")
+        step(f"Gateway: starting, with its database in {data_dir} ...")
+        own = {**CONSOLE, **agent(os.environ)}
         async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **own) as gateway:
-            told = {"petshop": url, "toolgate": TOOLGATE, "data_dir": database[DATA_DIR]}
+            told = {"petshop": url, "toolgate": toolgate(os.environ), "data_dir": data_dir}
             announcing = asyncio.ensure_future(announce(gateway, TRY, **told))
             await until_one_ends({"pet shop": petshop, "gateway": gateway})
         await announcing
@@ -109,10 +111,18 @@ async def pet_shop() -> AsyncIterator[tuple[Process, str]]:
         yield petshop, await first_line(petshop, "pet shop")
 
 
-def own_database(example: str) -> dict[str, str]:
-    """The data directory that `example` alone uses, as a variable: what it imports must not be
-    served by the gateway that somebody starts later. One that the environment names goes first."""
-    return {DATA_DIR: os.environ.get(DATA_DIR) or f"{directory_of('')}-{example}"}
+def database_of(example: str) -> str:
+    """The data directory that `example` alone uses: what it imports must not be served by the
+    gateway that somebody starts later. One that the environment names goes first."""
+    return str(
+        directory_of(load(str(ROOT / "examples" / example / "toolgate.yaml"), os.environ).database)
+    )
+
+
+def toolgate(env: Mapping[str, str]) -> str:
+    """The command with the settings of the example."""
+    named = f"{DATA_DIR}={env[DATA_DIR]} " if env.get(DATA_DIR) else ""
+    return f"{named}{TOOLGATE} -c {SETTINGS}"
 
 
 def step(text: str) -> None:

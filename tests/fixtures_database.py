@@ -39,6 +39,7 @@ def settings_for(data_dir: Path) -> Settings:
     return Settings(
         url="embedded",
         data_dir=str(data_dir),
+        instance="",
         system_user="nobody",  # as root: no account has to be made for tests
         shared_buffers="32MB",
         maintenance_work_mem="32MB",

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +16,7 @@ from aiohttp import web
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.agent.model import complete
-from examples.run import TOOLGATE, child, gateway, own_database, pet_shop
+from examples.run import TOOLGATE, child, gateway, pet_shop
 
 SETTINGS = "examples/agent/toolgate.yaml"
 GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", SETTINGS, "--port", "0")
@@ -94,8 +93,7 @@ async def main() -> None:
         shop = Shop(shop_url)
         proxy = await stack.enter_async_context(serving("*", "/{path:.*}", shop.forward))
         model = await stack.enter_async_context(serving("POST", "/v1/{path:.*}", complete))
-        database = {} if "TOOLGATE_DATABASE__URL" in os.environ else own_database("agent")
-        variables = {"PETSHOP_URL": proxy, "MODEL_URL": f"{model}/v1", **database}
+        variables = {"PETSHOP_URL": proxy, "MODEL_URL": f"{model}/v1"}
         async with gateway(*GATEWAY, **variables) as (process, url):
             found = await send(url, "/ask", {"message": "Which cats do you have?"})
             print("called:", ", ".join(one["tool"] for one in found["calls"]))

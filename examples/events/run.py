@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 
-from examples.run import Stopped, child, first_line, own_database, step
+from examples.run import Stopped, child, first_line, step
 
 CONFIG = ("-c", "examples/events/toolgate.yaml")
 SERVE = (sys.executable, "-m", "gateway", "serve", *CONFIG)
@@ -74,7 +74,7 @@ async def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         log = folder / "progress"
         log.touch()
-        own = {**own_database("events"), "REPORT_LOG": str(log)}
+        own = {"REPORT_LOG": str(log)}
 
         async def start(*command: str) -> tuple[Process, str]:
             process = await stack.enter_async_context(child(*command, **own))

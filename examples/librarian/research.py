@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.agent.demo import serving
 from examples.librarian.model import ScriptedModel
-from examples.run import gateway, own_database
+from examples.run import gateway
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "examples/librarian/research.yaml"
@@ -42,8 +41,7 @@ async def store(url: str) -> None:
 async def main() -> None:
     model = ScriptedModel()
     async with serving("POST", "/v1/{path:.*}", model.complete) as served:
-        database = {} if "TOOLGATE_DATABASE__URL" in os.environ else own_database("librarian")
-        variables = {"MODEL_URL": f"{served}/v1", **database}
+        variables = {"MODEL_URL": f"{served}/v1"}
         async with gateway(*GATEWAY, **variables) as (process, url):
             await store(url)
             asked = {"question": QUESTION, "strategy": "recursive"}

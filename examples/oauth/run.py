@@ -13,7 +13,6 @@ from examples.run import (
     first_line,
     is_free,
     main,
-    own_database,
     until_one_ends,
 )
 
@@ -49,7 +48,6 @@ async def serve() -> None:
         "GATEWAY_URL": urls["gateway"],
         "ISSUER": issuer,
         "ORDERS_URL": service,
-        **own_database("oauth"),
     }
     tokens = (*module("authorization_server"), *resources, *at["authorization_server"])
     orders = (*module("service"), "--issuer", issuer, *at["service"])

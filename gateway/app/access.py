@@ -449,7 +449,7 @@ def spool_dir(settings: Settings) -> Path:
     """Directory of records that wait for the database."""
     if settings.audit.spool_dir:
         return Path(settings.audit.spool_dir).expanduser()
-    data_dir = directory_of(settings.database.data_dir)
+    data_dir = directory_of(settings.database)
     return data_dir.with_name(f"{data_dir.name}-audit")
 
 

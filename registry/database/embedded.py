@@ -230,9 +230,9 @@ _FOREIGN = frozenset({"lost+found"})  # in a directory that is a mounted file sy
 class DataDirectory:
     """A directory of ours, made or checked by the constructor."""
 
-    def __init__(self, setting: str, account: Account | None) -> None:
-        """`setting` is `database.data_dir`. Raises `DatabaseError`, which names it."""
-        self.path = directory_of(setting)
+    def __init__(self, path: Path, account: Account | None) -> None:
+        """`path` is that of `database.data_dir`. Raises `DatabaseError`, which names it."""
+        self.path = path
         self.cluster = self.path / CLUSTER
         self.log = self.path / "server.log"
         self._account = account
@@ -338,14 +338,18 @@ class DataDirectory:
         )
 
 
-def directory_of(setting: str) -> Path:
-    """The path of `database.data_dir`."""
-    return (Path(setting).expanduser() if setting else _default()).resolve()
+def directory_of(settings: Settings) -> Path:
+    """The path of `database.data_dir`; its default has the name of the instance."""
+    if settings.data_dir:
+        return Path(settings.data_dir).expanduser().resolve()
+    path = _default()
+    name = f"{path.name}-{settings.instance}" if settings.instance else path.name
+    return path.with_name(name).resolve()
 
 
 def has_cluster(settings: Settings) -> bool:
     """Whether there is a database to open: an embedded one only where it was created before."""
-    return settings.url != "embedded" or (directory_of(settings.data_dir) / CLUSTER).exists()
+    return settings.url != "embedded" or (directory_of(settings) / CLUSTER).exists()
 
 
 def _default() -> Path:
@@ -382,7 +386,7 @@ class Embedded:
         account = find_account(settings.system_user)
         self._settings = settings
         self._users: int | None = None  # descriptor that holds the shared lock
-        self._directory = DataDirectory(settings.data_dir, account)
+        self._directory = DataDirectory(directory_of(settings), account)
         with self._directory.serialised():
             self._sockets = self._directory.socket_directory()
             self._installation = find_installation(self._directory.path, account)

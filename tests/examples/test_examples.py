@@ -9,12 +9,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
-from examples.run import DATA_DIR, own_database
-from registry.database.embedded import directory_of
+from config.load import load
+from examples import clean
+from examples.clean import directories
+from examples.run import DATA_DIR, database_of
+from registry.database.embedded import CLUSTER, directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, running
 
 PATIENCE_S = 30
@@ -171,12 +175,43 @@ def still_there(family: list[psutil.Process]) -> list[psutil.Process]:
 def test_an_example_has_a_database_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or its pet shop would live on in the database of whoever tried it."""
     monkeypatch.delenv(DATA_DIR, raising=False)
-    assert own_database("petshop") == {DATA_DIR: f"{directory_of('')}-petshop"}
+    usual = directory_of(load(None, {}).database)
+    assert database_of("petshop") == f"{usual}-petshop"
     monkeypatch.setenv(DATA_DIR, "/elsewhere")
-    assert own_database("petshop") == {DATA_DIR: "/elsewhere"}
+    assert database_of("petshop") == "/elsewhere"
+
+
+def test_every_example_has_an_instance_of_its_own() -> None:
+    """What examples leave behind is known to `make clean` (mending 42)."""
+    found = list(directories())
+    assert len(found) == len(set(found)) == len(list(Path("examples").glob("*/toolgate.yaml")))
+    usual = directory_of(load(None, {}).database)
+    assert {str(path).startswith(f"{usual}-") for path in found} == {True}
+
+
+def test_clean_removes_the_databases_of_examples_that_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make clean` names what it removes, and leaves what runs (mending 42)."""
+    idle, audit, used = tmp_path / "a", tmp_path / "a-audit", tmp_path / "b"
+    for path in (idle, audit, used / CLUSTER):
+        path.mkdir(parents=True)
+    (used / CLUSTER / "postmaster.pid").write_text(f"{os.getpid()}\n")
+    monkeypatch.setattr(clean, "directories", lambda: iter((idle, used)))
+    clean.main()
+    assert not idle.exists()
+    assert not audit.exists()
+    assert used.exists()
+    assert capsys.readouterr().out.splitlines() == [
+        f"removed: {idle}", f"removed: {audit}", f"left: {used}, whose database runs",
+    ]  # fmt: skip
 
 
 def test_the_command_that_looks_into_it_is_printed_and_works(run: Run) -> None:
-    [command] = re.findall(rf"^  ({DATA_DIR}=.* tools list)$", run.printed, re.MULTILINE)
+    [command] = re.findall(
+        rf"^  ({DATA_DIR}=.* -c examples/petshop/toolgate.yaml tools list)$",
+        run.printed,
+        re.MULTILINE,
+    )
     assert f"{DATA_DIR}={run.data_dir} " in command
     assert "listPets" in output("sh", "-c", command)

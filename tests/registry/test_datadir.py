@@ -5,9 +5,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from config.load import SettingsError, load
 from registry.database import embedded as datadir
-from registry.database.embedded import Account, DatabaseError, DataDirectory
+from registry.database.embedded import Account, DatabaseError, DataDirectory, directory_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to care for")
 NOBODY = Account("nobody", 65534, 65534)
@@ -15,33 +17,33 @@ NOBODY = Account("nobody", 65534, 65534)
 
 def test_it_is_made_for_us_alone_and_its_parents_stay_as_they_are(tmp_path: Path) -> None:
     before = tmp_path.stat().st_mode
-    directory = DataDirectory(str(tmp_path / "new" / "data"), None)
+    directory = DataDirectory(tmp_path / "new" / "data", None)
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     assert tmp_path.stat().st_mode == before
 
 
 def test_it_may_exist_and_be_empty(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
-    assert DataDirectory(str(tmp_path), None).path == tmp_path
+    assert DataDirectory(tmp_path, None).path == tmp_path
 
 
 def test_its_own_content_is_no_obstacle(tmp_path: Path) -> None:
-    with DataDirectory(str(tmp_path), None).serialised():
+    with DataDirectory(tmp_path, None).serialised():
         pass
     (tmp_path / "server.log").touch()
-    assert DataDirectory(str(tmp_path), None).path == tmp_path
+    assert DataDirectory(tmp_path, None).path == tmp_path
 
 
 def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters").touch()
     with pytest.raises(DatabaseError, match=r"has something else in it; set database\.data_dir"):
-        DataDirectory(str(tmp_path), None)
+        DataDirectory(tmp_path, None)
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DatabaseError, match=r"cannot be created \(Not a directory\)"):
-        DataDirectory(str(tmp_path / "file"), None)
+        DataDirectory(tmp_path / "file", None)
 
 
 @pytest.mark.parametrize("character", list('"$`\\,\n'))
@@ -49,7 +51,7 @@ def test_characters_that_a_shell_or_libpq_would_read_are_refused(
     tmp_path: Path, character: str
 ) -> None:
     with pytest.raises(DatabaseError, match="must not contain"):
-        DataDirectory(str(tmp_path / f"a{character}b"), None)
+        DataDirectory(tmp_path / f"a{character}b", None)
 
 
 @as_root
@@ -57,13 +59,13 @@ def test_a_directory_that_the_account_cannot_reach_is_refused_by_name(scratch: P
     closed = scratch / "home"
     closed.mkdir(mode=0o700)
     with pytest.raises(DatabaseError, match=f"lies below {closed}, which the user nobody"):
-        DataDirectory(str(closed / "deep" / "data"), NOBODY)
+        DataDirectory(closed / "deep" / "data", NOBODY)
     assert list(closed.iterdir()) == []
 
 
 @as_root
 def test_only_what_the_server_needs_belongs_to_its_account(scratch: Path) -> None:
-    directory = DataDirectory(str(scratch / "owned" / "data"), NOBODY)
+    directory = DataDirectory(scratch / "owned" / "data", NOBODY)
     sockets = directory.socket_directory()
     assert directory.path.stat().st_uid == 0
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o711
@@ -76,12 +78,12 @@ def test_a_directory_of_another_user_is_refused(scratch: Path) -> None:
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)
     with pytest.raises(DatabaseError, match="belongs to another user"):
-        DataDirectory(str(theirs), NOBODY)
+        DataDirectory(theirs, NOBODY)
 
 
 @as_root
 def test_a_link_does_not_lead_us_astray(scratch: Path) -> None:
-    directory = DataDirectory(str(scratch / "linked"), NOBODY)
+    directory = DataDirectory(scratch / "linked", NOBODY)
     (directory.path / "run").symlink_to("/etc")
     with pytest.raises(OSError, match="run"):
         directory.socket_directory()
@@ -89,7 +91,7 @@ def test_a_link_does_not_lead_us_astray(scratch: Path) -> None:
 
 
 def test_a_socket_directory_that_somebody_prepared_is_refused(tmp_path: Path) -> None:
-    directory = DataDirectory(str(tmp_path / ("long" * 30)), None)
+    directory = DataDirectory(tmp_path / ("long" * 30), None)
     short = directory.socket_directory()
     assert short.parent == Path("/tmp")
     short.rmdir()
@@ -119,3 +121,15 @@ def test_usual_places(
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_DATA_HOME", xdg or "")
     assert datadir._default() == Path(expected)
+
+
+def test_an_instance_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands with the settings of an installation use its database (mending 42)."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    database = load(None, {"TOOLGATE_DATABASE__INSTANCE": "shop"}).database
+    assert directory_of(database) == Path("/data/toolgate-shop")
+    assert directory_of(replace(database, data_dir="/elsewhere")) == Path("/elsewhere")
+    with pytest.raises(SettingsError, match="at most 31 characters"):
+        load(None, {"TOOLGATE_DATABASE__INSTANCE": "../shop"})

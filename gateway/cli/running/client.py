@@ -52,12 +52,34 @@ def gateway_option(command: F) -> F:
     first argument."""
 
     @functools.wraps(command)
-    def wrapped(settings: Settings, url: str | None, key_file: IO[str], **kwargs: Any) -> Any:
+    def wrapped(
+        settings: Settings, url: str | None, key_file: IO[str] | None, **kwargs: Any
+    ) -> Any:
+        if url is None:
+            check_credentials(settings, key_file)
         gateway = running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
         return command(gateway, **kwargs)
 
-    options = gateway_options(key_required=True)
+    options = gateway_options(key_required=False)
     return options(settings_option(wrapped))  # type: ignore[return-value]  # as settings_option
+
+
+def check_credentials(settings: Settings, key_file: IO[str] | None) -> None:
+    """Fail where the gateway of these settings has no admin API, or asks for a key."""
+    if settings.auth.mode == "none":
+        fail(
+            "while auth.mode is none, everybody is let in and there is no admin API to ask. "
+            "`toolgate top` shows the calls of the gateway and `toolgate doctor` its state; the "
+            "console (console.enabled) has sessions and jobs. Or set auth.mode: keys, and make a "
+            "key: toolgate keys create ops --scope admin:read > ops.key",
+            USAGE,
+        )
+    if key_file is None:
+        fail(
+            "expected --key-file FILE, a file with an API key: "
+            "toolgate keys create ops --scope admin:read > ops.key",
+            USAGE,
+        )
 
 
 @dataclass(frozen=True, slots=True)

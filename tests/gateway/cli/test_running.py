@@ -88,3 +88,17 @@ def test_no_gateway_and_no_key_are_told(bare: Toolgate, folder: Path) -> None:
     assert (away.code, "no gateway answers at http://127.0.0.1:9" in away.err) == (1, True)
     assert bare("status", "--url", "ftp://x", "--key-file", "key").code == 2
     assert bare("status", "--key-file", "-", stdin="").code == 2
+
+
+@pytest.mark.parametrize("command", [("status",), ("jobs", "list"), ("sessions", "list")])
+def test_a_gateway_that_lets_everybody_in_has_no_admin_api(
+    bare: Toolgate, command: tuple[str, ...]
+) -> None:
+    """A command says at once why there is nothing to ask, and what there is (mending 42)."""
+    refused = bare(*command)
+    assert refused.code == 2
+    assert "while auth.mode is none" in refused.err
+    assert "toolgate keys create ops" in refused.err
+    keyless = bare(*command, TOOLGATE_AUTH__MODE="keys")
+    assert keyless.code == 2
+    assert "expected --key-file FILE" in keyless.err
