@@ -57,7 +57,7 @@ class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
     needs_key: bool = True
     model: str = ""
     options: JsonObject = "{}"
-    returns_reasoning: Literal["never", "calls"] = "never"
+    returns_reasoning: Literal["never", "calls", "always"] = "never"
     max_tokens: Count = 8192
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_tokens: Count = 128_000

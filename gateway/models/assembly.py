@@ -1,26 +1,36 @@
 """Assembly of tool calls from the fragments of a stream, as vendors really send them. Pure.
 
 Ollama gives all parallel calls one index, Gemini's endpoint none; some repeat the id in every
-fragment, some send it late or never. The rule: a known id names its call. An unseen id begins a
-call, unless the call at that index has none yet and no name comes with it. Without id, the index
-names the call (without index: the last one), and a name begins a new call once the arguments of
-that one are complete JSON.
+fragment, some send it late or never, some give one id to all calls, and some count the index of
+arguments otherwise than that of names.
+
+The rule: a known id names its call, of several the one at that index; a name beside it begins
+another call at another index, or once the arguments are complete JSON. An unseen id begins a call,
+unless the call at that index has none yet and no name comes with it. Without id, the index names
+the call (without index: the last one), and a name begins a new call once the arguments of that one
+are complete. Arguments alone never begin a call: where their index is new, or its call complete,
+they are those of the last one.
 """
 
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from gateway.models.abc import ModelCall
 from schemas.errors import Fault, ToolgateError
 from schemas.jsonrpc import DEPTH, decode_strict, json_type, nests_within
 
+ENDINGS = frozenset('}]"l')  # of an object, an array, a text, and null
+
 
 class CallInProgress(Struct):
     id: str = ""
+    index: int | None = None
     name: str = ""
     parts: list[str] = []
+    extra: Any = None  # what goes back with the call, verbatim
 
     @property
     def arguments(self) -> str:
@@ -29,6 +39,8 @@ class CallInProgress(Struct):
     @property
     def complete(self) -> bool:
         """Whether the arguments are complete JSON."""
+        if not self.parts or self.parts[-1].rstrip()[-1:] not in ENDINGS:
+            return False  # without reading all of them again with each fragment
         try:
             decode(self.arguments.encode("utf-8", "replace"))
         except (DecodeError, ValidationError, RecursionError):
@@ -45,43 +57,104 @@ class CallAssembler:
         self._calls: list[CallInProgress] = []
         self._by_id: dict[str, CallInProgress] = {}
         self._by_index: dict[int, CallInProgress] = {}
+        self._again: CallInProgress | None = None  # complete, and named again since
 
     def feed(
-        self, index: int | None, id_: str = "", name: str = "", arguments: str = ""
+        self,
+        index: int | None,
+        id_: str = "",
+        name: str = "",
+        arguments: str = "",
+        *,
+        extra: Any = None,
     ) -> CallInProgress | None:
         """Add a fragment; returns the call if it has begun with this fragment."""
-        call, begun = self._named(index, id_, name)
+        call, begun = self._named(index, id_, name, arguments)
+        if extra is not None:
+            call.extra = extra
         if name and not call.name:
             call.name = name
         if arguments:
             call.parts.append(arguments)
         return call if begun else None
 
+    @property
+    def any(self) -> bool:
+        """Whether a call has begun."""
+        return bool(self._calls)
+
     def calls(self) -> tuple[ModelCall, ...]:
-        """All calls in the order in which they began. Ids are unique: missing and repeated ones are
-        replaced."""
-        found: dict[str, ModelCall] = {}
-        for place, call in enumerate(self._calls):
-            id_ = call.id if call.id and call.id not in found else f"{self._made}_{place}"
-            found[id_] = ModelCall(id_, call.name, call.arguments)
-        return tuple(found.values())
+        """All calls in the order in which they began."""
+        return tuple(ModelCall(id_, one.name, one.arguments) for id_, one in self._by_own_id())
+
+    def extras(self) -> dict[str, Any]:
+        """What goes back with calls, by the ids that `calls` gives."""
+        return {id_: one.extra for id_, one in self._by_own_id() if one.extra is not None}
 
     def id_of(self, call: CallInProgress) -> str:
         """The id as `calls` gives it, unless another one follows for the same call."""
-        return call.id or f"{self._made}_{self._calls.index(call)}"
+        return next(id_ for id_, one in self._by_own_id() if one is call)
 
-    def _named(self, index: int | None, id_: str, name: str) -> tuple[CallInProgress, bool]:
-        if id_ and (known := self._by_id.get(id_)) is not None:
-            return known, False
+    def _by_own_id(self) -> list[tuple[str, CallInProgress]]:
+        """The calls by unique ids: missing and repeated ones are replaced."""
+        found: dict[str, CallInProgress] = {}
+        for place, call in enumerate(self._calls):
+            id_ = call.id if call.id and call.id not in found else f"{self._made}_{place}"
+            found[id_] = call
+        return list(found.items())
+
+    def _named(
+        self, index: int | None, id_: str, name: str, arguments: str
+    ) -> tuple[CallInProgress, bool]:
         at = self._at(index)
+        if id_ and (known := self._by_id.get(id_)) is not None:
+            if index is not None and at is not None and at.id == id_:
+                known = at
+            if name and None not in (index, known.index) and index != known.index:
+                return self._begin(index, id_), True
+            return self._repeated(known, index, name, arguments)
         if id_:
             if at is None or at.id or name:
                 return self._begin(index, id_), True
             at.id = id_
             self._by_id[id_] = at
             return at, False
-        if at is None or (name and at.name and at.complete):
+        if name:
+            if at is None or (at.name and at.complete):
+                return self._begin(index, ""), True
+            return at, False
+        return self._continued(at, index, arguments)
+
+    def _repeated(
+        self, known: CallInProgress, index: int | None, name: str, arguments: str
+    ) -> tuple[CallInProgress, bool]:
+        """The call of a fragment for a known one: another one of its id, where that is complete and
+        arguments follow its name. A name alone may be a mere repetition."""
+        if not known.complete:
+            return known, False
+        another = bool(name) and name != known.name
+        if another or (arguments.strip() and (name or self._again is known)):
+            call = self._begin(index, known.id)
+            call.name, self._again = name or known.name, None
+            return call, True
+        if name:
+            self._again = known
+        return known, False
+
+    def _continued(
+        self, at: CallInProgress | None, index: int | None, arguments: str
+    ) -> tuple[CallInProgress, bool]:
+        """The call of arguments alone."""
+        if not self._calls:
             return self._begin(index, ""), True
+        if at is not None and at is self._again:
+            return self._repeated(at, index, "", arguments)
+        last = self._calls[-1]
+        strays = at is not None and at is not last and arguments.strip() and at.complete
+        if at is None or (strays and not last.complete):
+            at = last
+            if index is not None:
+                self._by_index[index] = last
         return at, False
 
     def _at(self, index: int | None) -> CallInProgress | None:
@@ -90,13 +163,29 @@ class CallAssembler:
         return self._calls[-1] if self._calls else None
 
     def _begin(self, index: int | None, id_: str) -> CallInProgress:
-        call = CallInProgress(id_)
+        call = CallInProgress(id_, index)
         self._calls.append(call)
         if id_:
             self._by_id[id_] = call
         if index is not None:
             self._by_index[index] = call
         return call
+
+
+def plain_arguments(call: ModelCall) -> ModelCall:
+    """The call, where its arguments are JSON inside a JSON text, or `null`, with what they mean."""
+    text = call.arguments.strip()
+    if text[:1] not in ('"', "n") or not nests_within(text.encode("utf-8", "replace"), DEPTH):
+        return call
+    try:
+        inner = decode(text.encode("utf-8", "replace"))
+    except (DecodeError, ValidationError):
+        return call
+    if inner is None:
+        return replace(call, arguments="{}")
+    if isinstance(inner, str) and inner.strip()[:1] == "{":
+        return replace(call, arguments=inner)
+    return call
 
 
 class UnusableArguments(ToolgateError):

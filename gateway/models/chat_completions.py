@@ -5,7 +5,7 @@ Source: platform.openai.com/docs/api-reference/chat, api-docs.deepseek.com/guide
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.json import encode
@@ -33,6 +33,8 @@ from gateway.models.dialect import (
 from gateway.models.usage import TokenUsage, count
 
 DONE = b"[DONE]"
+OPENING, CLOSING = "<think>", "</think>"
+REASONING = ("reasoning_content", "reasoning")  # members of reasoning, as vendors name them
 FINISHES: Mapping[str, Finish] = {
     "stop": "stop",
     "length": "length",
@@ -52,6 +54,7 @@ class _Fragment(Struct):
     index: Any = None
     id: Any = None
     function: _Function | None = None
+    extra_content: Any = None  # Gemini: signatures of its thoughts, which have to go back
 
 
 class _Delta(Struct):
@@ -62,12 +65,16 @@ class _Delta(Struct):
     reasoning: Any = None  # vLLM, OpenRouter
     refusal: Any = None
     tool_calls: list[_Fragment] | None = None
+    function_call: _Function | None = None  # before there were tool_calls
+    extra_content: Any = None
 
 
 class _Choice(Struct):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: Any = None
+    usage: Any = None  # Kimi
+    error: Any = None  # OpenRouter
 
 
 class _Chunk(Struct):
@@ -75,6 +82,10 @@ class _Chunk(Struct):
     usage: dict[str, Any] | None = None
     model: Any = None
     error: Any = None
+    object: Any = None
+    message: Any = None  # of an error whose `object` says that it is one (vLLM)
+    code: Any = None
+    x_groq: Any = None
 
 
 class ChatCompletions:
@@ -124,18 +135,33 @@ def _message(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.text}
     written: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.calls:
+        extras = (prompt.kept(message) or {}).get("extras", {})
         written["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments_sent(call)},
+                **({"extra_content": extras[call.id]} if call.id in extras else {}),
             }
             for call in message.calls
         ]
-        if prompt.settings.returns_reasoning == "calls":
-            # an empty one, too: DeepSeek refuses conversations that have lost one
-            written["reasoning_content"] = (prompt.kept(message) or {}).get("reasoning_content", "")
+    if message.role == "assistant":
+        written |= _returned(prompt, message)
     return written
+
+
+def _returned(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
+    """What the provider wants back of its own answer."""
+    kept = prompt.kept(message) or {}
+    returned = {"extra_content": kept["extra_content"]} if "extra_content" in kept else {}
+    wanted = prompt.settings.returns_reasoning
+    if wanted == "always" or (wanted == "calls" and message.calls):
+        names = [name for name in (*REASONING, "content") if name in kept]
+        returned |= {name: kept[name] for name in names}
+        if message.calls and not names:
+            # an empty one, too: DeepSeek refuses conversations that have lost one
+            returned[REASONING[0]] = ""
+    return returned
 
 
 class ChatReader:
@@ -143,7 +169,10 @@ class ChatReader:
         self._calls = CallAssembler(made)
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._kept: bool = False  # whether there was a member of reasoning, perhaps an empty one
+        self._kept = ""  # name of the member of reasoning, if there was one, perhaps empty
+        self._thinking = ThinkTags()
+        self._extra: Any = None  # what goes back with the text
+        self._legacy = False  # whether the call is a function_call
         self._finish: Finish | None = None
         self._usage: TokenUsage | None = None
         self._model = ""
@@ -158,32 +187,47 @@ class ChatReader:
         chunk: _Chunk = decoded(event.data, _Chunk)
         if chunk.error is not None:
             raise provider_error(chunk.error)
+        if chunk.object == "error":
+            raise provider_error({"message": chunk.message, "code": chunk.code})
         if isinstance(chunk.model, str) and chunk.model:
             self._model = chunk.model
-        if chunk.usage:
-            self._usage = _usage(chunk.usage)  # cumulative where it comes in each chunk
+        choices = (chunk.choices or [])[:1]
+        groq = chunk.x_groq.get("usage") if isinstance(chunk.x_groq, dict) else None
+        for usage in (chunk.usage, groq, *(one.usage for one in choices)):
+            if isinstance(usage, dict) and usage:
+                self._usage = _usage(usage)  # cumulative where it comes in each chunk
         events: list[ModelEvent] = []
-        for choice in (chunk.choices or [])[:1]:
+        for choice in choices:
+            if choice.error is not None:
+                raise provider_error(choice.error)
             delta = choice.delta or choice.message
             if delta is not None:
-                self._delta(delta, events)
+                self._delta(delta, events, whole=choice.message is not None)
             self.ended = self.ended or choice.message is not None
             self._finished(choice.finish_reason)
+        if self.ended:
+            self._said(self._thinking.end(), events)
         return events
 
     def answer(self) -> ModelAnswer:
         if not self.ended:
             raise cut()
         finish, calls = finished(self._finish or "stop", self._calls.calls())
-        reasoning = "".join(self._reasoning)
+        reasoning, text = "".join(self._reasoning), "".join(self._text)
+        kept = {
+            **({self._kept: reasoning} if self._kept else {}),
+            **({"content": self._thinking.whole} if self._thinking.tagged else {}),
+            **({"extras": extras} if (extras := self._calls.extras()) else {}),
+            **({"extra_content": self._extra} if self._extra is not None else {}),
+        }
         return ModelAnswer(
-            "".join(self._text),
+            text,
             calls,
             reasoning,
             "refused" if self._refused and not calls else finish,
             self._usage,
             self._model,
-            {"reasoning_content": reasoning} if self._kept else None,
+            kept or None,
         )
 
     def _finished(self, reason: Any) -> None:
@@ -194,33 +238,111 @@ class ChatReader:
         self._finish = FINISHES.get(reason, "stop")
         self.ended = True
 
-    def _delta(self, delta: _Delta, events: list[ModelEvent]) -> None:
-        if isinstance(delta.reasoning_content, str):
-            self._kept = True
-        thought = _text(delta.reasoning_content) or _text(delta.reasoning)
+    def _delta(self, delta: _Delta, events: list[ModelEvent], *, whole: bool) -> None:
+        for name, said in zip(REASONING, (delta.reasoning_content, delta.reasoning), strict=True):
+            if isinstance(said, str) and not self._kept:
+                self._kept = name
+        self._thought(_text(delta.reasoning_content) or _text(delta.reasoning), events)
+        if delta.extra_content is not None:
+            self._extra = delta.extra_content
+        refusal = _text(delta.refusal)
+        self._refused = self._refused or bool(refusal)
+        if text := _text(delta.content) or refusal:
+            self._said(self._thinking.feed(text), events)
+        for place, fragment in enumerate(self._fragments(delta)):
+            call = self._fragment(fragment, place if whole else None)
+            if call is not None:
+                events.append(ToolCallDetected(self._calls.id_of(call), call.name))
+
+    def _said(self, said: tuple[str, str], events: list[ModelEvent]) -> None:
+        """Add reasoning and text."""
+        thought, text = said
+        self._thought(thought, events)
+        if text:
+            self._text.append(text)
+            events.append(ContentChunk(text))
+
+    def _thought(self, thought: str, events: list[ModelEvent]) -> None:
         if thought:
             self._reasoning.append(thought)
             events.append(ReasoningChunk(thought))
-        if refusal := _text(delta.refusal):
-            self._refused = True
-        if text := _text(delta.content) or refusal:
-            self._text.append(text)
-            events.append(ContentChunk(text))
-        events.extend(
-            ToolCallDetected(self._calls.id_of(call), call.name)
-            for fragment in delta.tool_calls or ()
-            if (call := self._fragment(fragment)) is not None
-        )
 
-    def _fragment(self, fragment: _Fragment) -> CallInProgress | None:
+    def _fragments(self, delta: _Delta) -> Sequence[_Fragment]:
+        """The fragments of calls; those of function_call where the answer has no tool_calls."""
+        if delta.tool_calls:
+            return delta.tool_calls
+        if delta.function_call is None or (self._calls.any and not self._legacy):
+            return ()
+        self._legacy = True
+        return (_Fragment(0, None, delta.function_call),)
+
+    def _fragment(self, fragment: _Fragment, place: int | None) -> CallInProgress | None:
+        """`place` in a list of whole calls, which need no index."""
         function = fragment.function or _Function()
         index = fragment.index if isinstance(fragment.index, int) else None
+        index = index if place is None else place
         arguments = function.arguments
         if arguments is not None and not isinstance(arguments, str):
             arguments = encode(arguments).decode()  # some send the object itself
         return self._calls.feed(
-            index, _string(fragment.id), _string(function.name), arguments or ""
+            index,
+            _string(fragment.id),
+            _string(function.name),
+            arguments or "",
+            extra=fragment.extra_content,
         )
+
+
+class ThinkTags:
+    """Reasoning in the content, between <think> and </think> at its beginning, as templates of
+    local models write it. Tags may be cut between chunks."""
+
+    def __init__(self) -> None:
+        self.tagged = False
+        self._parts: list[str] = []  # of the content as it came
+        self._waiting = ""  # what may be the beginning of a tag
+        self._place: Literal["before", "inside", "behind", "text"] = "before"
+
+    @property
+    def whole(self) -> str:
+        """The content as it came."""
+        return "".join(self._parts)
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Reasoning and text of a piece of content."""
+        if self._place == "text" and not self.tagged:
+            return "", text
+        self._parts.append(text)
+        text, self._waiting = self._waiting + text, ""
+        if self._place == "before":
+            bare = text.lstrip()
+            if len(bare) < len(OPENING) and OPENING.startswith(bare):
+                self._waiting = text
+                return "", ""
+            self.tagged = bare.startswith(OPENING)
+            self._place = "inside" if self.tagged else "text"
+            text = bare.removeprefix(OPENING) if self.tagged else text
+        thought = ""
+        if self._place == "inside":
+            thought, closing, text = text.partition(CLOSING)
+            if not closing:
+                cut = _beginning(thought, CLOSING)
+                self._waiting = thought[len(thought) - cut :]
+                return thought[: len(thought) - cut], ""
+            self._place = "behind"
+        if self._place == "behind" and (text := text.lstrip()):
+            self._place = "text"
+        return thought, text
+
+    def end(self) -> tuple[str, str]:
+        """What waited for the rest of a tag."""
+        waiting, self._waiting = self._waiting, ""
+        return (waiting, "") if self._place == "inside" else ("", waiting)
+
+
+def _beginning(text: str, tag: str) -> int:
+    """How many characters at the end of `text` may begin `tag`."""
+    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
 
 
 def _string(value: Any) -> str:

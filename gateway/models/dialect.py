@@ -21,6 +21,7 @@ from gateway.models.abc import (
     RequestOptions,
     ToolDefinition,
 )
+from gateway.models.assembly import plain_arguments
 from gateway.models.usage import TokenUsage
 from schemas.errors import ToolgateError
 
@@ -125,8 +126,11 @@ def decoded(body: bytes, kind: type[Any]) -> Any:
 
 def provider_error(found: Any, status: int = 0) -> ProviderError:
     """An error as providers send it: {"type", "code", "message"} below "error", or a text."""
+    if isinstance(found, list) and found:  # Gemini's endpoint
+        found = found[0]
     error = found.get("error", found) if isinstance(found, dict) else found
     members = error if isinstance(error, dict) else {"message": error}
+    status = status if status not in (0, 200) else _named_status(members)
     kinds = f"{members.get('type', '')} {members.get('code', '')}".lower()
     message = members.get("message") or encode(found).decode()
     detail = str(message)[:DETAIL]
@@ -136,6 +140,15 @@ def provider_error(found: Any, status: int = 0) -> ProviderError:
     if status in (0, 400, 413) and any(sign in detail.lower() for sign in _OVERFLOW):
         return ProviderError(_TOO_LONG, "overflow", detail=detail)
     return _of_status(status, detail)
+
+
+def _named_status(error: Mapping[str, Any]) -> int:
+    """The HTTP status that an error inside of an answer names; 0 for none."""
+    for value in (error.get("code"), error.get("status")):
+        text = str(value)
+        if not isinstance(value, bool) and text.isdecimal() and 400 <= int(text[:9]) < 600:
+            return int(text)
+    return 0
 
 
 def _of_status(status: int, detail: str) -> ProviderError:
@@ -191,6 +204,7 @@ def finished(finish: Finish, calls: tuple[ModelCall, ...]) -> tuple[Finish, tupl
     of an answer that was filtered are dropped."""
     if finish in ("filtered", "refused"):
         return finish, ()
+    calls = tuple(map(plain_arguments, calls))
     if finish == "stop" and calls:
         return "calls", calls
     return ("stop" if finish == "calls" and not calls else finish), calls
