@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from config.wings import MemorySession
 from gateway.operations.operation import ListPage, cursor, place, unknown
 from gateway.wings.memory.conditions import EVERY, Condition
-from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.requests import RefusedItem
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
@@ -83,7 +83,7 @@ class Transfer:
                 await self._store.begin(connection, target, some)
                 values = {
                     **target.values,
-                    "rows": Jsonb([_row(one) for one in some]),
+                    "rows": Jsonb([_row(one, vouched=reader.may(ERASE)) for one in some]),
                     "hashes": [content_hash(one) for one in some],
                     "lifetime": self._session.ttl_max_s if scope == "session" else None,
                 }
@@ -95,10 +95,11 @@ class Transfer:
         return ImportCounts(stored, present, len(memories) - stored - erased - present, erased)
 
 
-def _row(one: Memory) -> dict[str, Any]:
+def _row(one: Memory, *, vouched: bool) -> dict[str, Any]:
+    """`vouched`: the caller keeps the memories of others, and what they say of who said it."""
     row: dict[str, Any] = to_builtins(one)
-    trusted = one.trust if one.trust != "admin" else "agent"  # who imports is no administrator
-    return row | {"trust": trusted}
+    keeps = one.trust in ("agent", "tool", "inferred") or (vouched and one.trust == "user")
+    return row | {"trust": one.trust if keeps else "agent"}
 
 
 def _elsewhere(id_: str) -> str:

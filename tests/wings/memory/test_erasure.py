@@ -207,6 +207,29 @@ async def test_m29_an_import_is_for_its_caller_alone(rig: Rig) -> None:
     assert to_builtins((await ann("export")).items) == (theirs,)
 
 
+@pytest.mark.parametrize(
+    ("scopes", "said", "kept"),
+    [
+        ([], "user", "agent"),
+        ([], "tool", "tool"),
+        ([], "inferred", "inferred"),
+        ([ERASE], "user", "user"),
+        ([ERASE], "admin", "agent"),
+    ],
+)
+async def test_an_import_does_not_put_words_into_a_user_s_mouth(
+    rig: Rig, scopes: list[str], said: str, kept: str
+) -> None:
+    """Only a caller who keeps the memories of others vouches for it (mending 9)."""
+    ann = rig.caller("ann", scopes=scopes)
+    await ann.add("Ann wires the money on Friday")
+    [line] = to_builtins((await ann("export")).items)
+    await rig.run("DELETE FROM memory_t")
+    await ann("import", items=[line | {"trust": said}])
+    [one] = (await ann("export")).items
+    assert one.trust == kept
+
+
 async def test_an_import_takes_no_id_of_others_and_forgetting_it_leaves_theirs(rig: Rig) -> None:
     admin, bob = rig.caller("root", scopes=[WRITE_ORG]), rig.caller("bob")
     for year in (2024, 2025):
