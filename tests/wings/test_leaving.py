@@ -52,6 +52,21 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
             yield client
 
 
+async def test_each_operation_that_waits_ends_when_its_client_has_left(client: Client) -> None:
+    """Those that take a time to wait for (mending 9)."""
+    assert client.gateway.wings is not None
+    offers = client.gateway.wings.offers.values()
+    waiting = {
+        one.id: one.waits
+        for offer in offers
+        for one in offer.operations
+        for given in (one.query, one.body)
+        if {"wait_s", "wait"} & set(getattr(given, "__struct_fields__", ()))
+    }
+    assert len(waiting) > 2
+    assert all(waiting.values()), waiting
+
+
 @pytest.mark.parametrize("request_line", REQUESTS)
 @pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
 async def test_a_client_that_leaves_within_its_body_is_no_error(

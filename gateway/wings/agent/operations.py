@@ -198,7 +198,7 @@ class ConversationOperations:
             Operation(
                 "agent_ask", "POST", "/ask",
                 "Ask an agent, which may call tools for you, and get its answer.", write, self.ask,
-                RunView, body=AgentQuestion,
+                RunView, body=AgentQuestion, waits=True,
                 details="Without a conversation a new one begins; its id is in the answer.",
             ),
             Operation(
@@ -220,7 +220,7 @@ class ConversationOperations:
             ),
             Operation(
                 "agent_send", "POST", f"{one}/messages", "Send a message, and get the answer.",
-                write, self.send, RunView, body=NewMessage, types=IDS, problems=(409,),
+                write, self.send, RunView, body=NewMessage, types=IDS, problems=(409,), waits=True,
             ),
             Operation(
                 "agent_list_runs", "GET", "/runs", "List your runs, the newest first.", read,

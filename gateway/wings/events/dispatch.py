@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,12 +78,15 @@ class Dispatch:
         self._idle = anyio.Event()
         self._running: dict[tuple[str, str, int], Running] = {}
         self.draining = False
-        self.outcomes: Counter[str] = Counter()
-        self.swept: Counter[str] = Counter()
+        self.outcomes: Counter[tuple[str, str]] = Counter()  # by tenant and kind
+        self.swept: Counter[tuple[str, str]] = Counter()
 
     @property
     def running(self) -> int:
         return len(self._running)
+
+    def running_of(self, tenant: str) -> int:
+        return sum(one.delivery.host_id == tenant for one in self._running.values())
 
     @property
     def room(self) -> int:
@@ -186,7 +189,7 @@ class Dispatch:
     def _room(self, host_id: str) -> int:
         """Invocations of the tenant that may start now: its share of what is free."""
         free = self.settings.concurrency - len(self._running)
-        own = sum(one.delivery.host_id == host_id for one in self._running.values())
+        own = self.running_of(host_id)
         share = math.ceil(free / max(1, len(self._due)))
         return max(0, min(share, self.settings.tenant_running - own))
 
@@ -246,11 +249,11 @@ class Dispatch:
                 await self._journal.release(
                     [delivery.key], delay_s=report.delay_s, approval=report.approval
                 )
-                self.outcomes["released"] += 1
+                self.outcomes[delivery.host_id, "released"] += 1
                 if not report.delay_s:
                     self._say(WORK + delivery.host_id)
             elif await self._ends.put(report):
-                self.outcomes[_outcome(report)] += 1
+                self.outcomes[delivery.host_id, _outcome(report)] += 1
                 await self._hooks.after(delivery, report)
         except (*AWAY, Unavailable):
             return False
@@ -301,8 +304,10 @@ class Dispatch:
             try:
                 swept = await self._upkeep.sweep()
                 if swept:
-                    log.warning("invocations_swept", extra=_facts(swept))
-                    self.swept.update(_facts(swept))
+                    for tenant, kinds in swept.items():
+                        self.swept.update({(tenant, kind): n for kind, n in _facts(kinds).items()})
+                    sums = sum((Counter(_facts(kinds)) for kinds in swept.values()), Counter())
+                    log.warning("invocations_swept", extra=dict(sums))
                     self._looked = -math.inf
                     self._wake.set()
                     self._say(ENDED)
@@ -316,6 +321,11 @@ class Dispatch:
             except FAILED:
                 log.warning("journal_away", exc_info=True)
             await anyio.sleep(self.settings.sweep_s)
+
+
+def kinds_of(counts: Mapping[tuple[str, str], int], tenant: str) -> dict[str, int]:
+    """The counts of a tenant by kind."""
+    return {kind: count for (owner, kind), count in counts.items() if owner == tenant}
 
 
 def _outcome(end: End) -> str:

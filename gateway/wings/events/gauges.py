@@ -1,5 +1,6 @@
 """Metrics of the wing."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -31,6 +32,9 @@ class EventGauges(Collector):
             (ended, self._dispatch.outcomes),
             (swept, self._dispatch.swept),
         ):
-            for kind, count in sorted(counted.items()):
+            sums: Counter[str] = Counter()
+            for (_tenant, kind), count in counted.items():
+                sums[kind] += count
+            for kind, count in sorted(sums.items()):
                 family.add_metric((kind,), count)
             yield family

@@ -33,7 +33,7 @@ from gateway.wings.abc import CallTool, background
 from gateway.wings.events.accepting import Accepting, CorrelationConflict
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
-from gateway.wings.events.dispatch import Dispatch
+from gateway.wings.events.dispatch import Dispatch, kinds_of
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
 from gateway.wings.events.notices import CANCEL, ENDED, WORK, Waits
@@ -128,7 +128,7 @@ class EventOperations:
             Operation(
                 "events_get", "GET", ONE,
                 "Show an invocation with its result, by its id or correlationId.", READ,
-                self.get, InvocationView, query=WaitQuery, types=ID,
+                self.get, InvocationView, query=WaitQuery, types=ID, waits=True,
                 details="waitS waits for its end.",
             ),
             Operation(
@@ -156,6 +156,7 @@ class EventOperations:
                 "events_topic", "GET", "/topics/{topic}",
                 "Read completions that were sent to a topic, the oldest first.", WORK_SCOPE,
                 self.topic, TopicPage, query=TopicQuery, types={"topic": TopicName},
+                waits=True,
                 details="`next` is where the next page begins, also one that is not there yet; "
                 "waitS waits for it.",
             ),
@@ -426,9 +427,13 @@ class EventOperations:
 
     async def stats(self, asked: OperationInput) -> JournalStats:
         counts = await self._journal.counts(asked.tenant)
-        dispatch = self._dispatch
-        own: dict[str, Any] = {"outcomes": dict(dispatch.outcomes), "swept": dict(dispatch.swept)}
-        return JournalStats(**asdict(counts), running=dispatch.running, **own)
+        tenant, dispatch = asked.tenant, self._dispatch
+        return JournalStats(
+            **asdict(counts),
+            running=dispatch.running_of(tenant),
+            outcomes=kinds_of(dispatch.outcomes, tenant),
+            swept=kinds_of(dispatch.swept, tenant),
+        )
 
     def _is_operator(self, asked: OperationInput) -> bool:
         context = asked.context

@@ -132,15 +132,15 @@ class Upkeep:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def sweep(self) -> Swept:
-        """End leases and deadlines that are over, tenant by tenant."""
+    async def sweep(self) -> dict[str, Swept]:
+        """End leases and deadlines that are over, tenant by tenant; what was changed, of tenants
+        where something was."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(_TO_SWEEP)
             tenants = [host async for (host,) in found]
-        swept = [await self._swept(host) for host in tenants]
-        return Swept(*map(sum, zip(*swept, strict=True))) if swept else Swept(0, 0, 0, 0)
+        return {host: swept for host in tenants if (swept := await self._swept(host))}
 
-    async def _swept(self, host_id: str) -> tuple[int, int, int, int]:
+    async def _swept(self, host_id: str) -> Swept:
         values = {
             "host": host_id,
             "limit": BATCH,
@@ -156,7 +156,7 @@ class Upkeep:
             unsent = await connection.execute(_UNSENT, values)
         async with borrowed(self._pool) as connection:
             await connection.execute(_UNBLOCK_ALL, values)
-        return waiting, failed, expired, unsent.rowcount
+        return Swept(waiting, failed, expired, unsent.rowcount)
 
     async def move(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""

@@ -216,7 +216,7 @@ class Settled(Struct, frozen=True, omit_defaults=True):
 
 
 class JournalStats(Struct, frozen=True, rename="camel"):
-    """The journal of the tenant, and this process since its start."""
+    """The journal of the tenant, and what this process has done for it since its start."""
 
     pending: int
     delayed: int

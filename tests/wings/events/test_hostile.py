@@ -23,6 +23,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 from tests.servers.mcp_wire import Scripted, Turn
+from tests.wings.events.drafts import OTHER
 from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
@@ -164,6 +165,19 @@ async def test_an_id_that_another_caller_has_chosen_takes_nothing_from_its_owner
         assert (await called(client, ops, "events_get", invocation="pet-7"))["status"] == 404
         seen = await called(client, ops, "events_get", invocation=mine["id"])
         assert seen["id"] == mine["id"]
+
+
+async def test_statistics_are_of_the_tenant_alone(settings: Settings) -> None:
+    """Sums of all tenants were shown to each (mending 9)."""
+    async with running(with_events(settings)) as client:
+        await ended(client, (await invoked(client, "getPet", {"id": 7}))["id"])
+        mine = await called(client, caller("ops", "events:admin"), "events_stats")
+        assert mine["outcomes"] == {"acked": 1}
+        stranger = Principal("eve", OTHER, scopes=frozenset({"events:admin"}))
+        context = Context(Identity(stranger, verified=True), JSON_RPC, "1")
+        theirs = await called(client, context, "events_stats")
+        assert (theirs["outcomes"], theirs["swept"], theirs["running"]) == ({}, {}, 0)
+        assert theirs["acked"] == 0
 
 
 async def posted(

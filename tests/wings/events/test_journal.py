@@ -167,7 +167,7 @@ async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
             "UPDATE outbox_t SET status = 'DISPATCHED', attempt = 1, fence = 1,"
             " lease_ts = now() - interval '1 second'"
         )
-    assert (await upkeep(journal).sweep()).outbox == 1
+    assert (await upkeep(journal).sweep())[HOST].outbox == 1
     assert (await journal.counts(HOST)).unsent == 1
     assert not await upkeep(journal).sweep()
 
@@ -175,7 +175,7 @@ async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
 async def test_deadlines(journal: Journal) -> None:
     waiting = await accepted(journal, deadline_s=-1)
     assert await claimed(journal) == []
-    assert (await upkeep(journal).sweep()).expired == 1
+    assert (await upkeep(journal).sweep())[HOST].expired == 1
     assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from config.settings import DatabaseSettings
 from gateway.wings.events.journal import Accepted, Conflict, Delivery, Journal
+from gateway.wings.events.upkeep import Swept
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.events.conftest import emptied
@@ -182,7 +183,8 @@ class JournalMachine(RuleBasedStateMachine):
                 row.status, row.due, waiting = "PENDING", now, waiting + 1
             else:
                 row.status, failed = "FAILED", failed + 1
-        assert (swept.waiting, swept.failed) == (waiting, failed)
+        counts = swept.get(HOST, Swept(0, 0, 0, 0))
+        assert (counts.waiting, counts.failed) == (waiting, failed)
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data())

@@ -93,16 +93,33 @@ async def test_a_worker_that_has_gone_takes_nothing(client: Client) -> None:
     assert (taken["id"], taken["fence"]) == (one["id"], 1)
 
 
-def posted(path: str, body: bytes) -> dict[str, Any]:
-    """The ASGI scope of a POST of JSON."""
+@pytest.mark.parametrize("path", [f"{ROOT}/%s", "/events/v1/topics/agent-commands"])
+async def test_a_long_poll_ends_when_its_client_has_left(client: Client, path: str) -> None:
+    """It held its place to the end of its wait (mending 9)."""
+    one = await invoked(client, "report")
+    path = path.replace("%s", one["id"])
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        pass
+
+    scope = posted(path, b"", "GET", b"waitS=3600")
+    with anyio.fail_after(DEADLINE_S):
+        await client.gateway.app()(scope, receive, send)
+
+
+def posted(path: str, body: bytes, method: str = "POST", query: bytes = b"") -> dict[str, Any]:
+    """The ASGI scope of a request of JSON."""
     return {
         "type": "http",
         "http_version": "1.1",
-        "method": "POST",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query,
         "root_path": "",
         "headers": [
             (b"host", b"127.0.0.1"),
