@@ -79,7 +79,7 @@ from config.types import (
     WebhookSecret,
     Workers,
 )
-from config.wings import MemorySettings
+from config.wings import MemorySettings, WingsSettings
 
 
 class ListenerTls(Struct, frozen=True, forbid_unknown_fields=True):
@@ -554,6 +554,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     admin: Admin
     console: ConsoleSettings
     jobs: JobsSettings
+    wings: WingsSettings
     events: EventsSettings
     secrets: SecretsSettings
     upstream: UpstreamSettings

@@ -14,6 +14,7 @@ from config.types import (
     Share,
 )
 
+WingName = Literal["memory", "events", "agent", "knowledge", "librarian"]
 Masking = Literal["off", "mask", "refuse"]
 Capture = Literal["off", "calls"]
 Script = Literal[
@@ -22,6 +23,10 @@ Script = Literal[
 ]  # fmt: skip
 HalfLife = Annotated[float, Meta(ge=0, description="a number of seconds, or 0 for none")]
 Dialect = Literal["graph", "files"]
+
+
+class WingsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    optional: tuple[WingName, ...]
 
 
 class MemorySession(Struct, frozen=True, forbid_unknown_fields=True):

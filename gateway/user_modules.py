@@ -35,7 +35,10 @@ def load_module(target: str) -> ModuleType:
 def load_function(target: str, setting: str) -> Any:
     """The function `module:function` of a setting. Raises ToolgateError."""
     name, _, attribute = target.partition(":")
-    function = getattr(load_module(name), attribute, None)
+    try:
+        function = getattr(load_module(name), attribute, None)
+    except ToolgateError as error:
+        raise ToolgateError(f"{setting}: {error}") from error
     if not callable(function):
         raise ToolgateError(f"{setting}: the module {name} has no function {attribute}")
     return function

@@ -1,6 +1,6 @@
 """The /health, /ready and /metrics endpoints, and the state behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -32,13 +32,16 @@ class Health:
         broken: Callable[[], Mapping[str, str]] = dict,
         parts: Callable[[], Mapping[str, str]] = dict,
         *,
+        unopened: Callable[[], Collection[str]] = tuple,
         events: Events | None = None,
     ) -> None:
         """Health of `feed`. `broken`: sources whose circuit breaker is "open" or "half-open".
-        `parts`: other dependencies of serving, by name, with their state."""
+        `parts`: other dependencies of serving, by name, with their state. `unopened`: wings that
+        have to be open once before this process is ready."""
         self.feed = feed
         self.broken = broken
         self.parts = parts
+        self._unopened = unopened
         self.draining = False
         (events or Events()).draining.subscribe(self._drain)
 
@@ -46,9 +49,14 @@ class Health:
         self.draining = True
 
     @property
-    def ready(self) -> bool:
+    def serves(self) -> bool:
         """Whether requests can be served. Losing the database alone does not prevent that."""
         return self.feed.loaded and not self.draining
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that is switched on has been there to serve requests."""
+        return self.serves and not self._unopened()
 
     @property
     def status(self) -> str:
@@ -56,6 +64,8 @@ class Health:
             return "draining"
         if not self.feed.loaded:
             return "failed" if self.feed.failure else "starting"
+        if self._unopened():
+            return "starting"
         impaired = any(state not in WELL for state in self.parts().values())
         return "degraded" if impaired or self.feed.degraded or self.broken() else "ok"
 

@@ -236,7 +236,7 @@ def application(
             Middleware(
                 FrontDoor,
                 fronts=fronts,
-                ready=lambda: health.ready,
+                ready=lambda: health.serves,
                 shed=access.bounds.shedding.refusal,
             ),
         ],

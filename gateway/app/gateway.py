@@ -97,7 +97,11 @@ class Gateway:
         self.replica = self._replica()
         self.search = self._search()
         self.health = Health(
-            self.feed.state, self.access.bounds.breaker.broken, self._states, events=events
+            self.feed.state,
+            self.access.bounds.breaker.broken,
+            self._states,
+            unopened=lambda: () if self.wings is None else self.wings.unopened,
+            events=events,
         )
         self._upstreams = self._by_binding()
         self.admin: AdminApi | None = None
@@ -244,6 +248,11 @@ class Gateway:
             middleware=self._middleware,
             answering=self._answering(),
         )
+
+    async def opened(self) -> None:
+        """Wait until each wing that is not optional has been open."""
+        if self.wings is not None:
+            await self.wings.opened()
 
     def _states(self) -> dict[str, str]:
         """States of the parts that serving depends on, beside the database and the sources."""

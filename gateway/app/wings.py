@@ -72,7 +72,7 @@ from gateway.wings.serving import (
     drafts,
     not_open,
 )
-from gateway.wings.table import components_of, load_wing, load_wings, section, with_jobs
+from gateway.wings.table import components_of, load_wing, load_wings, mistakes, section, with_jobs
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
@@ -133,9 +133,12 @@ class WingGround:
 
 
 class Wings:
-    """The wings that are switched on. Raises ToolgateError for one that cannot be imported."""
+    """The wings that are switched on. Raises ToolgateError for one that cannot be imported, and for
+    mistakes in the settings of one that is not optional."""
 
     def __init__(self, ground: WingGround) -> None:
+        if texts := mistakes(ground.settings):
+            raise ToolgateError("\n  ".join(texts))
         self._ground = ground
         self._models = models = ConfiguredModels(
             ground.settings.models, ground.secrets, ground.operate
@@ -169,6 +172,21 @@ class Wings:
     def states(self) -> dict[str, str]:
         """States of the wings by name, for the details of readiness."""
         return {f"wing {one.name}": one.state for one in self._served}
+
+    @property
+    def unopened(self) -> list[str]:
+        """The wings without which the gateway is not ready, as they were never open."""
+        return [one.name for one in self._required if not one.opened.is_set()]
+
+    async def opened(self) -> None:
+        """Wait until each of them has been open."""
+        for one in self._required:
+            await one.opened.wait()
+
+    @property
+    def _required(self) -> "list[ServedWing]":
+        optional = self._ground.settings.wings.optional
+        return [one for one in self._served if one.name not in optional]
 
     @property
     def admin_operations(self) -> list[Operation]:

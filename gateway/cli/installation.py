@@ -13,7 +13,7 @@ from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import fail
+from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.doctor.environment import unimported, wings_of_installation, world
@@ -21,7 +21,7 @@ from gateway.cli.doctor.local_checks import gathered
 from gateway.cli.doctor.patterns import idle_in_registry
 from gateway.cli.serve.command import check_exposure
 from gateway.components import components_of
-from gateway.wings.table import wing_components
+from gateway.wings.table import mistakes, wing_components
 from registry.database.migrate import MigrationState, status
 from registry.database.migrate import migrate as apply
 
@@ -126,6 +126,8 @@ def check(ctx: click.Context, settings: Settings) -> None:
     database, if that can be read. `toolgate doctor` checks more.
     """
     check_exposure(settings.server.host, settings.auth)
+    if texts := mistakes(settings):
+        fail("\n  ".join(texts), USAGE)
     _warn_of_environment(settings)
     _warn_of_patterns(settings)
     count = len(settings.sources)

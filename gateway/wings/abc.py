@@ -5,7 +5,15 @@ A wing is a folder `gateway/wings/NAME/` whose `wing.py` has a `Wing`, and a row
 like any other tool.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -254,6 +262,10 @@ class Wing:
     """Whether it observes calls of tools that are not its own, by its section of the settings."""
 
     admin: Administration | None = None  # for operators; None: the admin API has none of it
+    mistakes: Callable[[Any], Iterable[str]] | None = None
+    """Sentences on what its section of the settings has that can never work, beyond its types: then
+    a gateway does not start."""
+
     checks: Checks | None = None  # for `toolgate doctor` and `toolgate config check`
     commands: Commands = field(default_factory=dict)  # beside its operations
 

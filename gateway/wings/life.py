@@ -26,6 +26,7 @@ class WingLife(ABC):
         self.name = wing.name
         self.state: WingState = "opening"
         self.attempted = anyio.Event()  # opened for the first time, or failed to
+        self.opened = anyio.Event()  # for the first time; it may have failed since
         self._wing = wing
         self._begun = anyio.Event()
         self._stopping = anyio.Event()
@@ -75,6 +76,7 @@ class WingLife(ABC):
             async with self._wing.open(await self.parts()) as offer, self.serving(offer):
                 since, self.state = time.monotonic(), "ok"
                 log.info("wing_open", extra={"wing": self.name})
+                self.opened.set()
                 self.attempted.set()
                 await self._work(offer)
         except (ToolgateError, *AWAY) as error:

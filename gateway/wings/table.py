@@ -97,6 +97,25 @@ def load_wings(settings: "Settings") -> "list[Wing]":
     return wings
 
 
+def wing_mistakes(settings: "Settings", wing: "Wing") -> list[str]:
+    """Mistakes in the section of a wing."""
+    found = wing.mistakes
+    return [] if found is None else list(found(section(settings, wing.name)))
+
+
+def mistakes(settings: "Settings") -> list[str]:
+    """What keeps wings that are not optional from being opened, for ever."""
+    texts: list[str] = []
+    for name in enabled(settings):
+        if name in settings.wings.optional:
+            continue
+        try:
+            texts += wing_mistakes(settings, load_wing(name))
+        except ToolgateError as error:
+            texts.append(str(error))
+    return texts
+
+
 def wing_components(settings: "Settings") -> "list[Component]":
     """The migrations of the wings that are switched on, in their order. Raises ToolgateError."""
     found = (one for wing in load_wings(settings) for one in components_of(wing))

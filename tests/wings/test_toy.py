@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from config.access import Guardrail, Rule
 from config.load import load
 from config.settings import Settings
+from config.wings import WingsSettings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings import table
 from gateway.wings.table import WingRow
@@ -417,7 +418,11 @@ async def test_bodies_of_its_own_path_count_as_all_large_ones(
 
 
 async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> None:
-    settings = replace(toyed, toy=replace(toyed.toy, fails=True))  # type: ignore[attr-defined]
+    settings = replace(
+        toyed,
+        toy=replace(toyed.toy, fails=True),  # type: ignore[attr-defined]
+        wings=WingsSettings(optional=("toy",)),  # type: ignore[arg-type]
+    )
     async with running(settings) as client:
         _, ready, _ = await got(client, "/ready")
         assert (ready["status"], ready["wing toy"]) == ("degraded", "failed")
@@ -428,6 +433,21 @@ async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> No
         await until(lambda: client.gateway.wings.states == {"wing toy": "ok"})
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 201
     assert LIFE == ["repaired", "open", "closed"]
+
+
+async def test_a_gateway_is_not_ready_before_its_wings_were_open(toyed: Settings) -> None:
+    """Probes are told so; the other tools are served meanwhile, and a wing that fails later takes
+    nothing back (mending 37)."""
+    settings = replace(toyed, toy=replace(toyed.toy, fails=True))  # type: ignore[attr-defined]
+    async with running(settings) as client:
+        status, ready, _ = await got(client, "/ready")
+        assert (status, ready["status"], ready["wing toy"]) == (503, "starting", "failed")
+        assert (await client.rpc(rpc("listPets", {})))["result"]
+        LIFE.append("repaired")
+        with anyio.fail_after(DEADLINE_S):
+            await client.gateway.opened()
+        assert (await got(client, "/ready"))[:1] == (200,)
+    LIFE.clear()
 
 
 async def test_switched_off_its_tools_go_and_its_table_stays(

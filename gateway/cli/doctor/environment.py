@@ -18,7 +18,7 @@ from gateway.cli.common.database import open_registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, reaches
 from gateway.cli.serve.tls import ListenerCertificate
 from gateway.state.redis import connect
-from gateway.wings.table import enabled, load_wing, section
+from gateway.wings.table import enabled, load_wing, section, wing_mistakes
 from registry.database.embedded import DatabaseError, has_cluster
 from registry.database.postgres import AWAY, Pool, borrowed, make_pool
 from registry.documents.fetch import fetch, local_path
@@ -244,6 +244,10 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
             wing = load_wing(name)
         except ToolgateError as error:
             yield Check("wing", "failed", str(error))
+            continue
+        if texts := wing_mistakes(settings, wing):
+            for text in texts:
+                yield Check("wing", "failed", text)
             continue
         if wing.checks is None:
             yield Check("wing", "ok", f"{name}: can be opened")

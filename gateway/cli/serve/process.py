@@ -149,6 +149,8 @@ class ServingProcess:
             self._server.should_exit = True
             return
         await self._server.listening.wait()
+        if self._client is None:
+            await self._gateway.opened()
         gc.collect()
         gc.freeze()  # exempts current objects from garbage collection
         gc.set_threshold(GC_THRESHOLD)

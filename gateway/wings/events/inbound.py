@@ -57,17 +57,17 @@ class Hook:
     @classmethod
     def of(cls, name: str, settings: EventInbound) -> "Hook":
         """Raises ToolgateError for a secret or an expression that cannot be used."""
-        for secret in settings.secrets:
-            key_of(secret)
+        place = f"events.inbound.{name}"
         try:
-            arguments, when, order_key = (
-                compile_expression(text, VARIABLES, STEPS) if text else None
-                for text in (settings.arguments, settings.when, settings.order_key)
-            )
-        except InvalidExpression as error:
-            raise ToolgateError(f"events.inbound.{name}: {error}") from error
-        if arguments is None:
-            raise ToolgateError(f"events.inbound.{name}.arguments: expected an expression")
+            for secret in settings.secrets:
+                key_of(secret)
+        except ToolgateError as error:
+            raise ToolgateError(f"{place}: {error}") from error
+        arguments = _compiled(f"{place}.arguments", settings.arguments)
+        when, order_key = (
+            _compiled(f"{place}.{key}", text) if text else None
+            for key, text in (("when", settings.when), ("order_key", settings.order_key))
+        )
         return cls(name, settings, arguments, when, order_key)
 
     def invocation(self, id_: str, headers: Mapping[str, str], body: bytes) -> Any:
@@ -90,6 +90,16 @@ class Hook:
             "correlationId": f"{self.name}:{digest}",
         }
         return asked if key is None else {**asked, "orderKey": str(key)}
+
+
+def _compiled(place: str, text: str) -> Expression:
+    """Raises ToolgateError."""
+    if not text:
+        raise ToolgateError(f"{place}: expected an expression")
+    try:
+        return compile_expression(text, VARIABLES, STEPS)
+    except InvalidExpression as error:
+        raise ToolgateError(f"{place}: {error}") from error
 
 
 def made_hooks(settings: EventsSettings) -> Mapping[str, Hook]:

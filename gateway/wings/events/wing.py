@@ -6,8 +6,9 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -24,7 +25,7 @@ from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
 from gateway.wings.events.hooks import Hooks
-from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Inbound, made_hooks
+from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.notices import ENDED, WORK, Notices, Waits
 from gateway.wings.events.operations import EventOperations
@@ -268,6 +269,20 @@ def check_webhooks(settings: EventsSettings) -> None:
         check_webhook(name, webhook)
 
 
+def mistakes(settings: EventsSettings) -> Iterator[str]:
+    """A sentence on each entry of webhooks, in and out, and a hook, that cannot be used."""
+    checks: tuple[Callable[[], object], ...] = (
+        partial(Hooks, settings.hook),
+        *(partial(Hook.of, *entry) for entry in settings.inbound.items()),
+        *(partial(check_webhook, *entry) for entry in settings.webhooks.items()),
+    )
+    for check in checks:
+        try:
+            check()
+        except ToolgateError as error:
+            yield str(error)
+
+
 def check_webhook(name: str, webhook: EventWebhook) -> None:
     """Check an address that completions are sent to. Raises ToolgateError."""
     try:
@@ -322,6 +337,7 @@ WING = Wing(
     ),
     mounts=(HOOKS, CLOUDEVENTS),
     methods=METHODS,
+    mistakes=mistakes,
     checks=checked,
     commands={
         "tail": ("gateway.cli.events:tail", "Print invocations as they change, until Ctrl-C."),

@@ -1,20 +1,23 @@
 """The memory of agents as a wing."""
 
 import importlib.resources
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+from config.wings import MemorySettings
 from gateway.operations.operation import Operation
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.gauges import MemoryGauges
 from gateway.wings.memory.keeping import KeepingOperations
+from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.recall import KINDS
 from gateway.wings.memory.resources import MemoryResources
 from gateway.wings.memory.subjects import subject_operations
 from registry.database.migrate import Component
+from schemas.errors import ToolgateError
 
 MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory").joinpath("sql"))
 
@@ -50,6 +53,14 @@ def operations_of(parts: MemoryParts) -> list[Operation]:
     return found
 
 
+def mistakes(settings: MemorySettings) -> Iterator[str]:
+    """A sentence on a masking hook that cannot be loaded."""
+    try:
+        hook_of(settings.masking.hook)
+    except ToolgateError as error:
+        yield str(error)
+
+
 PAGE = ConsolePage(
     title="Memories",
     path="memory",
@@ -78,6 +89,7 @@ WING = Wing(
     kinds=KINDS,
     observes=lambda settings: settings.capture == "calls",
     admin=subject_operations,
+    mistakes=mistakes,
     commands={
         "eval": ("gateway.cli.memory:evaluate", "Measure how well memories are found."),
         "export": ("gateway.cli.memory:export", "Export all that is held of a user."),
