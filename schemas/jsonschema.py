@@ -267,8 +267,12 @@ class Checker:
         got = "" if secret else f", got {_shown(error.instance)}"
         match error.kind:
             case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
-                for inner in _nearest(context):
-                    yield from self._problems(inner, secret=secret)
+                place, branches = _selected(context)
+                if branches:
+                    for inner in _nearest(branches):
+                        yield from self._problems(inner, secret=secret)
+                else:
+                    yield _no_branch(place, context, secret=secret)
             case ValidationErrorKind.Required(name):
                 yield ArgumentProblem((*where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
@@ -397,6 +401,63 @@ def _measured(value: Any) -> tuple[int, int]:
         ]
         levels += bool(level)
     return parts, levels
+
+
+_Place = tuple[str | int, ...]
+
+
+def _selected(
+    branches: list[list[ValidationError]],
+) -> tuple[_Place, list[list[ValidationError]]]:
+    """The branches that the value of a discriminator selects, and the place of that value: where
+    most branches allow only some values. No branches: none allows the value. All: no discriminator.
+    """
+    refusals: dict[_Place, tuple[int, int]] = {}  # branches, and those that expect one value
+    for errors in branches:
+        for error in errors:
+            if expected := _expected_values(error):
+                place = tuple(error.instance_path)
+                count, constants = refusals.get(place, (0, 0))
+                refusals[place] = count + 1, constants + (len(expected) == 1)
+    best = [place for place in refusals if refusals[place] == max(refusals.values())]
+    if len(best) != 1:
+        return (), branches
+    place = best[0]
+    beside = [errors for errors in branches if not _refuses(errors, place)]
+    held = [errors for errors in branches if not _is_of_another_type(errors, place[:-1])]
+    return place, beside or ([] if refusals[place][0] == len(held) else branches)
+
+
+def _expected_values(error: ValidationError) -> list[Any]:
+    """The values that `error` expects, where these are listed."""
+    match error.kind:
+        case ValidationErrorKind.Constant(value):
+            return [value]
+        case ValidationErrorKind.Enum(options):
+            return list(options)
+    return []
+
+
+def _refuses(errors: list[ValidationError], place: _Place) -> bool:
+    """Whether a branch refuses the value at `place`, or what holds it."""
+    at_place = any(tuple(error.instance_path) == place for error in errors)
+    return at_place or _is_of_another_type(errors, place[:-1])
+
+
+def _is_of_another_type(errors: list[ValidationError], place: _Place) -> bool:
+    return any(
+        tuple(error.instance_path) == place and isinstance(error.kind, ValidationErrorKind.Type)
+        for error in errors
+    )
+
+
+def _no_branch(
+    place: _Place, branches: list[list[ValidationError]], *, secret: bool
+) -> ArgumentProblem:
+    errors = [e for errors in branches for e in errors if tuple(e.instance_path) == place]
+    options = dict.fromkeys(_shown(value) for error in errors for value in _expected_values(error))
+    got = "" if secret else f", got {_shown(errors[0].instance)}"
+    return ArgumentProblem(place, f"expected one of {', '.join(list(options)[:NAMES_SHOWN])}{got}")
 
 
 def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
+from urllib.parse import unquote
 
 from registry.importers.openapi.document import (
     MissingReference,
@@ -36,8 +37,8 @@ from registry.importers.openapi.keywords import (
     QUOTED_BOOLEANS,
     compiles,
 )
-from registry.importers.openapi.raw_schemas import Flag, Visibility
-from registry.importers.openapi.values import mapping, sequence
+from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
+from registry.importers.openapi.values import mapping, sequence, text
 from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode
 from schemas.validators import compiled_as_2020
@@ -279,6 +280,8 @@ class Names(Protocol):
     document: OpenApiDocument
     cycles: Cycles
     visibility: Visibility
+    discriminators: "Discriminators"
+    overlapping: bool  # whether `oneOf` may match several branches
 
     def name(self, component: ReferenceTarget) -> str: ...
 
@@ -353,11 +356,26 @@ class Tree:
                     self._note(f"`{key}` {problem}")
             elif key in _NESTED and not self._drops(key, at):
                 checked = self._nested(key, value, at)
+                if key in _CHOICES and checked is not ABSENT and "discriminator" in schema:
+                    checked = self._discriminated(schema["discriminator"], value, checked)
             else:
                 continue
             if checked is not ABSENT:
                 out[key] = checked
+        if self._names.overlapping and "oneOf" in out and _NEGATIONS.isdisjoint(self._path):
+            out = _as_any_of(out)
         return self._tidy(out, at)
+
+    def _discriminated(
+        self, stated: object, raw: list[Any], branches: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """`branches` with the values of the discriminator that select each."""
+        name = text(mapping(stated).get("propertyName"))
+        values = self._names.discriminators.values(mapping(stated), raw) if name else {}
+        return [
+            _with_values(branch, name, values[index]) if index in values else branch
+            for index, branch in enumerate(branches)
+        ]
 
     def _drops(self, key: str, at: _At) -> bool:
         """Whether to drop the root's choices: the component was requested without them."""
@@ -442,6 +460,76 @@ class Tree:
             self._notes.append("".join(f"/{part}" for part in self._path) + f": {problem}")
 
 
+# a branch more in `not` or `if` makes a schema stricter
+_NEGATIONS = frozenset({"not", "if"})
+
+
+def _as_any_of(out: dict[str, Any]) -> dict[str, Any]:
+    """`oneOf` as `anyOf`: branches of descriptions overlap more often than not, and the service
+    decides which of them a body is."""
+    if "anyOf" not in out:
+        return {"anyOf" if key == "oneOf" else key: value for key, value in out.items()}
+    rest = {key: value for key, value in out.items() if key != "oneOf"}
+    return {**rest, "allOf": [*rest.get("allOf", ()), {"anyOf": out["oneOf"]}]}
+
+
+def _with_values(branch: dict[str, Any], name: str, values: list[str]) -> dict[str, Any]:
+    rule = {"const": values[0]} if len(values) == 1 else {"enum": values}
+    properties = branch.get("properties", {})
+    return {**branch, "properties": {**properties, name: {**properties.get(name, {}), **rule}}}
+
+
+class Discriminators:
+    """Reads Discriminator Objects (OpenAPI 3.1, section 4.8.25)."""
+
+    def __init__(self, document: OpenApiDocument) -> None:
+        self._raw_schemas = RawSchemas(document)
+
+    def values(self, discriminator: dict[str, Any], branches: list[Any]) -> dict[int, list[str]]:
+        """The values that select each branch, by its index; left out are branches that state them
+        themselves, and those that no value is known of."""
+        name = str(discriminator["propertyName"])
+        by_target: dict[str, list[str]] = {}
+        for value, target in mapping(discriminator.get("mapping")).items():
+            by_target.setdefault(_last_segment(str(target)), []).append(value)
+        values: dict[int, list[str]] = {}
+        for index, branch in enumerate(branches):
+            ref = mapping(branch).get("$ref")
+            target = _last_segment(ref) if isinstance(ref, str) else ""
+            mapped = by_target.get(target, [])
+            if target and (legal := self._legal(branch, name, mapped or [target], bool(mapped))):
+                values[index] = legal
+        return values
+
+    def _legal(self, branch: Any, name: str, wanted: list[str], mapped: bool) -> list[str]:
+        """Those of `wanted` that the branch's own schema of the property allows. Names of schemas
+        are the values where nothing else is stated, and many descriptions rely on that unknowingly:
+        any example, default or pattern of the property counts as a statement."""
+        properties = self._raw_schemas.properties(branch)
+        if name not in properties:
+            closed = any(
+                part.get("additionalProperties") is False
+                for part in self._raw_schemas.parts(branch)
+            )
+            return wanted if mapped and not closed else []
+        for part in self._raw_schemas.parts(properties[name]):
+            if part.get("readOnly") is True or part.get("type", "string") != "string":
+                return []
+            if not mapped and not _STATEMENTS.isdisjoint(part):
+                return []
+            stated = [part["const"]] if "const" in part else sequence(part.get("enum")) or wanted
+            wanted = [value for value in wanted if value in stated]
+        return wanted
+
+
+_STATEMENTS = frozenset({"const", "enum", "default", "example", "examples", "pattern", "format"})
+
+
+def _last_segment(ref: str) -> str:
+    """`Cat` for `#/components/schemas/Cat`, `cat.yaml#/Cat` and the bare name."""
+    return unquote(ref.rpartition("/")[2].removeprefix("#")).replace("~1", "/").replace("~0", "~")
+
+
 def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -507,6 +595,8 @@ class Schemas:
         self.document = document
         self.cycles = cycles or Cycles(document)
         self.visibility = Visibility(document, left_out)
+        self.discriminators = Discriminators(document)
+        self.overlapping = left_out == "readOnly"
         self._converted: dict[ReferenceTarget, Converted | str] = {}  # or the error
         self._names: dict[ReferenceTarget, str] = {}
         self._named: dict[str, ReferenceTarget] = {}
