@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from schemas.errors import ToolgateError
+from schemas.urls import without_queries
 
 _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are the IPv4 address behind it
 _COMPATIBLE = ip_network("::/96")  # RFC 4291, section 2.5.5.1, deprecated
@@ -54,7 +55,8 @@ def check_host(url: str) -> None:
         if not _is_address(host):
             host.encode("idna")  # as the resolver does
     except ValueError as error:
-        text = f"expected a URL with the name or the address of a host, found {url[:200]!r}"
+        found = without_queries(url)[:200]
+        text = f"expected a URL with the name or the address of a host, found {found!r}"
         raise ValueError(text) from error
 
 

@@ -66,3 +66,13 @@ def test_public_literals_and_names_pass(url):
 async def test_a_name_that_resolves_to_a_private_address_is_refused():
     with pytest.raises(PrivateAddress, match=r"localhost \((127\.0\.0\.1|::1)\) is not a public"):
         await PublicResolver().resolve("localhost", 80)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.example:99999/x?key=hunter2", "https://a..b/?k=hunter2"]
+)
+def test_a_host_that_is_none_is_named_without_the_query(url):
+    """An address that is refused is told without its query, which may be a key (mending 14)."""
+    with pytest.raises(ValueError, match="expected a URL with the name") as caught:
+        check_url_host(url)
+    assert "hunter2" not in str(caught.value)
