@@ -276,6 +276,21 @@ async def ended_row(client: Client, id_: str) -> Any:
     return row if row is not None and row.ended else None
 
 
+async def test_strangers_are_told_of_no_consent_to_deliver(
+    evented: Settings, tmp_path: Path
+) -> None:
+    """The handshake of CloudEvents' webhooks is for callers who may deliver (mending 34)."""
+    async with running(replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        url, asked = client.url + "/events/cloudevents", {"WebHook-Request-Origin": "a.example"}
+        async with client.http.options(url, headers=asked) as response:
+            assert response.status == 401
+            assert "WebHook-Allowed-Origin" not in response.headers
+        known = {**asked, **bearer("ada", "events:invoke")}
+        async with client.http.options(url, headers=known) as response:
+            assert response.status == 200
+            assert response.headers["WebHook-Allowed-Origin"] == "a.example"
+
+
 async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path: Path) -> None:
     async with running(replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         ada, eve = (bearer(name, "events:invoke events:read") for name in ("ada", "eve"))
