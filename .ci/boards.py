@@ -361,6 +361,11 @@ RULES = [
         "Records of the audit log wait for the database.",
     ),
     Alert(
+        "ToolgateJobsFail",
+        "sum by (job, operation) (increase(toolgate_jobs_failed_total[1h])) > 0", "0m", "warning",
+        "Jobs or schedules of {{ $labels.operation }} fail: `toolgate jobs list` tells why.",
+    ),
+    Alert(
         "ToolgateEmbeddingsFail", 'max by (job) (toolgate_embedding_tasks{status="failed"}) > 0',
         "30m", "info", "Some tools have no embedding: `toolgate embed status` tells why.",
     ),

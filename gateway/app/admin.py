@@ -1,6 +1,6 @@
 """Wiring of the admin API."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -69,6 +69,7 @@ class AdminParts:
     functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
     scripts: Callable[[], Scripts]
     of_wings: Sequence[Operation] = ()
+    jobs_of_wings: Callable[[], Collection[str]] = tuple  # operations that run as jobs
     restart: Restart | None = None
     defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
@@ -123,18 +124,22 @@ def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[O
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
         return [replace(one, job=None) for one in operations]
-    return with_jobs(parts.settings, _ground(parts.settings, parts.pool), operations)
+    ground = _ground(parts.settings, parts.pool)
+    return with_jobs(parts.settings, ground, operations, parts.jobs_of_wings)
 
 
 def with_jobs(
-    settings: Settings, ground: Ground, operations: Sequence[Operation]
+    settings: Settings,
+    ground: Ground,
+    operations: Sequence[Operation],
+    of_wings: Callable[[], Collection[str]] = tuple,
 ) -> Sequence[Operation]:
-    """The operations, and those on their jobs."""
+    """The operations, and those on their jobs and on those of wings."""
 
     def known() -> Sequence[Operation]:
         return all_
 
-    jobs = JobOperations(ground, settings.jobs.keep_days, known)
+    jobs = JobOperations(ground, settings.jobs.keep_days, known, of_wings)
     all_ = (*operations, *jobs.operations)
     return all_
 

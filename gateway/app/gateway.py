@@ -451,6 +451,7 @@ class Gateway:
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
             of_wings=() if self.wings is None else self.wings.admin_operations,
+            jobs_of_wings=tuple if self.jobs is None else self.jobs.of_wings,
             restart=self.restart,
             defer=self.jobs.defer if self.jobs is not None else None,
         )

@@ -5,7 +5,15 @@ Imported only where operations run as jobs.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import cast
@@ -107,6 +115,11 @@ def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer
     return OperationServer(job_operations(settings, handle.pool), repeats, settings.admin.path)
 
 
+def _as_jobs(server: OperationServer) -> list[str]:
+    """The ids of the operations that run as jobs."""
+    return [one.id for one in server.by_id.values() if one.job is not None]
+
+
 def _schedules(server: OperationServer) -> Mapping[str, Schedule]:
     """The schedules of operations by their ids."""
     jobs = ((one.id, one.job) for one in server.by_id.values() if one.job is not None)
@@ -183,6 +196,7 @@ class Jobs(Collector):
         self._wings = with_jobs(settings)
         self._of_wings: list[OperationServer] = []
         self._ended: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()  # by operation
 
     async def defer(self, operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
         """Store the request as a job. Raises ProblemDetails."""
@@ -214,6 +228,10 @@ class Jobs(Collector):
             yield
         finally:
             self._of_wings.remove(server)
+
+    def of_wings(self) -> Collection[str]:
+        """The operations of open wings that run as jobs."""
+        return [name for server in self._of_wings for name in _as_jobs(server)]
 
     async def run(self) -> None:
         """Run jobs until stopped or cancelled."""
@@ -255,6 +273,15 @@ class Jobs(Collector):
         for state in ENDED:
             ended.add_metric((state,), self._ended[state])
         yield ended
+        failed = CounterMetricFamily(
+            "toolgate_jobs_failed",
+            "Jobs that failed in this process, schedules among them.",
+            labels=("operation",),
+        )
+        # Also those that never failed: the first failure is an increase only from 0.
+        for operation in sorted({*self._failed, *_as_jobs(self._server()), *self.of_wings()}):
+            failed.add_metric((operation,), self._failed[operation])
+        yield failed
         gauge = GaugeMetricFamily(
             "toolgate_jobs", "Jobs of all gateways that have not ended.", labels=("state",)
         )
@@ -276,6 +303,8 @@ class Jobs(Collector):
     def _hear(self, act: JobAct) -> None:
         if act.event != "started":
             self._ended[act.event] += 1
+        if act.event == "failed":
+            self._failed[act.operation] += 1
         self._heard(act)
 
     async def _tick(self, name: str) -> None:
@@ -283,7 +312,9 @@ class Jobs(Collector):
         try:
             server = self._find(name)
         except NotOpen:
-            log.warning("schedule_missed", extra={"operation": name})
+            self._failed[name] += 1
+            reason = "its wing is not open"
+            log.warning("schedule_missed", extra={"operation": name, "reason": reason})
             return
         if server is None:
             return
@@ -291,4 +322,8 @@ class Jobs(Collector):
         tenant, roles = self._settings.tenant.host_id, {self._settings.admin.operator_role}
         principal = Principal(SCHEDULE, tenant, frozenset({ALL}), roles=frozenset(roles))
         asked = OperationInput(principal, {}, query=operation.query(), body=None)
-        await self.defer(operation, asked, {})
+        try:
+            await self.defer(operation, asked, {})
+        except ProblemDetails as problem:
+            self._failed[name] += 1
+            log.warning("schedule_missed", extra={"operation": name, "reason": problem.detail})

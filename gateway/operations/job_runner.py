@@ -249,7 +249,11 @@ class _Run:
         return _Pause(self._settings.retry_s * 2 ** (failures - 1), failed=True)
 
     def tell(self, end: JobEnd) -> None:
-        """Report the end."""
+        """Report the end; a failure also in the log, since nobody may wait for it."""
+        if end.state == "failed":
+            claim, status = self._claim, self._status
+            extra = {"operation": claim.operation, "job": claim.job_id, "status": status}
+            log.warning("job_failed", extra=extra)
         self._tell(end.state, self._status)
 
     def _tell(self, event: JobEvent, status: int = 0) -> None:

@@ -1,6 +1,7 @@
 """Jobs as operations show them: lists, one job, and its cancellation."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -33,9 +34,17 @@ class JobFilter(Paging, frozen=True):
 
 class JobViews:
     def __init__(
-        self, pool: Callable[[], Pool], pages: Pages, visible: Visible, *, own: bool = False
+        self,
+        pool: Callable[[], Pool],
+        pages: Pages,
+        visible: Visible,
+        *,
+        own: bool = False,
+        withholds: Callable[[OperationInput, JobRow], bool] | None = None,
     ) -> None:
-        """`pool` raises ProblemDetails. `own`: callers see the jobs that they began alone."""
+        """`pool` raises ProblemDetails. `own`: callers see the jobs that they began alone.
+        `withholds`: whether a job is shown without its result."""
+        self._withholds = withholds
         self._pool = pool
         self._pages = pages
         self._visible = visible
@@ -57,7 +66,9 @@ class JobViews:
         return ListPage(views, cursor(key_of(found[limit - 1])) if len(found) > limit else "")
 
     async def get(self, asked: OperationInput) -> JobView:
-        return view_of(await self._found(asked))
+        row = await self._found(asked)
+        withheld = self._withholds is not None and self._withholds(asked, row)
+        return view_of(replace(row, result=None) if withheld else row)
 
     async def cancel(self, asked: OperationInput) -> JobView:
         await self._found(asked)

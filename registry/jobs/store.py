@@ -343,6 +343,20 @@ class JobStore:
             )
             return await cursor.fetchall()
 
+    async def newest_ended(self, host_id: str, principal: str) -> list[JobRow]:
+        """The last job of a principal that ended, of each operation, with result and problem."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(JobRow))
+            await cursor.execute(
+                sql.SQL(
+                    "SELECT DISTINCT ON (operation) {columns}, result::text, problem::text"
+                    " FROM job_t WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL"
+                    " ORDER BY operation, ended_ts DESC"
+                ).format(columns=_COLUMNS),
+                [host_id, principal],
+            )
+            return await cursor.fetchall()
+
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
         async with borrowed(self._pool) as connection:

@@ -1,14 +1,15 @@
 """Jobs: list, progress and result, cancellation, and the removal of ended ones.
 
-A job is seen and cancelled by those in its tenant who may call its operation.
+A job is seen and cancelled by those in its tenant who may call its operation; one of a wing by who
+began it, with the operations of the wing, and here by operators.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
 from gateway.operations.job_views import JobFilter, JobViews
-from gateway.operations.jobs import AsJob, JobView
+from gateway.operations.jobs import SCHEDULE, AsJob, JobView
 from gateway.operations.operation import (
     Ground,
     ListPage,
@@ -17,7 +18,7 @@ from gateway.operations.operation import (
     ProblemDetails,
     allows,
 )
-from registry.jobs.store import JobStore
+from registry.jobs.store import JobRow, JobStore
 
 WRITE = "admin:jobs:write"
 DAILY = "17 3 * * *"  # not at a full hour, when much else runs
@@ -31,13 +32,21 @@ class Removed(Struct, frozen=True):
 
 class JobOperations:
     def __init__(
-        self, ground: Ground, keep_days: int, operations: Callable[[], Sequence[Operation]]
+        self,
+        ground: Ground,
+        keep_days: int,
+        operations: Callable[[], Sequence[Operation]],
+        of_wings: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`operations`: all of the API, whose scopes say who sees their jobs."""
+        """`operations`: all of the API, whose scopes say who sees their jobs. Jobs of `of_wings`
+        are seen by operators, without the results of others' jobs."""
         self._ground = ground
         self._keep_days = keep_days
         self._operations = operations
-        self._views = JobViews(lambda: ground.pool, ground.pages, self._visible)
+        self._of_wings = of_wings
+        self._views = JobViews(
+            lambda: ground.pool, ground.pages, self._visible, withholds=self._withholds
+        )
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -73,4 +82,10 @@ class JobOperations:
 
     def _visible(self, asked: OperationInput) -> Sequence[str]:
         found = (one for one in self._operations() if one.job is not None)
-        return [one.id for one in found if allows(asked.principal, one.scope)]
+        own = [one.id for one in found if allows(asked.principal, one.scope)]
+        return [*own, *self._of_wings()] if self._ground.is_operator(asked) else own
+
+    def _withholds(self, asked: OperationInput, row: JobRow) -> bool:
+        """Whether the result is somebody's own."""
+        makers = (asked.principal.id, SCHEDULE)
+        return row.principal_id not in makers and row.operation in self._of_wings()

@@ -36,7 +36,15 @@ from gateway.cli.doctor.local_checks import (
     workers,
 )
 from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
-from gateway.cli.doctor.registry import embeddings, held_back, jobs, mcp_server, serving, toolsets
+from gateway.cli.doctor.registry import (
+    embeddings,
+    held_back,
+    jobs,
+    mcp_server,
+    schedules,
+    serving,
+    toolsets,
+)
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs
@@ -121,6 +129,8 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in held_back(pins, registry.host_id)]
             if has_jobs(settings):
                 checks.append(await jobs(registry.database, settings.jobs))
+                pool = registry.database.pool
+                checks += [check async for check in schedules(pool, registry.host_id)]
     except ToolgateError as error:
         checks.append(Check("database", "failed", str(error)))
     except psycopg.Error as error:

@@ -8,17 +8,20 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
+
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, CheckStatus
+from gateway.operations.jobs import SCHEDULE
 from registry.catalog.toolsets import members
-from registry.database.postgres import Database
+from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models
 from registry.embedding.providers import embedder_for, make_embedder
 from registry.embedding.sentence_transformers import NOT_INSTALLED
 from registry.embedding.status import EmbeddingStatus, status
-from registry.jobs.store import health
+from registry.jobs.store import JobRow, JobStore, health
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
@@ -175,6 +178,26 @@ async def jobs(database: Database, settings: JobsSettings) -> Check:
         )
         return Check("jobs", "warning", f"{found.stalled} stalled (no heartbeat); {hint}")
     return Check("jobs", "ok", f"{found.waiting} wait, {found.running} run")
+
+
+async def schedules(pool: Pool, host_id: str) -> AsyncIterator[Check]:
+    """The last result of each schedule."""
+    for row in await JobStore(pool).newest_ended(host_id, SCHEDULE):
+        name = f"{row.operation}, last ended {row.ended}"
+        if row.state == "succeeded":
+            yield Check("schedule", "ok", f"{name}: succeeded")
+        else:
+            hint = f"toolgate jobs show {row.job_id}"
+            yield Check("schedule", "warning", f"{name}: {row.state}{_reason_of(row)}; {hint}")
+
+
+def _reason_of(row: JobRow) -> str:
+    """The detail of its problem."""
+    try:
+        detail = msgspec.json.decode(row.problem or "{}").get("detail", "")
+    except (msgspec.DecodeError, AttributeError):
+        return ""
+    return f" ({detail})" if detail else ""
 
 
 READY_BYTES = 1_000_000

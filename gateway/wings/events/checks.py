@@ -1,25 +1,47 @@
-"""Checks of the wing's settings: schedules that call what does not exist."""
+"""Checks of the wing's schedules: skills that do not exist, and calls that failed."""
 
 from collections.abc import AsyncIterator, Collection, Iterator
 
+import msgspec
+
 from config.settings import EventsSettings
+from gateway.operations.jobs import SCHEDULE
 from gateway.wings.abc import Finding
+from gateway.wings.events.journal import Journal
 from registry.database.postgres import Pool
+from registry.jobs.store import JobStore
 from registry.sources.store import ToolStore
 
 
 async def checked(
     settings: EventsSettings, host_id: str, pool: Pool | None
 ) -> AsyncIterator[Finding]:
-    """The findings of `toolgate doctor` and `toolgate config check`; skills need the database."""
+    """The findings of `toolgate doctor` and `toolgate config check`; without a database none of the
+    schedules is known."""
+    texts: list[str] = []
     if pool is not None and settings.schedules:
         tools = {tool.name for tool in await ToolStore(pool).tools(host_id)}
-        unknown = [*unknown_skills(settings, tools)]
-        for text in unknown:
-            yield Finding("warning", text)
-        if unknown:
-            return
-    yield Finding("ok", "can be opened")
+        texts += unknown_skills(settings, tools)
+        texts += [text async for text in _failed(settings, host_id, pool)]
+    for text in texts:
+        yield Finding("warning", text)
+    if not texts:
+        yield Finding("ok", "can be opened")
+
+
+async def _failed(settings: EventsSettings, host_id: str, pool: Pool) -> AsyncIterator[str]:
+    """A sentence on each schedule whose last invocation failed after it was accepted."""
+    operations = {f"events_schedule_{name}": name for name in settings.schedules}
+    for row in await JobStore(pool).newest_ended(host_id, SCHEDULE):
+        if row.operation not in operations or not row.result:
+            continue
+        accepted = msgspec.json.decode(row.result)
+        invocation = await Journal(pool).get(host_id, accepted["id"])
+        if invocation is not None and invocation.status == "FAILED":
+            yield (
+                f"events.schedules.{operations[row.operation]}: the last invocation failed "
+                f"({invocation.reason}); toolgate events show {invocation.invocation_id}"
+            )
 
 
 def unknown_skills(settings: EventsSettings, tools: Collection[str]) -> Iterator[str]:

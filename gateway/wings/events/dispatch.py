@@ -267,6 +267,10 @@ class Dispatch:
             for one, counts in zip(ends, stored, strict=True)
             if counts and one.retry_s is None
         ]
+        for end, counts in zip(ends, stored, strict=True):
+            if counts and end.retry_s is None and end.error and end.reason != "cancelled":
+                extra = {"invocation": end.invocation_id, "reason": end.reason}
+                log.warning("invocation_failed", extra=extra)
         if over:
             self._ended(over)
             self._say(ENDED)

@@ -7,6 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import EventSchedule, Settings
+from gateway.cli.doctor.registry import schedules
+from gateway.operations.jobs import SCHEDULE
+from gateway.wings.events.checks import checked
+from registry.access.keys import ApiKeys
+from registry.database.postgres import Database
+from registry.jobs.store import JobStore
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.polling import until
 from tests.wings.events.rig import ROOT, got, with_events
@@ -94,3 +100,75 @@ async def test_a_schedule_goes_by_the_clocks_of_its_zone(settings: Settings) -> 
             task.croniter.get_next(float, start_time=day) - day for _, task in sorted(tasks.items())
         ]
     assert hours == [45 * 60, 6.5 * 3600]  # 00:45 UTC is 06:30 in Kathmandu
+
+
+async def test_a_schedule_that_fails_shows_everywhere(
+    settings: Settings, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its job is refused for each tick: the log, the metrics, the operator's jobs and doctor say
+    so (mending 37)."""
+    schedule = EventSchedule(cron="* * * * * *", skill="noSuchTool", principal="clock")
+    given = replace(
+        settings,
+        jobs=replace(settings.jobs, poll_s=0.05),
+        auth=replace(settings.auth, mode="keys"),
+        metrics=replace(settings.metrics, open=True),
+    )
+    async with running(with_events(given, schedules={"lost": schedule})) as client:
+        await until(lambda: told_of(caplog, "job_failed"))
+        [record, *_] = told_of(caplog, "job_failed")
+        assert (record.operation, record.levelname) == ("events_schedule_lost", "WARNING")
+        async with client.http.get(f"{client.url}/metrics") as response:
+            counted = 'toolgate_jobs_failed_total{operation="events_schedule_lost"}'
+            text = await response.text()
+        assert counted in text
+        assert 'toolgate_jobs_failed_total{operation="importSource"} 0.0' in text
+
+        keys = ApiKeys(database.pool, settings.tenant.host_id)
+        _, operator = await keys.create("op", None, ["*"], [settings.admin.operator_role])
+        _, admin = await keys.create("admin", None, ["*"], [])
+        jobs = await until(lambda: listed(client, operator))
+        assert {job["operation"] for job in jobs} == {"events_schedule_lost"}
+        assert "noSuchTool" in str(await shown(client, operator, jobs[0]["job"]))
+        assert await listed(client, admin) == []  # of others, whatever the scopes
+        checks = [check async for check in schedules(database.pool, settings.tenant.host_id)]
+    assert [check.status for check in checks] == ["warning"]
+    assert "events_schedule_lost" in checks[0].detail
+    assert "noSuchTool" in checks[0].detail
+
+
+async def listed(client: Client, key: str) -> Any:
+    headers = {"Authorization": f"Bearer {key}"}
+    url = f"{client.url}/admin/v1/jobs?state=failed"
+    async with client.http.get(url, headers=headers) as response:
+        return (await response.json())["items"] if response.status == 200 else None
+
+
+async def shown(client: Client, key: str, job: str) -> Any:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with client.http.get(f"{client.url}/admin/v1/jobs/{job}", headers=headers) as response:
+        return await response.json()
+
+
+async def test_a_scheduled_call_that_fails_later_shows_too(
+    settings: Settings, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job has done its work once the invocation is accepted; what becomes of that is in the
+    log and in the wing's own check (mending 37)."""
+    schedule = EventSchedule(
+        cron="* * * * * *", skill="getPet", principal="clock", arguments={"id": 404}
+    )
+    given = replace(settings, jobs=replace(settings.jobs, poll_s=0.05))
+    evented = with_events(given, schedules={"stray": schedule}, attempts=1)
+    async with running(evented) as client:
+        await until(lambda: ended(client))
+        await until(lambda: told_of(caplog, "invocation_failed"))
+        jobs = JobStore(database.pool)
+        await until(lambda: jobs.newest_ended(settings.tenant.host_id, SCHEDULE))
+
+        async def warned() -> Any:
+            checks = checked(evented.events, settings.tenant.host_id, database.pool)
+            return [one.detail async for one in checks if one.status == "warning"]
+
+        [text] = await until(warned)
+    assert text.startswith("events.schedules.stray: the last invocation failed (")
