@@ -32,6 +32,7 @@ from schemas.urls import without_credentials
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 EXCERPT = 60
+SAME = 0.85  # similarity, of 1, of a name that is but misspelled
 MISSING = object()
 WITH_PASSWORDS = (
     ("database", "url"),
@@ -163,8 +164,10 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
     problems.extend(_missing_keys(value, data, kind, path))
     known = members(kind)
     for key in (key for key in data if key not in known):
-        hint = explanation(dotted(path), key)
-        near = () if hint else get_close_matches(key.lower().replace("-", "_"), known, n=1)
+        plain = key.lower().replace("-", "_")
+        near = get_close_matches(plain, known, n=1, cutoff=SAME)
+        hint = "" if near else explanation(dotted(path), key)
+        near = near if near or hint else get_close_matches(plain, known, n=1)
         meant = dotted((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)

@@ -1,6 +1,7 @@
 """The ASGI application: its routes, and the guards in front of them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -35,7 +36,9 @@ from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
 from gateway.transports.endpoint import McpFront
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from gateway.transports.streamable_http import mcp_fronts
+from gateway.wings.table import enabled, load_wing
 from registry.display.profiles import BUILT_IN
+from schemas.errors import ToolgateError
 from schemas.hybrid import Side
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 
@@ -60,6 +63,17 @@ def _paths(settings: Settings) -> dict[str, str]:
         paths["console"] = settings.console.path
     if settings.admin.tools:
         paths |= {"admin-mcp": f"{mcp}/{ADMIN_TOOLSET}", "admin-jsonrpc": f"{rpc}/{ADMIN_TOOLSET}"}
+    return paths | _paths_of_wings(settings)
+
+
+def _paths_of_wings(settings: Settings) -> dict[str, str]:
+    """The paths of the wings that are switched on, by the name of the wing, or that of the path."""
+    paths: dict[str, str] = {}
+    for name in enabled(settings):
+        with suppress(ToolgateError):  # of a wing that cannot be imported, which the log tells
+            wing = load_wing(name)
+            mounts = {f"{name}{path.replace('/', '-')}": path for path in wing.mounts}
+            paths |= {**mounts, name: wing.root}
     return paths
 
 

@@ -181,6 +181,9 @@ class Desk:
             if not isinstance(body, Mapping | None):
                 problem = ProblemDetails(422, "invalid-body", "Expected an object.")
                 return _read(problem_response(problem, request_id))
+            if operation.effect == "read" and not self._allowed(operation):
+                # as a call it would be recorded as denied, although nobody asked for it
+                return _read(problem_response(lacks_scope(operation.scope), request_id))
             try:
                 query = _typed(operation, query)
             except ProblemDetails as problem:

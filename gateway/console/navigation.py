@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.console.desk import ConsoleParts, Desk
+from gateway.wings.table import WINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,16 @@ def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Plac
     for title, places in GROUPS.items():
         if seen := [one for one in places if _may_see(desk, one)]:
             yield title, seen
-    for name, offer in parts.offers.items():
+    for name in sorted(parts.offers, key=_place_of_wing):
+        offer = parts.offers[name]
         pages = [Place(one.title, one.path, one.icon, one.lists) for one in offer.pages]
         if seen := [one for one in (*OF_WINGS.get(name, ()), *pages) if _may_see(desk, one)]:
             yield name.capitalize(), seen
+
+
+def _place_of_wing(name: str) -> int:
+    """The same at each start, in whatever order wings open."""
+    return list(WINGS).index(name) if name in WINGS else len(WINGS)
 
 
 def _may_see(desk: Desk, place: Place) -> bool:

@@ -20,7 +20,7 @@ from gateway.methods.calls import (
     uncheckable,
 )
 from gateway.methods.capabilities import check_task
-from gateway.methods.describe_tools import unknown_tool
+from gateway.methods.describe_tools import near, unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results import call_result, plain_members, plain_result, renamed
@@ -212,7 +212,7 @@ class ToolMethods:
         catalog = self._lists.catalog(context)
         tool = catalog.find(request.method)
         if tool is None:
-            raise MethodNotFound(f"Method not found: {request.method[:100]}")
+            raise self._no_method(context, request)
         return await self.run_by_name(self._plans.plan(catalog, tool), context, request)
 
     async def run_by_name(self, plan: CallPlan, context: Context, request: Request) -> Raw:
@@ -231,8 +231,15 @@ class ToolMethods:
                 return plain_result(own) if own.is_error or data is UNSET else data
             result = await self._relayed(self._lists.catalog(context), plan, arguments, context)
         except Denied as denied:
-            raise MethodNotFound(f"Method not found: {request.method[:100]}") from denied
+            raise self._no_method(context, request) from denied
         return plain_result(result) if isinstance(result, ToolResult) else plain_members(result)
+
+    def _no_method(self, context: Context, request: Request) -> MethodNotFound:
+        """The fault of a method that is no tool of the caller, with similar names of those that
+        are."""
+        similar = near(request.method, self._lists.visible(context))
+        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+        return MethodNotFound(f"Method not found: {request.method[:100]}{hint}")
 
     async def _forwarded_by_name(
         self, own: Tool, arguments: Json, context: Context, request: Request

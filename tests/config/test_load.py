@@ -440,7 +440,8 @@ def test_defaults_are_what_the_types_expect(write: Write) -> None:
     [
         ("mcpServers: {}", "MCP servers are sources, as in `sources: "),
         ("limits: {per_minute: 9}", "rates have calls and seconds"),
-        ("limits: {tool: {}}", "as in `limits: {tools: "),
+        ("limits: {per_tool: {}}", "as in `limits: {tools: "),
+        ("limits: {tool: {}}", "did you mean limits.tools?"),
         ("users: []", "callers have tokens or keys"),
         ("openai: {}", "chat models are strategies, as in `models: "),
         ("tool: {}", "tools come from sources"),

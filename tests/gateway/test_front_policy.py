@@ -145,8 +145,10 @@ def effect_of(answer: Any) -> str:
 
 
 def without(name: str, answer: Any) -> str:
-    """An answer, but for the name that it is about and the id of the request."""
-    return re.sub(r'"requestId": "[^"]*"', "", json.dumps(answer).replace(name, "?"))
+    """An answer, but for the name that it is about, names that are near it, and the id of the
+    request."""
+    told = json.dumps(answer).replace(name, "?")
+    return re.sub(r'"requestId": "[^"]*"|; did you mean [^"?]*\?', "", told)
 
 
 async def test_all_fronts_decide_as_the_rules_say(client: Client) -> None:

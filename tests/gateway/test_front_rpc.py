@@ -178,6 +178,15 @@ async def test_an_unknown_path_is_told_what_there_is(client: Client) -> None:
         assert (await index.json())["endpoints"]["jsonrpc"] == "/rpc"
 
 
+async def test_a_misspelled_method_is_told_what_there_is(client: Client) -> None:
+    """A method that is no tool is refused with similar names (mending 43)."""
+    _, answer, _ = await client.post("/rpc", request("getPett", {"id": 1}))
+    assert answer["error"]["code"] == -32601
+    assert answer["error"]["message"].startswith("Method not found: getPett; did you mean getPet")
+    _, answer, _ = await client.post("/rpc", request("xyzzy"))
+    assert answer["error"]["message"] == "Method not found: xyzzy"
+
+
 async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
     client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

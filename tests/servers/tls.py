@@ -104,8 +104,9 @@ async def https(
     files: tuple[Path, Path],
     wants: Path | None = None,
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+    body: bytes = b"{}",
 ) -> AsyncIterator[tuple[str, list[str]]]:
-    """The URL of a server that answers `{}`, and the names in the certificates that it was shown;
+    """The URL of a server that answers `body`, and the names in the certificates that it was shown;
     `wants` is the authority that clients must have theirs from."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
@@ -123,8 +124,9 @@ async def https(
             certificate = writer.get_extra_info("peercert")
             shown.append(str(dict(certificate["subject"][0])["commonName"]) if certificate else "")
             writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
-                b"Connection: close\r\n\r\n{}"
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                + f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
             )
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

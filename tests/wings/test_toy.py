@@ -123,6 +123,13 @@ async def test_rest_serves_it_with_statuses_conditions_and_a_description(client:
     assert document["paths"].keys() == {*PATHS, "/openapi.json"}
 
 
+async def test_the_index_of_the_gateway_has_its_paths(client: Client) -> None:
+    """Whoever is told to "see /" finds the wings there (mending 43)."""
+    _, index, _ = await got(client, "/")
+    paths = {"toy": "/toy/v1", "toy-toy-app": "/toy-app", "toy-toy-uploads": "/toy-uploads"}
+    assert paths.items() <= index["endpoints"].items()
+
+
 async def test_a_tool_has_the_name_and_the_text_that_its_clients_expect(client: Client) -> None:
     call = {"name": "greet", "arguments": {"text": "Ann"}}
     for _ in range(2):

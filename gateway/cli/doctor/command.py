@@ -35,7 +35,7 @@ from gateway.cli.doctor.local_checks import (
     unused_scripts,
     workers,
 )
-from gateway.cli.doctor.patterns import idle_patterns, rules_not_evaluated
+from gateway.cli.doctor.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.registry import (
     embeddings,
     held_back,
@@ -108,7 +108,7 @@ async def _registry(settings: Settings) -> list[Check]:
         async with open_registry(settings, migrate=False) as registry:
             checks += [check async for check in _database(registry.database, settings)]
             if any(check.status != "ok" for check in checks):
-                return checks
+                return [*checks, *[check async for check in _of_settings(settings)]]
             checks += [check async for check in wings(settings, registry.database.pool)]
             sources = await registry.store.sources(registry.host_id)
             checks += imported(settings, sources)
@@ -136,6 +136,14 @@ async def _registry(settings: Settings) -> list[Check]:
     except psycopg.Error as error:
         checks.append(Check("database", "failed", failure(error)))
     return checks
+
+
+async def _of_settings(settings: Settings) -> AsyncIterator[Check]:
+    """What is known of wings and patterns without tables, as before the first start."""
+    async for check in wings(settings):
+        yield check
+    for one in idle_in_settings(settings):
+        yield Check("patterns", "warning", str(one))
 
 
 async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:

@@ -18,6 +18,7 @@ from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
+from gateway.cli.serve.tls import trusting
 from gateway.functions import load_function
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.keys import RemoteKeys
@@ -109,17 +110,21 @@ def port(server: ServerSettings) -> Check:
         try:
             probe.bind((host, number))
         except OSError as error:
-            if _is_ours(host, number):
+            if _is_ours(server):
                 return Check("port", "ok", f"a gateway serves at {host}:{number}")
             hint = "choose another one with server.port, or serve --port"
             return Check("port", "warning", f"{host}:{number}: {_reason(error)}; {hint}")
     return Check("port", "ok", f"{host}:{number} is free")
 
 
-def _is_ours(host: str, number: int) -> bool:
+def _is_ours(server: ServerSettings) -> bool:
     """Whether the server on that port identifies itself as Toolgate."""
-    connection = http.client.HTTPConnection(host, number, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
+        if server.tls.cert:
+            connection = http.client.HTTPSConnection(
+                server.host, server.port, timeout=TIMEOUT_S, context=trusting(server.tls)
+            )
         connection.request("GET", "/")
         said = json.loads(connection.getresponse().read(10_000))
         return isinstance(said, dict) and said.get("name") == "toolgate"

@@ -62,13 +62,20 @@ async def known(registry: Registry, settings: Settings) -> Known:
 async def idle_in_registry(settings: Settings) -> list[Idle] | None:
     """All unmatched patterns, stored rules included; None: the registry cannot be read. An embedded
     database that was never used is not created for it."""
-    if not _named(settings) or not has_cluster(settings.database):
+    if not _named(settings):
         return []
+    if not has_cluster(settings.database):
+        return idle_in_settings(settings)
     try:
         async with open_registry(settings, migrate=False) as registry:
             return await _idle(settings, registry)
     except (DatabaseError, psycopg.Error):
         return None
+
+
+def idle_in_settings(settings: Settings) -> list[Idle]:
+    """The sources that settings name and do not have, where no registry has any either."""
+    return list(idle(settings, {}, Known((), (), frozenset(settings.sources))))
 
 
 async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
@@ -100,7 +107,9 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
 
 
 def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
-    """The unmatched patterns; empty while there are no tools."""
+    """The unmatched patterns; while there are no tools, the unknown sources of toolsets alone."""
+    for name, toolset in settings.toolsets.items():
+        yield from _sources(f"toolsets.{name}.sources", toolset.sources, there)
     if not there.tools:
         return
     subjects = there.subjects
@@ -114,7 +123,6 @@ def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterat
     for name, toolset in settings.toolsets.items():
         yield from _patterns(f"toolsets.{name}.include", toolset.include, subjects)
         yield from _patterns(f"toolsets.{name}.exclude", toolset.exclude, subjects)
-        yield from _sources(f"toolsets.{name}.sources", toolset.sources, there)
 
 
 def idle_rules(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:

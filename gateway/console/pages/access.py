@@ -2,16 +2,18 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
+from config.access import Policy, Rule
 from gateway.console.forms import read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visit import Visit, as_json, indented, segments_of
-from schemas.globs import Globs
+from gateway.policy.engine import CompiledRule, Subject, is_judged
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
 EXPORTED = 10_000  # records of one export
@@ -27,9 +29,13 @@ async def policy(visit: Visit) -> Response:
     answer = await visit.desk.run("listRules", query={"after": visit.query.get("after", "")})
     if not answer.ok:
         return visit.refused(answer)
-    tools = visit.parts.catalogs.of(visit.desk.tenant).tools
+    tools, settings = (
+        visit.parts.catalogs.of(visit.desk.tenant).tools,
+        visit.parts.settings().policy,
+    )
+    subjects = [Subject.of(tool) for tool in tools if is_judged(tool)]
     rows = [
-        {**one, "matches": _matches(one["rule"], tools), "about": _about(one["rule"])}
+        {**one, "matches": _matches(one["rule"], subjects, settings), "about": _about(one["rule"])}
         for one in answer.value["items"]
     ]
     if visit.query.get("format") == "json":
@@ -69,13 +75,16 @@ async def _explained(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
     return (answer.value, "") if answer.ok else (None, answer.problem)
 
 
-def _matches(rule: Mapping[str, Any], tools: Any) -> int:
-    """How many served tools the rule is about, by their names and sources."""
-    names, sources = Globs(tuple(rule.get("tools") or ())), set(rule.get("sources") or ())
+def _matches(rule: Mapping[str, Any], subjects: Sequence[Subject], policy: Policy) -> int:
+    """How many served tools the rule may match. Conditions about callers and arguments are decided
+    with each call: they leave out none."""
+    compiled = CompiledRule("", msgspec.convert(rule, Rule), policy.expression_steps, stored=True)
+    of_tools = compiled.by_subject and not compiled.by_principal
     return sum(
-        (not rule.get("tools") or names.match(tool.name))
-        and (not sources or tool.source in sources)
-        for tool in tools
+        compiled.subject_mismatch(one, tier) is None
+        and (not of_tools or compiled.holds(one.values(tier)))
+        for one in subjects
+        for tier in (one.tier or policy.default_tier,)
     )
 
 

@@ -30,6 +30,8 @@
     for (const one of inside.querySelectorAll("[data-chart]")) chart(one);
   }
 
+  for (const one of document.querySelectorAll("nav [aria-current='page']")) one.scrollIntoView({ block: "nearest" });
+
   document.addEventListener("click", async (event) => {
     const copy = event.target.closest("[data-copy]");
     if (copy) {

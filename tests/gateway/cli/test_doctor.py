@@ -5,6 +5,7 @@ import re
 import socket
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from gateway.cli.doctor import local_checks as checkup
 from gateway.cli.tools import costs
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering
+from tests.servers.tls import Authority, https
 
 
 @pytest.fixture
@@ -265,3 +267,36 @@ def test_scripts_that_are_off_are_counted(toolgate: Toolgate, folder: Path) -> N
 def scripts_of(toolgate: Toolgate) -> list[tuple[str, str]]:
     checks = toolgate("doctor", "--json").json
     return [(one["status"], one["detail"]) for one in checks if one["name"] == "scripts"]
+
+
+@pytest.mark.anyio
+async def test_a_gateway_over_tls_is_recognised(folder: Path) -> None:
+    """The port of the own gateway is no foreign one because it speaks TLS (mending 43)."""
+    certificate, key = Authority(folder).sign("gateway")
+    body = json.dumps({"name": "toolgate"}).encode()
+    async with https((certificate, key), body=body) as (url, _):
+        port = url.rpartition(":")[2]
+        settings = load(
+            None,
+            {
+                "TOOLGATE_SERVER__PORT": port,
+                "TOOLGATE_SERVER__TLS__CERT": str(certificate),
+                "TOOLGATE_SERVER__TLS__KEY": str(key),
+            },
+        )
+        check = await anyio.to_thread.run_sync(checkup.port, settings.server)
+    assert (check.status, check.detail) == ("ok", f"a gateway serves at 127.0.0.1:{port}")
+
+
+def test_the_doctor_looks_at_wings_and_toolsets_before_the_first_start(
+    bare: Toolgate, empty_settings: DatabaseSettings
+) -> None:
+    """Missing tables do not hide what the settings have wrong (mending 43)."""
+    ran = bare(
+        *("doctor", "--json"),
+        TOOLGATE_DATABASE__URL=empty_settings.url,
+        TOOLGATE_MEMORY__ENABLED="true",
+        TOOLGATE_TOOLSETS='{"few": {"sources": ["pest"]}}',
+    )  # fmt: skip
+    found = {one["name"] for one in ran.json}
+    assert {"migrations", "wing", "patterns"} <= found

@@ -266,3 +266,18 @@ def test_a_registry_that_cannot_be_read_leaves_the_settings_valid(
     unused = bare("config", "check", TOOLGATE_DATABASE__DATA_DIR=str(folder / "data"))
     assert (unused.code, unused.err) == (0, "")
     assert not (folder / "data").exists()
+
+
+def test_a_source_of_a_toolset_that_is_nowhere_is_told_before_any_import(
+    bare: Toolgate, folder: Path
+) -> None:
+    """A misspelled source makes an empty endpoint, which `config check` and `doctor` tell, also
+    where no gateway has run (mending 43)."""
+    (folder / "toolgate.yaml").write_text(
+        "sources: {pets: {base_url: 'http://127.0.0.1:9'}}\n"
+        "toolsets: {few: {sources: [pets, pest]}}\n"
+        "memory: {enabled: true}\n"
+    )
+    told = "toolsets.few.sources: there is no source pest"
+    place = {"TOOLGATE_DATABASE__DATA_DIR": str(folder / "data")}
+    assert warned(bare("config", "check", **place).err) == [told]

@@ -1,20 +1,30 @@
 """The console of a whole gateway: pages, logins, forms, and what is refused."""
 
+import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 from msgspec.structs import replace
 
+from config.access import Rule
 from config.settings import Settings
 from gateway.console.desk import Desk
 from gateway.console.login import NOBODY
+from gateway.console.navigation import navigation
 from gateway.console.sessions import is_id, new_id
+from gateway.context import Context, Identity, Principal
+from gateway.wings.abc import ConsolePage, Offer
+from gateway.wings.table import WINGS
 from registry.access.keys import ApiKeys
+from schemas.tool import ToolResult
 from tests import polling
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client
@@ -448,3 +458,59 @@ async def visitor_of(client: Client) -> Desk:
     assert identity is not None
     assert caller is not None
     return Desk(made._parts, identity, caller=caller, client="")
+
+
+async def test_what_a_page_may_not_read_of_a_wing_is_not_recorded_as_denied(
+    settings: Settings,
+) -> None:
+    """Opening a page is no call, so that the audit log has no denial of it (mending 43)."""
+    memory = replace(settings.memory, enabled=True)
+    called: list[str] = []
+
+    async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
+        called.append(name)
+        return ToolResult(())
+
+    async with console(settings, memory=memory) as (client, _):
+        desk = await visitor_of(client)
+        await polling.until(lambda: is_there(desk, "memory_list"))
+        ann = Identity(Principal("ann", HOST, frozenset({"admin"})), verified=True)
+        parts = dataclasses.replace(desk._parts, call=call)
+        answer = await Desk(parts, ann, caller=ann, client="").run("memory_list")
+        assert (answer.status, "memory:read" in answer.problem) == (403, True)
+        assert called == []
+
+
+async def is_there(desk: Desk, operation: str) -> bool:
+    return desk.operation(operation) is not None
+
+
+async def test_the_page_of_rules_counts_the_tools_that_each_may_match(settings: Settings) -> None:
+    """Conditions of a rule about the tool count, not its patterns alone (mending 43)."""
+    rules = {
+        "all": Rule("approve", when="arguments.id == 1"),
+        "reads": Rule("deny", when="tool.readOnly"),
+        "harms": Rule("approve", destructive=True),
+        "none": Rule("deny", tools=("nothing*",)),
+    }
+    policy = replace(settings.policy, rules=rules)
+    async with console(settings, policy=policy) as (client, browser):
+        tools = client.gateway.catalogs.of(HOST).tools
+        reads = sum(tool.annotations.read_only_hint is True for tool in tools)
+        assert 0 < reads < len(tools)
+        _, text = await browser.get("policy")
+        row = r'<bdi>(\w+)</bdi></span>.*?data-label="Tools">(.*?)</td>'
+        rows = dict(re.findall(row, text, re.DOTALL))
+    assert rows["all"] == str(len(tools))
+    assert rows["reads"] == str(reads)
+    assert rows["harms"] == str(len(tools) - reads)
+    assert "matches nothing" in rows["none"]
+
+
+async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
+    """The menu does not change with the order in which wings open (mending 43)."""
+    desk = SimpleNamespace(may=lambda _: True, is_operator=True)
+    page = ConsolePage(title="T", path="p", lists="l", columns=())
+    offers = {name: Offer(operations=(), pages=[page]) for name in reversed(list(WINGS))}
+    titles = [title for title, _ in navigation(SimpleNamespace(offers=offers), desk)]  # type: ignore[arg-type]
+    assert titles[-len(WINGS) :] == [name.capitalize() for name in WINGS]
