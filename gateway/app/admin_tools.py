@@ -20,7 +20,6 @@ from gateway.app.shared import Shared
 from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe
-from gateway.methods.results import rate_limit_result
 from gateway.methods.tools import BuiltInTools, ToolMethods
 from gateway.operations.calls import OperationUpstream
 from gateway.operations.tools import OperationCatalogs
@@ -64,7 +63,7 @@ def admin_fronts(
     tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)
     methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
     around = [*middleware, counting(api.rates), *access.middleware]
-    dispatcher = Dispatcher(methods, tools.call_by_name, around, rate_limit_result)
+    dispatcher = Dispatcher(methods, tools.call_by_name, around, tools.rate_limit_result)
     return _fronts(settings, shared, access, dispatcher)
 
 

@@ -21,7 +21,6 @@ from gateway.methods.lifecycle import Lifecycle, LogLevels, Subscriptions
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.results import rate_limit_result
 from gateway.methods.search_tools import (
     Find,
     PastSearch,
@@ -50,7 +49,7 @@ from registry.skills.snapshot import Skill
 from schemas.binding import GatewayBinding
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, decode_members
-from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
+from schemas.mcp.revisions import IN_PROCESS, PORTAL, V2025_11_25, Revision
 from schemas.tool import ToolResult
 
 if TYPE_CHECKING:  # a gateway without wings does not import them
@@ -170,7 +169,7 @@ def dispatchers(
     }
     on_portal = _portal_methods(services, anonymous_list=settings.portal.anonymous_list)
     return (
-        Dispatcher(methods, services.call_by_id, middleware, rate_limit_result),
+        Dispatcher(methods, services.call_by_id, middleware, tools.rate_limit_result),
         Dispatcher(on_portal, services.call_by_id, middleware),
     )
 
@@ -355,7 +354,7 @@ def calling(outcome: Callable[[Context, Request], Awaitable[Any]]) -> "CallTool"
     async def call(context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         # a revision that has the method, whatever the caller uses, and without server-to-client
         # requests
-        asking = msgspec.structs.replace(context, revision=V2025_11_25, params={}, peer=None)
+        asking = msgspec.structs.replace(context, revision=IN_PROCESS, params={}, peer=None)
         params = {"name": name, "arguments": dict(arguments)}
         result = await outcome(asking, Request("2.0", "tools/call", params, context.request_id))
         if isinstance(result, Fault):

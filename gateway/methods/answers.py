@@ -24,11 +24,13 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.context import Context
+from gateway.protocol.shapes import META_PROBLEM, Members, without_structure
 from gateway.state.stored_answers import AnswerInfo, AnswerSlice, StorageFull, StoredAnswers, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
 from schemas.jsonschema import ArgumentProblem, Checker
+from schemas.mcp.revisions import Revision
 from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
 
@@ -331,6 +333,31 @@ class AnswerProcessing:
             return False
         first = result.content[0] if result.content else None
         return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)
+
+    def checked_error(self, result: ToolResult, tool: Tool, revision: Revision) -> ToolResult:
+        """An error with structured content only if the output schema of `tool` allows it: clients
+        check it as that of any result, and refuse the whole answer. What is refused is in
+        `_meta`."""
+        structure = result.structured_content
+        if structure is UNSET or self._may_carry(structure, tool, revision):
+            return result
+        result = _with_meta(result, META_PROBLEM, structure)
+        return replace(result, structured_content=UNSET)
+
+    def checked_failure(self, members: Members, tool: Tool, revision: Revision) -> Members:
+        """The same for an error that another MCP server's tool reported."""
+        structure = members.get("structuredContent")
+        if structure is None or self._may_carry(structure, tool, revision):
+            return members
+        return without_structure(members)
+
+    def _may_carry(self, structure: Raw, tool: Tool, revision: Revision) -> bool:
+        if not (revision.checks_errors and revision.titles) or tool.output_schema is None:
+            return True
+        checker = self._output_checker(tool)
+        if checker is None or len(memoryview(structure)) > COMPARED_BYTES:
+            return False
+        return not _problems(checker, bytes(structure))
 
     def _compared(self, result: ToolResult, tool: Tool) -> ToolResult:
         """Add the violations of the tool's output schema to `result`, if there are any."""

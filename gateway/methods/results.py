@@ -150,11 +150,10 @@ def _carried(item: Content, revision: Revision) -> Content:
     return item
 
 
-def rate_limit_result(context: Context, request: Request, fault: Fault) -> CallToolResult | None:
+def rate_limit_result(context: Context, request: Request, fault: Fault) -> ToolResult | None:
     """The result of an MCP tool call over a rate limit; None for any other request or fault."""
     if not isinstance(fault, TooManyRequests) or request.method != "tools/call":
         return None
     if not context.revision.mcp or request.id is UNSET:
         return None
-    text, data = (TextContent(fault.message),), Raw(encode(fault.data))
-    return call_result(ToolResult(text, data, is_error=True), context)
+    return ToolResult((TextContent(fault.message),), Raw(encode(fault.data)), is_error=True)

@@ -18,7 +18,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.protocol import failures
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import Members
+from gateway.protocol.shapes import Members, ended
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode
@@ -56,7 +56,8 @@ class TaskMethods:
             raise failures.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
-        return _renamed(seen.called(members) if of_tool else seen.task(members), encode(task_id))
+        told = seen.called(ended(members)) if of_tool else seen.task(members)
+        return _renamed(told, encode(task_id))
 
 
 @dataclass(frozen=True, slots=True)

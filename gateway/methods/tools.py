@@ -23,17 +23,24 @@ from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import near, unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.methods.results import call_result, plain_members, plain_result, renamed
+from gateway.methods.results import (
+    call_result,
+    plain_members,
+    plain_result,
+    rate_limit_result,
+    renamed,
+)
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
 from gateway.policy.approvals import META_APPROVAL
 from gateway.protocol import failures
-from gateway.protocol.shapes import Members, tool_result
+from gateway.protocol.shapes import FAILED, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.errors import (
     ApprovalRequired,
     Denied,
+    Fault,
     InvalidArguments,
     InvalidParams,
     MethodNotFound,
@@ -168,8 +175,22 @@ class ToolMethods:
             self._usage.called(context, tool, result)
         if not isinstance(result, ToolResult):
             return result
+        if result.is_error:
+            result = self._answering.checked_error(result, tool, context.revision)
         if name in tool.aliases:
             result = renamed(result, tool.name)
+        return call_result(result, context)
+
+    def rate_limit_result(
+        self, context: Context, request: Request, fault: Fault
+    ) -> CallToolResult | None:
+        """The result of an MCP tool call over a rate limit; None for any other request or fault."""
+        result = rate_limit_result(context, request, fault)
+        if result is None:
+            return None
+        tool = self._lists.catalog(context).find(str(params_of(request).get("name")))
+        if tool is not None:
+            result = self._answering.checked_error(result, tool, context.revision)
         return call_result(result, context)
 
     def _with_request(self, plan: CallPlan, context: Context, request: Request) -> Context:
@@ -314,7 +335,10 @@ class ToolMethods:
             result = RelayedResult(failures.as_result(fault, context.revision))
         if isinstance(result, ToolResult):
             return result
-        return view(catalog, tool.source, context).called(result.members)
+        members = result.members
+        if members.get("isError") == FAILED:
+            members = self._answering.checked_failure(members, tool, context.revision)
+        return view(catalog, tool.source, context).called(members)
 
 
 def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:

@@ -210,7 +210,23 @@ def _closed(schema: Json, definitions: Json) -> Json:
         if name not in needed:
             needed[name] = definitions[name]
             open_ += _references(definitions[name])
-    return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+    whole = {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+    return {key: _without_tuples(value) for key, value in whole.items()}
+
+
+def _without_tuples(schema: Any) -> Any:
+    """The schema with arrays of fixed length whose items share a schema. Clients that read draft
+    07, as the TypeScript SDK does, know no `prefixItems`: `items: false` means none to them."""
+    if isinstance(schema, list):
+        return [_without_tuples(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _without_tuples(value) for key, value in schema.items()}
+    if schema.get("items") is not False or "prefixItems" not in schema:
+        return schema
+    kinds = schema.pop("prefixItems")
+    kinds = [one for place, one in enumerate(kinds) if one not in kinds[:place]]
+    return {**schema, "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
 
 
 def _references(schema: Any) -> Iterator[str]:

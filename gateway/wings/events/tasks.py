@@ -18,6 +18,7 @@ from gateway.abc import Handler
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, cursor, place
 from gateway.protocol.sealed import TaskIds, knows_tasks
+from gateway.protocol.shapes import ended
 from gateway.wings.abc import Answer, WingParts
 from gateway.wings.events.accepting import OWN, Accepting, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
@@ -229,7 +230,7 @@ class Tasks:
             raise fault_of(row)
         result = _results.decode(row.result)
         told = self._parts.result(result, replace(context, request_id=row.invocation_id))
-        return decode_members(Raw(encode(told)))
+        return ended(decode_members(Raw(encode(told))))
 
     def _described(self, row: Invocation) -> Json:
         """A task of 2025-11-25."""

@@ -168,7 +168,7 @@ async def test_what_is_changed_is_as_the_condition_says(served: Client) -> None:
     tools = Tools(served)
     rule = {"rule": "mine", "effect": "deny", "tools": ["slow"]}
     one = await tools.call("putRule", **rule)
-    assert one["structuredContent"]["status"] == 428
+    assert one["_meta"]["toolgate/problem"]["status"] == 428
     made = await tools.call("putRule", **rule, if_none_match="*")
     assert made["structuredContent"]["name"] == "mine"
     read = await tools.call("getRule", rule="mine")
@@ -185,7 +185,7 @@ async def test_a_tag_in_any_characters_is_none_of_ours(served: Client) -> None:
     tools = Tools(served)
     for tag in ('"\N{GREEK SMALL LETTER ALPHA}"', "\N{SNOWMAN}", '"a\0"', '"\xff"'):
         refused = await tools.call("describeTool", tool="slow", text="x", if_match=tag)
-        assert refused["structuredContent"]["status"] == 412, tag
+        assert refused["_meta"]["toolgate/problem"]["status"] == 412, tag
 
 
 async def test_rpc_takes_one_and_many(served: Client) -> None:
@@ -263,7 +263,7 @@ async def test_a_caller_administers_their_own_tenant(admin_tools: Settings) -> N
         assert (await others.call("listTools"))["structuredContent"] == {"items": []}
         for name in ("getTool", "disableTool"):
             refused = await others.call(name, tool="getPet")
-            assert refused["structuredContent"]["status"] == 404
+            assert refused["_meta"]["toolgate/problem"]["status"] == 404
 
 
 async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
@@ -293,7 +293,7 @@ async def test_two_pairs_of_eyes_see_an_operation(admin_tools: Settings) -> None
         waits = await ada.call("disableTool", tool="slow")
         id_ = waits["_meta"]["toolgate/approval"]["approval"]
         own = await ada.call("decide", approval=id_, approve=True)
-        assert own["structuredContent"]["type"] == "problems/own-call"
+        assert own["_meta"]["toolgate/problem"]["type"] == "problems/own-call"
         agreed = await bob.call("decide", approval=id_, approve=True)
         assert agreed["structuredContent"]["state"] == "approved"
         done = await ada.call("disableTool", tool="slow")
@@ -339,7 +339,7 @@ async def test_a_caller_has_one_rate_by_http_and_by_tools(admin_tools: Settings)
         assert (await api.raw("GET", "/keys", None, ada)).status == 200
         assert (await api.raw("GET", "/keys", None, ada)).status == 429
         refused = await tools.call("listKeys")
-        assert refused["structuredContent"]["limit"] == "admin.requests"
+        assert refused["_meta"]["toolgate/problem"]["limit"] == "admin.requests"
         assert (await rpc(client, asked("listKeys"), ada))["error"]["code"] == 1429
         assert "isError" not in await Tools(client, who=bearer("bob")).call("listKeys")
 

@@ -2,8 +2,10 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
+from msgspec import Raw
 
 from gateway.abc import RelayRequest
 from gateway.context import CallHeaders
@@ -223,6 +225,23 @@ async def test_a_tool_that_nobody_has_is_refused(revision):
 async def test_structure_that_is_no_object_is_wrapped_as_its_schema_is():
     methods, _ = tools({"content": [], "structuredContent": [1]})
     assert (await call(methods, V2025_06_18, "free"))["structuredContent"] == {"result": [1]}
+
+
+@pytest.mark.parametrize("revision", [V2025_06_18, V2025_11_25, V2026_07_28])
+@pytest.mark.parametrize(
+    ("structure", "fits"), [({"n": 1, "why": "late"}, True), ({"why": "late"}, False)]
+)
+async def test_an_error_has_the_structure_that_its_output_schema_allows(revision, structure, fits):
+    """Errors of other servers carry structured content that clients can check (mending 11)."""
+    strict = replace(tool("strict"), output_schema=Raw(json.dumps(STRICT).encode()))
+    answer = {"content": [], "structuredContent": structure, "isError": True}
+    methods, _ = tools(answer, Catalog(tools=[strict], sources=[source("one")]))
+    result = await call(methods, revision, "strict")
+    assert result["isError"] is True
+    assert ("structuredContent" in result) is fits
+    if not fits:
+        assert json.loads(result["content"][0]["text"]) == structure
+        assert result["_meta"]["toolgate/problem"] == structure
 
 
 @pytest.mark.parametrize(
