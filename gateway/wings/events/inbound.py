@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import EventInbound, EventKafka, EventsSettings
 from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
-from gateway.http.webhooks import ID, SignatureRefused, key_of, verify
+from gateway.http.webhooks import ID, SignatureRefused, check_headers, key_of, verify
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
 from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, received
@@ -126,8 +126,10 @@ class Inbound:
         await response(scope, receive, send)
 
     async def _hooked(self, hook: Hook, request: Request) -> Response:
-        body, headers = await request.body(), dict(request.headers)
+        headers = dict(request.headers)
         try:
+            check_headers(headers, time.time())  # strangers need not send a body
+            body = await request.body()
             id_ = verify(headers, body, hook.settings.secrets, time.time())
         except SignatureRefused as refused:
             log.warning("webhook_refused", extra={"webhook": hook.name, "reason": str(refused)})
