@@ -186,6 +186,11 @@ class Cells:
         return query
 
     def _give(self, text: Any = "", findings: Any = ()) -> None:
+        if isinstance(text, dict) and not isinstance(text.get("answer"), str):
+            raise TypeError(
+                "FINAL expects a text, as in FINAL('It is so.', findings=[...]); found a dict with "
+                f"{', '.join(map(repr, list(text)[:8])) or 'no members'} and no text as 'answer'"
+            )
         value = {"answer": text, "findings": list(findings)} if findings else text
         self._final.append(json.loads(json.dumps(value, default=str)))
         raise Done

@@ -7,9 +7,10 @@ settings allow more.
 
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from socket import AF_UNSPEC, AddressFamily
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ GUARD = "imports.private_networks"  # the setting that lets it fetch from privat
 REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved has one
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
+_FRESH_S = 2.0  # RFC 9110, 8.8.2.2: dates have seconds
 _VALIDATOR = 500  # characters of one
 _HEADERS = {
     "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
@@ -216,12 +218,25 @@ async def _get(
 
 
 def _validator(response: aiohttp.ClientResponse) -> tuple[str, str]:
-    """The condition of a later request: an entity tag, or a date (RFC 9110, 13.1)."""
+    """The condition of a later request: an entity tag, or a date (RFC 9110, 13.1). None for what
+    was changed a moment ago: it may change again within the second that both are made of."""
+    if _is_fresh(response.headers):
+        return "", ""
     for name, condition in (("ETag", "If-None-Match"), ("Last-Modified", "If-Modified-Since")):
         value = response.headers.get(name, "")
         if 0 < len(value) <= _VALIDATOR and value.isprintable():
             return condition, value
     return "", ""
+
+
+def _is_fresh(headers: Mapping[str, str]) -> bool:
+    """Whether a document was changed in the last seconds, by the clock of its server."""
+    try:
+        changed = parsedate_to_datetime(headers.get("Last-Modified", ""))
+        sent = parsedate_to_datetime(headers.get("Date", ""))
+        return (sent - changed).total_seconds() < _FRESH_S
+    except (ValueError, TypeError):  # one of them is missing, is no date, or has no zone
+        return False
 
 
 async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:

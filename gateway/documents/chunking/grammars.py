@@ -18,6 +18,7 @@ class Grammar(Struct, frozen=True):
     bodied: frozenset[str] = frozenset()  # definitions only where they have a body
     variables: frozenset[str] = frozenset()  # definitions only where their value is
     values: frozenset[str] = frozenset()  # one of these
+    named: frozenset[str] = frozenset()  # definitions only with a name that is not a variable's
     wrappers: frozenset[str] = frozenset()  # around a definition, with which they begin
     calls: Mapping[str, str] = {}  # node type: field of what is called
     imports: Mapping[str, str] = {}  # node type: field of what is imported; empty: each name
@@ -26,8 +27,14 @@ class Grammar(Struct, frozen=True):
 
 _PYTHON = Grammar(
     "tree_sitter_python",
-    definitions={"function_definition": "function", "class_definition": "class"},
-    wrappers=frozenset({"decorated_definition"}),
+    definitions={
+        "function_definition": "function",
+        "class_definition": "class",
+        "assignment": "function",
+    },
+    variables=frozenset({"assignment"}),
+    values=frozenset({"lambda"}),
+    wrappers=frozenset({"decorated_definition", "expression_statement"}),
     calls={"call": "function"},
     imports={"import_statement": "", "import_from_statement": ""},
     inherits=frozenset({"superclasses"}),
@@ -49,11 +56,31 @@ _JAVASCRIPT = Grammar(
         "internal_module": "module",
         "function_signature": "function",
         "abstract_method_signature": "method",
+        "method_signature": "method",
+        "assignment_expression": "function",
+        "pair": "method",
+        "function_expression": "function",
+        "generator_function": "function",
     },
-    variables=frozenset({"variable_declarator", "field_definition", "public_field_definition"}),
+    variables=frozenset(
+        {
+            "variable_declarator",
+            "field_definition",
+            "public_field_definition",
+            "assignment_expression",
+            "pair",
+        }
+    ),
     values=frozenset({"arrow_function", "function_expression", "generator_function", "class"}),
+    named=frozenset({"function_expression", "generator_function"}),
     wrappers=frozenset(
-        {"export_statement", "lexical_declaration", "variable_declaration", "ambient_declaration"}
+        {
+            "export_statement",
+            "lexical_declaration",
+            "variable_declaration",
+            "ambient_declaration",
+            "expression_statement",
+        }  # of assignments, and around namespaces
     ),
     calls={"call_expression": "function", "new_expression": "constructor"},
     imports={"import_statement": "source"},
@@ -65,7 +92,8 @@ _TYPESCRIPT = Grammar(
     definitions=_JAVASCRIPT.definitions,
     variables=_JAVASCRIPT.variables,
     values=_JAVASCRIPT.values,
-    wrappers=_JAVASCRIPT.wrappers | {"expression_statement"},  # around namespaces
+    named=_JAVASCRIPT.named,
+    wrappers=_JAVASCRIPT.wrappers,
     calls=_JAVASCRIPT.calls,
     imports=_JAVASCRIPT.imports,
     inherits=_JAVASCRIPT.inherits,
@@ -89,6 +117,7 @@ GRAMMARS: Mapping[str, Grammar] = {
         definitions=_TYPESCRIPT.definitions,
         variables=_TYPESCRIPT.variables,
         values=_TYPESCRIPT.values,
+        named=_TYPESCRIPT.named,
         wrappers=_TYPESCRIPT.wrappers,
         calls=_TYPESCRIPT.calls,
         imports=_TYPESCRIPT.imports,
@@ -100,8 +129,13 @@ GRAMMARS: Mapping[str, Grammar] = {
             "function_declaration": "function",
             "method_declaration": "method",
             "type_spec": "type",
+            "method_elem": "method",
+            "var_spec": "function",
+            "short_var_declaration": "function",
         },
-        wrappers=frozenset({"type_declaration"}),
+        variables=frozenset({"var_spec", "short_var_declaration"}),
+        values=frozenset({"func_literal"}),
+        wrappers=frozenset({"type_declaration", "var_declaration"}),
         calls={"call_expression": "function"},
         imports={"import_spec": "path"},
     ),
@@ -118,7 +152,10 @@ GRAMMARS: Mapping[str, Grammar] = {
             "mod_item": "module",
             "macro_definition": "macro",
             "type_item": "type",
+            "let_declaration": "function",
         },
+        variables=frozenset({"let_declaration"}),
+        values=frozenset({"closure_expression"}),
         bodied=frozenset({"mod_item"}),
         calls={"call_expression": "function", "macro_invocation": "macro"},
         imports={"use_declaration": "argument"},
@@ -134,7 +171,11 @@ GRAMMARS: Mapping[str, Grammar] = {
             "annotation_type_declaration": "interface",
             "method_declaration": "method",
             "constructor_declaration": "method",
+            "variable_declarator": "function",
         },
+        variables=frozenset({"variable_declarator"}),
+        values=frozenset({"lambda_expression"}),
+        wrappers=frozenset({"field_declaration", "local_variable_declaration"}),
         calls={"method_invocation": "name", "object_creation_expression": "type"},
         imports={"import_declaration": ""},
         inherits=frozenset({"superclass", "super_interfaces", "extends_interfaces"}),
@@ -154,7 +195,10 @@ GRAMMARS: Mapping[str, Grammar] = {
             "namespace_definition": "module",
             "concept_definition": "type",
             "alias_declaration": "type",
+            "init_declarator": "function",
         },
+        variables=frozenset({"init_declarator"}),
+        values=frozenset({"lambda_expression"}),
         bodied=_C_BODIED | {"class_specifier"},
         wrappers=frozenset({"template_declaration"}),
         calls={"call_expression": "function"},

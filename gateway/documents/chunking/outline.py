@@ -14,6 +14,9 @@ SYMBOL = 256  # characters
 _SIGNATURE = 300  # characters
 _BASES = 24  # of one symbol
 _DECLARATORS = 8  # pointers and arrays around a name in C
+_OBJECTS = 8  # of objects in each other, whose names begin that of a member
+# What a name is assigned to that its users do not write.
+_PREFIX = re.compile(r"^(?:module\.exports\.|exports\.|this\.|self\.)")
 _DOTTED = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
 _LAST = re.compile(r"[\w$]+\Z")
 _REFERENCE = re.compile(r"(?:[&*(]|'\w+\b|(?:mut|const|dyn)\b|\s)+")  # of Rust: &'a mut Map
@@ -129,9 +132,14 @@ def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
     if not defined or (bodied and not all(map(node.child_by_field_name, ("name", "body")))):
         return ""
     if node.type in grammar.variables:
-        value = node.child_by_field_name("value")
-        if value is None or value.type not in grammar.values:
+        value = _value(node)
+        left = node.child_by_field_name("left")
+        if value is None or value.type not in grammar.values or _is_computed(left):
             return ""
+    if node.type in grammar.named and (node.child_by_field_name("name") is None or (
+        node.parent is not None and node.parent.type in grammar.variables
+    )):  # fmt: skip
+        return ""
     return "method" if defined == "function" and scope.kind in _TYPES else defined
 
 
@@ -151,8 +159,23 @@ def _scope(visit: _Visit, defined: str, language: str) -> Scope:
     )
 
 
+def _value(node: Node) -> Node | None:
+    """What a variable or a member gets; the only one of a list of values."""
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if value is not None and value.type == "expression_list":  # Go
+        return value.named_children[0] if value.named_child_count == 1 else None
+    return value
+
+
+def _is_computed(left: Node | None) -> bool:
+    """Whether what gets a value has no name that can be read: `table[key]`, or several."""
+    if left is None:
+        return False
+    return left.type in ("subscript_expression", "subscript") or "," in _text(left)
+
+
 def _body(node: Node) -> Node | None:
-    value = node.child_by_field_name("value")
+    value = _value(node)
     if value is not None and (body := value.child_by_field_name("body")) is not None:
         return body
     return node.child_by_field_name("body")
@@ -175,7 +198,11 @@ def _name(node: Node) -> str:
     if (receiver := node.child_by_field_name("receiver")) is not None:  # Go
         names = _DOTTED.findall(_text(receiver).partition("[")[0])
         return f"{names[-1] if names else ''}.{_text(node.child_by_field_name('name'))}"
-    for name in ("name", "property", "type"):
+    if node.parent is not None and node.parent.type == "object":
+        return _member(node)
+    if (left := node.child_by_field_name("left")) is not None:
+        return _PREFIX.sub("", _plain(_text(left))).replace(".prototype.", ".")
+    for name in ("name", "property", "pattern", "type"):
         found = node.child_by_field_name(name)
         if found is not None and not (name == "type" and node.child_by_field_name("declarator")):
             return _plain(_text(found))
@@ -185,6 +212,23 @@ def _name(node: Node) -> str:
             break
         node = inner
     return _plain(_text(node))
+
+
+def _member(node: Node) -> str:
+    """The name of a member of an object, after those that the object is the value of."""
+    names: list[str] = []
+    for _ in range(_OBJECTS):
+        key = node.child_by_field_name("key") or node.child_by_field_name("name")
+        if key is None:
+            break
+        names.insert(0, _text(key).strip(_QUOTES))
+        if node.parent is None or node.parent.type != "object" or node.parent.parent is None:
+            break
+        node = node.parent.parent
+    if (left := node.child_by_field_name("left")) is not None:
+        owner = _PREFIX.sub("", f"{_plain(_text(left))}.").strip(".")
+        names = [*filter(None, [owner]), *names]
+    return ".".join(names)
 
 
 def _plain(name: str) -> str:

@@ -266,10 +266,12 @@ class QuestionOperations:
         self, asked: OperationInput, body: AskLibrary
     ) -> tuple[Context, LibraryQuestion]:
         """The question over the collections that the caller may read: what it may not is as if it
-        were not there."""
+        were not there. Raises ProblemDetails where none of those asked for is there."""
         context = context_of(asked)
         allowed = await self._allowed(asked)
         names = sorted(one for one in allowed if not body.asked or one in body.asked)
+        if body.asked and not names:
+            raise not_found("collection", ", ".join(body.asked))
         text = body.question.strip()
         return context, LibraryQuestion(text=text, collections=names, max_chunks=body.max_chunks)
 

@@ -533,12 +533,23 @@ def cells_of(text: str) -> list[str]:
 
 def final_of(value: Any) -> tuple[str, list[QuotedFinding]]:
     """Text and findings of a final answer, of whatever form."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = _object(value)
     findings = value.get("findings", ()) if isinstance(value, dict) else value
     given = value.get("answer", "") if isinstance(value, dict) else value
     if not isinstance(given, str):
         given = "" if isinstance(given, list) else msgspec.json.encode(given).decode()
     found = [_finding(one) for one in findings[:MOST]] if isinstance(findings, list) else []
     return given[:ANSWER], [one for one in found if one is not None]
+
+
+def _object(text: str) -> Any:
+    """The object that a text is, if that is an answer; else the text."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return value if isinstance(value, dict) and isinstance(value.get("answer"), str) else text
 
 
 def _finding(value: Any) -> QuotedFinding | None:

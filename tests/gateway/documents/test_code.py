@@ -4,6 +4,7 @@ import pytest
 
 from gateway.documents.chunking.chunks import Chunk, Chunking
 from gateway.documents.chunking.cut import CODE, cut
+from gateway.documents.chunking.outline import outline
 from tests.gateway.documents.test_chunks import assert_covered, texts
 
 PYTHON = '''\
@@ -210,3 +211,77 @@ def test_definitions_nested_deeper_than_a_call_stack() -> None:
     text = "".join(f"{' ' * n}def f{n}():\n" for n in range(1100)) + " " * 1100 + "pass\n"
     chunks = cut(text, media_type="text/x-python", chunking=Chunking(size=100))
     assert_covered(text, chunks)
+
+
+ASSIGNED = {
+    "javascript": (
+        b"""
+wing.flap = function flap(n) {};
+exports.land = async () => {};
+Bird.prototype.sing = function () {};
+module.exports = { nest() {}, egg: { lay: () => 1 } };
+hook(wing, 'tail', function tail() {});
+const calls = { peep: function* () {} };
+table[key] = function () {};
+var size = 3;
+list.forEach(function () {});
+""",
+        {"wing.flap", "land", "Bird.sing", "nest", "egg.lay", "tail", "calls.peep"},
+    ),
+    "typescript": (
+        b"""
+interface Nest { add(egg: Egg): void; size: number }
+roof.open = (n: number) => n;
+""",
+        {"Nest", "Nest.add", "roof.open"},
+    ),
+    "go": (
+        b"""package birds
+var Fly = func(n int) error { return nil }
+var (
+	Land = func() {}
+	size int = 3
+)
+type Bird interface {
+	Sing(loud bool) error
+	Nest
+}
+""",
+        {"Fly", "Land", "Bird", "Bird.Sing"},
+    ),
+    "python": (
+        b"""
+fly = lambda n: n
+size = 3
+table['a'] = lambda: 1
+class Bird:
+    key = lambda self: self
+""",
+        {"fly", "Bird", "Bird.key"},
+    ),
+    "java": (
+        b"""
+interface Bird { void sing(int n); }
+class Crow { Runnable caw = () -> {}; int n = 3; }
+""",
+        {"Bird", "Bird.sing", "Crow", "Crow.caw"},
+    ),
+    "cpp": (b"auto fly = [](int n) { return n; };\nint size = 3;\n", {"fly"}),
+    "rust": (b"fn main() { let fly = |n: i32| n; let size = 3; }\n", {"main", "main.fly"}),
+}
+
+
+@pytest.mark.parametrize("language", ASSIGNED)
+def test_functions_that_are_assigned_are_definitions(language: str) -> None:
+    """Functions that a member, a variable or an object gets, and methods of interfaces, are
+    symbols (mending 38)."""
+    code, names = ASSIGNED[language]
+    assert {one.symbol for one in outline(code, language).root.all() if one.symbol} == names
+
+
+def test_comments_before_an_assigned_function_belong_to_it() -> None:
+    """The comment above an assignment is a part of the function (mending 38)."""
+    code = b"var a = 1;\n\n// Sends an answer.\nres.send = function (body) {\n  return 1;\n};\n"
+    (scope,) = outline(code, "javascript").root.inner
+    assert code[scope.start : scope.end].startswith(b"// Sends an answer.")
+    assert scope.signature == "res.send = function (body) {"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
+from gateway.operations.operation import ProblemDetails
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,
@@ -79,7 +80,7 @@ async def test_l12_without_a_model_the_best_sentences_answer(library: Librarian)
 @pytest.mark.parametrize("question", ["zzz qqq", "?!", "' OR 1=1 --", "the of and"])
 async def test_l18_what_is_not_there_has_no_confidence(library: Librarian, question: str) -> None:
     ann = library.caller(librarian_settings(), "cy")  # who may read nothing
-    found = await ann("query", question=question, collections=["code", "other"])
+    found = await ann("query", question=question)
     assert (found.answer, found.sources, found.confidence) == ("", (), 0.0)
     own = await library.caller(librarian_settings())("query", question=question)
     assert own.confidence in (0.0, 1.0) or 0 <= own.confidence < 1
@@ -325,3 +326,15 @@ def test_files_are_ranked_by_all_their_passages() -> None:
         ("one.py", 0.9),
     ]
     assert by_file([], 3) == []
+
+
+async def test_a_collection_that_is_not_there_is_an_error(library: Librarian) -> None:
+    """A question to a collection that the caller does not have is refused, as if no such collection
+    were there, and not answered with nothing (mending 38)."""
+    ann = library.caller(librarian_settings())
+    for caller, name in ((ann, "cods"), (library.caller(librarian_settings(), "eve"), "code")):
+        with pytest.raises(ProblemDetails) as refused:
+            await caller("query", question=QUESTION, collection=name)
+        assert (refused.value.status, name in refused.value.detail) == (404, True)
+    found = await ann("query", question=QUESTION, collections=["code", "cods"])
+    assert found.sources

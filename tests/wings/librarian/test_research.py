@@ -640,3 +640,25 @@ def session_limits() -> CodeLimits:
         memory_bytes=256 << 20, cell_s=10.0, session_s=100.0, output_characters=1000,
         frame_bytes=1 << 20,
     )  # fmt: skip
+
+
+async def test_a_final_answer_of_another_form_is_told_to_the_model(library: Librarian) -> None:
+    """FINAL with an object that has no text is an error that the model sees, so that it can answer
+    again (mending 38)."""
+    found = await researched(library, "FINAL({'port': 6380})", CITES)
+    assert "FINAL expects a text" in outputs(library)
+    assert "'port'" in outputs(library)
+    assert found.answer == "Redis has its own. [docs/ports.md:4]"
+
+
+async def test_an_object_outside_of_code_is_an_answer(library: Librarian) -> None:
+    """FINAL with the JSON of an answer and findings is read as that (mending 38)."""
+    text = json.dumps({"answer": "Redis has its own.", "findings": [
+        {"claim": "Redis has its own.", "path": "docs/ports.md", "lines": [4, 4],
+         "quote": "Redis listens on port 6380"}]})  # fmt: skip
+    await library.script(lambda told, prompt: f"FINAL({text})")
+    ann = library.caller(librarian_settings())
+    with anyio.fail_after(120):
+        found = await ann("research", question=QUESTION, strategy="recursive")
+    assert "Redis has its own. [docs/ports.md:4]" in found.answer
+    assert "{" not in found.answer

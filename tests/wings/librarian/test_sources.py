@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.utils import formatdate
 from functools import partial
 from typing import Any
 
@@ -565,3 +566,30 @@ async def posted(app: Any, path: str, headers: Mapping[str, str], body: bytes) -
     }
     await app(scope, receive, send)
     return statuses[0]
+
+
+async def test_a_url_that_changes_twice_in_a_second_is_read_again(tracking: Tracking) -> None:
+    """A document that was changed in the second in which it was fetched is fetched whole the next
+    time: its date and a tag made of that would not tell of another change (mending 38)."""
+    texts, age, conditions = [b"# One"], [0], []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        conditions.append(environ.get("HTTP_IF_MODIFIED_SINCE", ""))
+        changed = formatdate(time.time() - age[0], usegmt=True)
+        if conditions[-1]:
+            start_response("304 Not Modified", [])
+            return []
+        start_response("200 OK", [("Last-Modified", changed)])
+        return [texts[0]]
+
+    with served(app) as url:
+        one = await tracking.add(f"{url}/guide.md", type="url")
+        one = await tracking.refresh(one)
+        assert (one.report["added"], one.place.seen) == (1, "")
+        texts[0], age[0] = b"# Two", 5
+        one = await tracking.refresh(one)
+        assert one.report["changed"] == 1
+        assert one.place.seen.startswith("If-Modified-Since: ")
+        one = await tracking.refresh(one)
+        assert one.report["unchanged"] == 1
+    assert [bool(one) for one in conditions] == [False, False, True]
