@@ -2,8 +2,8 @@
 """The graph of names and chunks around what a query finds: a few rows, and ranking over them.
 
 Two ways to rank: links, from what the best chunks mention to the chunks that are about it; and
-personalised PageRank over chunks and names (Haveliwala 2002). Both see only chunks that the
-statement of the search might have found, too.
+personalised PageRank over chunks and names (Haveliwala 2002), from what links have raised. Both see
+only chunks that the statement of the search might have found, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ LEAST = 1.0  # of a link, to a chunk without a score
 SLOWER = 0.1  # by the rank of the chunk that it comes from
 DAMPING = 0.5
 ROUNDS = 12
-OF_GRAPH = 0.5  # share of PageRank in the score
+OF_GRAPH = 0.2  # share of PageRank in the score
 CHUNK_WEIGHT = 0.6  # of the personalisation: the rest is that of names
 
 
@@ -55,6 +55,17 @@ def scaled(scores: Mapping[str, float]) -> dict[str, float]:
     """The scores from 0, of the worst, to 1, of the best: what all share is no evidence."""
     least, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     return {id_: (score - least) / ((best - least) or 1.0) for id_, score in scores.items()}
+
+
+def blended(
+    scores: Mapping[str, float], others: Mapping[str, float], share: float
+) -> dict[str, float]:
+    """Scores of which `share` is that of the first, each scaled."""
+    first, second = scaled(scores), scaled(others)
+    return {
+        id_: share * first.get(id_, 0.0) + (1 - share) * second.get(id_, 0.0)
+        for id_ in {**first, **second}
+    }
 
 
 def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:

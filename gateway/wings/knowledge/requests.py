@@ -58,8 +58,8 @@ class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="naive: passages alone; local, mix: with what they mention; global, "
-            "hybrid: spread over the graph"
+            description="naive: passages alone; local, mix: with what they mention; global: spread "
+            "over the graph; hybrid: local and global"
         ),
     ] = "mix"
     filter: ChunkFilter = ChunkFilter()

@@ -18,7 +18,14 @@ from psycopg import IsolationLevel
 from config.knowledge import KnowledgeSettings
 from gateway.documents.chunking.mentions import normal
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
-from gateway.wings.knowledge.graph import SEEDS, Edge, edges, linked, page_ranked
+from gateway.wings.knowledge.graph import (
+    SEEDS,
+    Edge,
+    blended,
+    edges,
+    linked,
+    page_ranked,
+)
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
@@ -33,6 +40,7 @@ from registry.search.run import effort
 from registry.search.transaction import LOOKUPS, SCANS, HalfVector, Transaction, transaction
 
 KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
+NOTHING = "nothing to search: {} is empty, or no collection that you may read"
 QUERY = 2000  # characters of a query that are used
 EF = 100  # hnsw.ef_search of an index of 100,000 vectors
 SPREAD = 50  # chunks from which PageRank starts
@@ -129,6 +137,8 @@ class Searcher:
         if note is None and vectors:
             bm25 = max((one.bm25 for one in candidates), default=0.0)
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
+        if not docs and query.collections is not None:
+            note = NOTHING.format(", ".join(query.collections))
         return ChunksFound(chunks, note)
 
     async def _candidates(
@@ -170,19 +180,27 @@ class Searcher:
         self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
     ) -> dict[str, float]:
         """The scores, with what the graph of names around the best adds."""
-        about = query.mode in ("local", "mix")
+        raised = linked(scores, await self._edges(opened, query, list(scores)[:SEEDS], about=True))
+        if query.mode in ("local", "mix"):
+            return raised
+        best = sorted(raised, key=lambda id_: (-round(raised[id_], DIGITS), id_))[:SPREAD]
+        walked = page_ranked(
+            {id_: raised[id_] for id_ in best}, await self._edges(opened, query, best, about=False)
+        )
+        return walked if query.mode == "global" else blended(raised, walked, 0.5)
+
+    async def _edges(
+        self, opened: Transaction, query: ChunkQuery, seeds: Sequence[str], *, about: bool
+    ) -> list[Edge]:
+        """The graph around `seeds`; `about`: only to chunks that are about a name."""
         narrowed, values = self._values(query)
-        seeds = list(scores)[: SEEDS if about else SPREAD]
         words = _NO_NAME.sub(" ", normal(query.text)).split()
-        values |= {"seeds": seeds, "question": f" {' '.join(words)} ", "edges": EDGES}
+        values |= {"seeds": list(seeds), "question": f" {' '.join(words)} ", "edges": EDGES}
         values["spoken"] = list(_grams(words[:ASKED]))
         values["asked"] = [one for one in values["spoken"] if len(one) >= SHORTEST]
         allowed = _filtered(narrowed, "target.chunk_id")
         statement = edges(PERMITTED, allowed, about=about)
-        found = [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
-        if about:
-            return linked(scores, found)
-        return page_ranked({id_: scores[id_] for id_ in seeds}, found)
+        return [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
 
     async def _shown(
         self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]

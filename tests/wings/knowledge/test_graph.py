@@ -337,3 +337,30 @@ async def test_a_merge_holds_in_its_collection_alone(rig: KnowledgeRig) -> None:
     assert (await ann("path", **{"from": "Evil Corp", "to": "Bob Smith"})).paths == ()
     both = await ann("entity", name="Acme Corp")
     assert {one.collection for one in both.mentions} == {"private", "public"}
+
+
+SERIES = {
+    "Salt Road": "# Salt Road\n\nA novel, written by Ada Brell.",
+    "Ada Brell": "# Ada Brell\n\nShe grew up in Norfen.",
+    "Reviews": "# Reviews\n\nWho wrote what: the novels Grey Tide, Far Bell and Ash.",
+    "Prizes": "# Prizes\n\nWho wrote the best novel: Cato Lind, before Salt Road.",
+    "Shops": "# Shops\n\nWho wrote asked for the novel Salt Road, and Grey Tide of Cato Lind.",
+    "Cato Lind": "# Cato Lind\n\nHe wrote the novel Grey Tide, and who reads it reads Far Bell.",
+}
+
+
+async def test_the_modes_of_the_graph_rank_as_well_as_the_links(rig: KnowledgeRig) -> None:
+    """`global` and `hybrid` find what a question asks for as early as `local`, and are rankings of
+    their own (mending 46)."""
+    ann = rig.caller()
+    for name, text in SERIES.items():
+        await ann.add(text, "books", path=f"{name}.md")
+    scores, places = set[tuple[float, ...]](), dict[str, int]()
+    for mode in ("naive", "local", "global", "hybrid", "mix"):
+        found = (await ann("query", query="Who wrote the novel Salt Road?", mode=mode)).evidence
+        paths = [one.path for one in found]
+        places[mode] = paths.index("Ada Brell.md") if "Ada Brell.md" in paths else len(SERIES)
+        scores.add(tuple(one.score for one in found))
+    assert max(places[mode] for mode in ("global", "hybrid", "mix")) <= places["local"]
+    assert places["local"] < places["naive"]
+    assert len(scores) == 4  # `mix` has the links of `local`
