@@ -175,6 +175,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return ""
 
     @property
+    def forwards(self) -> str:
+        """Name of the argument that names the tool that a call makes later; "": it makes none."""
+        return ""
+
+    @property
     def language(self) -> Language | None:
         """Language of the source code that it runs in a sandbox; None: it runs none."""
         return None
@@ -378,6 +383,7 @@ class WingBinding(Binding, frozen=True, tag="wing", omit_defaults=True):
     wing: str  # its name, which its source has too
     operation: str  # its id
     scope: str | None = None  # that a caller needs
+    forwards: str = ""
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gateway.admin.service import AdminAction
 from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.audit.retention import maintain_regularly
 from gateway.audit.writer import AuditWriter, is_recorded
-from gateway.context import Identify
+from gateway.context import Context, Identify
 from gateway.events import Events
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.authorization_server import AuthorizationServer
@@ -35,7 +35,7 @@ from gateway.middleware.audit import AuditTrail
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.limits import RateLimits, RefusalCounts
-from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
+from gateway.middleware.policy import ForwarderGuard, PolicyGuard, arguments_for_approvers
 from gateway.middleware.telemetry import Metrics
 from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
@@ -243,7 +243,8 @@ class Access:
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
         self.protected_resource = ProtectedResource(settings, self._resources)
-        self._policy_guard = self._guard_of(settings)
+        self._catalogs = catalogs
+        self._policy_guards = self._guards_of(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,
             "policy": self.policy_view.load,
@@ -257,7 +258,7 @@ class Access:
         now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
         self.policy_view.reconfigure(settings.policy, settings.limits.json_depth)
-        self._guardrails, self._policy_guard = guardrails, self._guard_of(settings)
+        self._guardrails, self._policy_guards = guardrails, self._guards_of(settings)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
@@ -266,9 +267,19 @@ class Access:
         """Those of the present settings."""
         return self._guardrails
 
-    def _guard_of(self, settings: Settings) -> PolicyGuard:
+    def _guards_of(self, settings: Settings) -> Sequence[Guard]:
         approving = ApprovalGate(settings.policy, self._handle.pool, arguments_for_approvers)
-        return PolicyGuard(self.policy_view, approving, audited=self.auditing.enabled)
+        view, audited = self.policy_view, self.auditing.enabled
+
+        def calls_tool(context: Context, name: str) -> bool:
+            """Whether the name is that of a tool; a skill of workers goes before it."""
+            catalog = self._catalogs.named(context.principal.tenant, context.toolset)
+            return name not in settings.events.skills and catalog.find(name) is not None
+
+        return [
+            PolicyGuard(view, approving, audited=audited),
+            ForwarderGuard(view, approving, calls_tool=calls_tool, audited=audited),
+        ]
 
     async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
@@ -285,7 +296,7 @@ class Access:
         """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
         arguments and results, circuit breaker."""
         bounds = self.bounds
-        before = [*self.auditing.guards, self._policy_guard, bounds.rate_limits]
+        before = [*self.auditing.guards, *self._policy_guards, bounds.rate_limits]
         return [*before, self._guardrails, bounds.breaker, *self._innermost]
 
     def remember(self, action: AdminAction) -> None:

@@ -1,13 +1,14 @@
 """Policy guard of calls: rules over arguments, and approvals. Calls of hidden tools are rejected
 before."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Raw
 
 from gateway.abc import Execute, ToolCall
 from gateway.audit.records import shown
+from gateway.context import Context
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
@@ -17,6 +18,7 @@ from schemas.masking import masks_of
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
+Decide = Callable[[Context, Tool, Any], Decision]
 SHOWN_BYTES = 16_384  # of arguments, to approvers
 _ASKS = Raw(b'"input_required"')
 
@@ -31,11 +33,14 @@ class PolicyGuard:
         self._audited = audited
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
+        if tool.binding.forwards:
+            return False
         return self._audited or (not self._policy_view.allows_all and is_judged(tool))
 
     def guard(self, execute: Execute) -> Execute:
-        decide = self._policy_view.decide
+        return self._guarding(execute, self._policy_view.decide)
 
+    def _guarding(self, execute: Execute, decide: Decide) -> Execute:
         def judged(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             context = call.context
             decision = decide(context, call.tool, call.arguments)
@@ -64,6 +69,34 @@ class PolicyGuard:
         if isinstance(result, RelayedResult) and result.members.get("resultType") == _ASKS:
             await self._approving.give_back(approvals, used)  # the client retries with the answers
         return result
+
+
+class ForwarderGuard(PolicyGuard):
+    """Policy guard of calls by which another tool is called later: that one is judged, when it is
+    accepted and when it is called, by its own annotations and arguments. Here count the rules that
+    name the tool that accepts it; where no tool is called, but a worker elsewhere, all rules."""
+
+    def __init__(
+        self,
+        policy_view: PolicyView,
+        approving: ApprovalGate,
+        *,
+        calls_tool: Callable[[Context, str], bool],
+        audited: bool = True,
+    ) -> None:
+        super().__init__(policy_view, approving, audited=audited)
+        self._calls_tool = calls_tool
+
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return bool(tool.binding.forwards)
+
+    def guard(self, execute: Execute) -> Execute:
+        return self._guarding(execute, self._decide)
+
+    def _decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
+        name = arguments.get(tool.binding.forwards)
+        forwarded = isinstance(name, str) and self._calls_tool(context, name)
+        return self._policy_view.decide(context, tool, arguments, forwarded=forwarded)
 
 
 def arguments_for_approvers(call: ToolCall) -> str:

@@ -274,6 +274,7 @@ class Operation:
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
     tool: str = ""  # its name where it is not the id; then it has no route
+    forwards: str = ""  # the argument that names a tool that it calls later: rules judge that one
     job: AsJob | None = None  # None: it answers at once
     types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
     details: str = ""  # what a model has to know beside the summary

@@ -62,6 +62,7 @@ class Subject:
     kind: Literal["tool"] | ItemKind
     tags: tuple[str, ...] = ()
     domain: str | None = None
+    forwards: bool = False  # it calls another tool later, which rules judge instead
 
     @classmethod
     def of(cls, tool: Tool) -> "Subject":
@@ -79,6 +80,7 @@ class Subject:
             "tool",
             tool.tags,
             tool.domain,
+            bool(tool.binding.forwards),
         )
 
     @classmethod
@@ -180,6 +182,14 @@ class CompiledRule:
         """Whether one of the subject's names, its tags or its domain matches `tools`."""
         patterns = self._patterns
         return not patterns or patterns.match(subject.names, subject.tags, subject.domain)
+
+    def judges_forwarder(self, subject: Subject) -> bool:
+        """Whether the rule is about a tool itself that calls another one: it names the tool or its
+        source, or allows. A rule for all tools is about the one that is called."""
+        if self.effect == "allow" or self._sources:
+            return True
+        named = ToolGlobs([one for one in self.rule.tools if one != "*"])
+        return bool(named) and named.match(subject.names, subject.tags, subject.domain)
 
     def relevant(self, values: Values) -> str:
         """Key of the values that `when` reads: equal keys give equal results."""
@@ -292,7 +302,10 @@ class Engine:
         names = tuple(one.name for one in applicable)
         return CallerStanding((names, clearance, principal_keys), applicable, clearance, facts)
 
-    def verdict(self, standing: CallerStanding, subject: Subject) -> ToolVerdict:
+    def verdict(
+        self, standing: CallerStanding, subject: Subject, *, forwarded: bool = False
+    ) -> ToolVerdict:
+        """`forwarded`: of the part of a call that calls another tool, which is judged by itself."""
         if self.rank(subject) > standing.clearance:
             return ToolVerdict(Decision("deny", TIERS))
         tier = self.tier(subject)
@@ -300,6 +313,8 @@ class Engine:
         best, later = Decision(self.policy.default, DEFAULT), list[CompiledRule]()
         for rule in standing.rules:  # deny first, then approve
             if rule.subject_mismatch(subject, tier) is not None:
+                continue
+            if forwarded and not rule.judges_forwarder(subject):
                 continue
             if rule.by_arguments:
                 later.append(rule)
@@ -313,7 +328,8 @@ class Engine:
                 Decision("deny", best.rule, best.reason)
             )  # only tool calls have approvals
         alone = all(rule.by_arguments_alone for rule in later)
-        return ToolVerdict(best, tuple(later), self.wants_approval(subject), alone)
+        approved = not forwarded and self.wants_approval(subject)
+        return ToolVerdict(best, tuple(later), approved, alone)
 
     def values(self, standing: CallerStanding, subject: Subject) -> dict[str, Any]:
         """Variables of expressions, except arguments."""

@@ -67,7 +67,7 @@ def explain(
     """Explain the decision on a call. `arguments` None: not known yet; nested deeper than `levels`:
     too large."""
     standing = engine.standing(principal, toolset)
-    verdict = engine.verdict(standing, subject)
+    verdict = engine.verdict(standing, subject, forwarded=subject.forwards)
     values: dict[str, Any] | None = engine.values(standing, subject)
     policy = engine.policy
     if arguments is not None and values is not None:

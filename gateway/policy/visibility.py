@@ -60,6 +60,7 @@ class RuleIndex:
         ]
         self._all = (1 << len(self._subjects)) - 1
         self._tools = (1 << len(catalog.tools)) - 1
+        self._forwarders = [at for at, one in enumerate(self._subjects) if one.forwards]
         self._of_rules: dict[str, int] = {}
         self._groups: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
 
@@ -87,6 +88,9 @@ class RuleIndex:
             bits = self._by_attributes(rule)
             if rule.rule.tools:
                 bits = self._where(bits, rule.names)
+            for place in self._forwarders:
+                if not rule.judges_forwarder(self._subjects[place]):
+                    bits &= ~(1 << place)
             if rule.by_subject and not rule.by_principal:
                 bits = self._satisfying(rule, bits, None)
             self._of_rules[rule.name] = bits
@@ -305,8 +309,12 @@ class PolicyView:
         found = verdict(standing, subject)
         return not found.hidden or (item is not None and found.decision.rule == DEFAULT)
 
-    def decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
-        """Decide on a call. Raises InvalidParams for arguments too large for the rules."""
+    def decide(
+        self, context: Context, tool: Tool, arguments: Any, *, forwarded: bool = False
+    ) -> Decision:
+        """Decide on a call. `forwarded`: the tool that it calls later is judged by itself, and here
+        count the rules that are about this one. Raises InvalidParams for arguments too large for
+        the rules."""
         if not is_judged(tool):
             return OWN
         principal = context.identity.principal
@@ -314,7 +322,10 @@ class PolicyView:
         if rules.engine.allows_all:
             return ALLOWED
         standing = _caller(rules, principal, context.toolset).standing
-        verdict = _verdict(rules, standing, tool)
+        if forwarded:
+            verdict = rules.engine.verdict(standing, Subject.of(tool), forwarded=True)
+        else:
+            verdict = _verdict(rules, standing, tool)
         if not verdict.later:
             return verdict.decided(None)
         if (too_much := too_large(arguments, *self._limits)) is not None:
@@ -334,7 +345,7 @@ class PolicyView:
         if rules.engine.allows_all:
             return None
         standing = _caller(rules, context.principal, context.toolset).standing
-        verdict = rules.engine.verdict(standing, subject)
+        verdict = rules.engine.verdict(standing, subject, forwarded=subject.forwards)
         return verdict.decision if verdict.hidden else None
 
     def _rules(self, tenant: str) -> _Rules:

@@ -76,7 +76,7 @@ def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
     if unknown := sorted(offer.apps.keys() - set(wing.mounts)):
         raise ToolgateError(f"the wing {wing.name} does not mount {', '.join(unknown)}")
     return tuple(
-        draft_of(one, WingBinding(wing.name, one.id, one.scope or None))
+        draft_of(one, WingBinding(wing.name, one.id, one.scope or None, one.forwards))
         for one in offer.operations
         if not one.no_tool
     )

@@ -472,6 +472,19 @@ class Journal:
         rows = await self._some("invocation_id = %s", [host_id, invocation_id])
         return rows[0] if rows else None
 
+    async def awaits_approval(self, host_id: str, principal_id: str, mark: str) -> str | None:
+        """The id of an open invocation of the principal that waits for an approval, or waited, of
+        those whose correlation ids begin with `mark`."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
+                " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')"
+                " AND approval_id IS NOT NULL AND starts_with(correlation_id, %s) LIMIT 1",
+                [host_id, principal_id, mark],
+            )
+            row = await found.fetchone()
+        return None if row is None else str(row[0])
+
     async def correlated(
         self, host_id: str, correlation_id: str, principal_id: str | None = None
     ) -> Invocation | None:

@@ -117,6 +117,7 @@ class EventOperations:
                 "events_invoke", "POST", "/invocations",
                 "Call a tool or a skill later: the call goes on after this request.", INVOKE,
                 self.invoke, InvocationView, 202, body=NewInvocation, problems=(409, 429),
+                forwards="skillName",
                 details="events_get has its result. The same correlationId with the same request "
                 "is the same invocation.",
             ),
@@ -209,15 +210,16 @@ class EventOperations:
             yield Operation(
                 f"events_schedule_{name}", "POST", f"/schedules/{name}",
                 f"Accept the invocation of the schedule {name}.", ADMIN,
-                partial(self.scheduled, schedule), dict[str, Any],
+                partial(self.scheduled, name, schedule), dict[str, Any],
                 no_tool="it runs on a schedule",
                 job=AsJob(
                     always=True, once=True, schedule=schedule.cron, timezone=schedule.timezone
                 ),
             )  # fmt: skip
 
-    async def scheduled(self, schedule: EventSchedule, asked: OperationInput) -> Any:
-        """A job that is started again after a crash accepts the same invocation."""
+    async def scheduled(self, name: str, schedule: EventSchedule, asked: OperationInput) -> Any:
+        """A job that is started again after a crash accepts the same invocation. None is accepted
+        while an earlier one waits for an approval: one approval lets one call run."""
         job = new_request_id() if asked.context is None else asked.context.request_id
         principal = Principal(
             schedule.principal,
@@ -225,10 +227,14 @@ class EventOperations:
             frozenset({INVOKE, *schedule.scopes}),
             roles=frozenset(schedule.roles),
         )
+        mark = f"schedule:{name}:"
+        waiting = await self._journal.awaits_approval(asked.tenant, principal.id, mark)
+        if waiting is not None:
+            return {"id": waiting, "status": "PENDING", "skipped": "it waits for an approval"}
         wanted = {
             "skillName": schedule.skill,
             "arguments": schedule.arguments,
-            "correlationId": f"job:{job}",
+            "correlationId": f"{mark}{job}",
         }
         result = await self._call(background(principal), "events_invoke", wanted)
         if result.is_error or not isinstance(result.structured_content, Raw):

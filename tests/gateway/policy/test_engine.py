@@ -26,6 +26,7 @@ from gateway.policy.engine import (
 from gateway.policy.explain import explain
 from gateway.policy.visibility import PREPARED, TOOLSETS, PolicyView, RuleIndex, flags
 from registry.catalog.catalog import Catalog
+from schemas.binding import WingBinding
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
 from schemas.mcp.snapshot import ItemKind, SnapshotItem
@@ -93,6 +94,9 @@ def test_engine_and_views_decide_as_the_rules_say(
 def test_what_is_hidden_is_what_each_verdict_says(
     policy: Policy, principal: Principal, tools: list[Tool]
 ) -> None:
+    """Of one that calls another tool later, by rules about itself (mending 36)."""
+    later = WingBinding("pets", "later", forwards="skillName")
+    tools = [*tools, oracle.tool("pay_later", binding=later)]
     kinds: tuple[ItemKind, ...] = ("prompt", "resource", "template")
     items = [
         SnapshotItem(kind, name, f"{name}_{kind}", Raw(b"{}"), source)
@@ -103,7 +107,8 @@ def test_what_is_hidden_is_what_each_verdict_says(
     standing = engine.standing(principal, None)
     subjects = [*map(Subject.of, catalog.tools), *map(Subject.of_item, catalog.items)]
     hidden = flags(RuleIndex(engine, catalog).hidden(standing), len(subjects))
-    assert hidden == [engine.verdict(standing, one).hidden for one in subjects]
+    verdicts = [engine.verdict(standing, one, forwarded=one.forwards) for one in subjects]
+    assert hidden == [verdict.hidden for verdict in verdicts]
 
 
 def test_what_looks_the_same_to_an_expression_is_asked_about_once(

@@ -1,5 +1,6 @@
 """How invocations are run: retries, limits, approvals, policy, revocations, shutdown, crashes."""
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from config.access import Rule
 from config.settings import EventSkill, EventWebhook, Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
-from registry.access.approvals import Approvals
+from registry.access.approvals import Approval, Approvals
 from registry.access.keys import ApiKeys
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
@@ -191,6 +192,73 @@ async def test_an_approval_pauses_an_invocation(evented: Settings, service: Reco
         refused = await ended(client, other["id"])
         assert (refused["reason"], refused["attempt"]) == ("rejected", 1)
     assert [one["path"] for one in service.requests] == ["/pets/7"]
+
+
+@pytest.mark.parametrize("effect", ["approve", "deny"])
+async def test_an_invocation_is_judged_as_the_tool_that_it_calls(
+    evented: Settings, service: Recorder, effect: str
+) -> None:
+    """A rule for all tools that change something is not about accepting a call (mending 36)."""
+    async with running(with_rule(evented, effect, when="!tool.readOnly")) as client:
+        read = await invoked(client, "getPet", {"id": 7})
+        assert (await ended(client, read["id"]))["status"] == "ACKED"
+        body = {"skillName": "createPet", "arguments": {"name": "Rex"}}
+        status, answer, _ = await client.post(ROOT, body)
+        if effect == "deny":
+            assert (status, "Unknown tool: createPet" in answer["detail"]) == (422, True)
+        else:
+            assert status == 202
+            waiting = await until(lambda: waiting_for(client))
+            assert [(one.tool, json.loads(one.arguments)) for one in waiting] == [
+                ("createPet", {"name": "Rex"})
+            ]
+        status, _, _ = await client.post(ROOT, {"skillName": "report", "arguments": {}})
+        assert status == (404 if effect == "deny" else 403)  # no tool is judged in its place
+    assert [one["path"] for one in service.requests] == ["/pets/7"]
+
+
+@pytest.mark.parametrize(
+    "rule", [{"tools": ("events_*",)}, {"sources": ("events",)}, {"tools": ("*", "events_invoke")}]
+)
+async def test_rules_about_invocations_themselves_hold(
+    evented: Settings, service: Recorder, rule: dict[str, Any]
+) -> None:
+    """Those that name the tool or its source (mending 36)."""
+    async with running(with_rule(evented, "deny", **rule)) as client:
+        status, _, _ = await client.post(ROOT, {"skillName": "getPet", "arguments": {"id": 7}})
+        assert status == 404
+    assert service.requests == []
+
+
+async def test_an_approval_lets_one_invocation_run_once(
+    evented: Settings, service: Recorder
+) -> None:
+    """Of several that are equal, too (mending 36)."""
+    async with running(with_rule(evented, "approve", when="!tool.readOnly")) as client:
+        asked = [await invoked(client, "createPet", {"name": "Rex"}) for _ in range(2)]
+        [first] = await until(lambda: waiting_for(client))
+        assert await approvals_of(client).decide(first.id, True, "carol") is not None
+
+        async def one_has_run() -> bool:
+            return len(service.requests) == 1
+
+        await until(one_has_run)
+        [second] = await until(lambda: waiting_for(client))
+        assert second.id != first.id
+        await approvals_of(client).decide(second.id, False, "carol")
+        ends = [(await ended(client, one["id"]))["status"] for one in asked]
+        assert sorted(ends) == ["ACKED", "FAILED"]
+    assert len(service.requests) == 1
+
+
+def approvals_of(client: Client) -> Approvals:
+    pool = client.gateway.feed.pool
+    assert pool is not None
+    return Approvals(pool, HOST)
+
+
+async def waiting_for(client: Client) -> list[Approval]:
+    return await approvals_of(client).waiting()
 
 
 async def two_of(approvals: Approvals) -> bool:

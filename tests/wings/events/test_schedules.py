@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from config.access import Rule
 from config.settings import EventSchedule, Settings
 from gateway.cli.doctor.registry import schedules
 from gateway.operations.jobs import SCHEDULE
@@ -16,6 +17,7 @@ from registry.jobs.store import JobStore
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.polling import until
 from tests.wings.events.rig import ROOT, got, with_events
+from tests.wings.events.test_running import approvals_of, waiting_for
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +49,56 @@ async def test_a_scheduled_call_has_the_scopes_of_its_schedule_alone(settings: S
         [failed, *_] = await until(lambda: ended(client))
         shown = (await got(client, f"{ROOT}/{failed['id']}"))[1]
         assert (failed["status"], "memory:erase" in str(shown)) == ("FAILED", True)
+
+
+async def test_approvals_of_a_schedule_do_not_pile_up(
+    settings: Settings, service: Recorder
+) -> None:
+    """An approval lets one call run, once; until then no further one is accepted (mending 36)."""
+    schedule = EventSchedule(
+        cron="0 5 1 1 *", skill="createPet", principal="clock", arguments={"name": "Rex"}
+    )
+    rules = {"one": Rule(effect="approve", when="!tool.readOnly")}
+    given = replace(
+        settings,
+        jobs=replace(settings.jobs, poll_s=0.05),
+        policy=replace(settings.policy, rules=rules),
+    )
+    async with running(with_events(given, schedules={"often": schedule})) as client:
+        await ticked(client, "often")
+        [waiting] = await until(lambda: waiting_for(client))
+        assert (waiting.tool, waiting.principal) == ("createPet", "clock")
+
+        async def is_paused() -> bool:
+            return bool((await items(client))[0].get("approval"))
+
+        await until(is_paused)
+        for _ in range(3):
+            job = await ticked(client, "often")
+            assert job["result"]["skipped"] == "it waits for an approval"
+        assert len(await waiting_for(client)) == len(await items(client)) == 1
+        await approvals_of(client).decide(waiting.id, True, "carol")
+        await until(lambda: acked(client))
+        await ticked(client, "often")
+        [again] = await until(lambda: waiting_for(client))
+        assert again.id != waiting.id
+    assert len(service.requests) == 1
+
+
+async def ticked(client: Client, name: str) -> Any:
+    """The job of a schedule that is begun by hand, once it has ended."""
+    status, job, _ = await client.post(f"/events/v1/schedules/{name}", b"")
+    assert status == 202, job
+
+    async def is_over() -> Any:
+        _, shown = await got(client, f"/events/v1/jobs/{job['job']}")
+        return shown if shown["state"] in ("succeeded", "failed") else None
+
+    return await until(is_over)
+
+
+async def items(client: Client) -> Any:
+    return (await got(client, f"{ROOT}?everyone=true"))[1]["items"]
 
 
 async def ended(client: Client) -> object:
