@@ -73,6 +73,7 @@ class Body(Struct, frozen=True, omit_defaults=True):
     required: bool = False
     properties: tuple[tuple[str, str], ...] | None = None  # (argument, body property): hoisted
     argument: str | None = None  # the whole body is this one argument
+    additional: str | None = None  # hoisted only: argument with further members of the body
     parts: tuple[Part, ...] = ()  # forms only: the properties not encoded by default
     file: bool = False  # `argument` is a file
     xml: Xml | None = None

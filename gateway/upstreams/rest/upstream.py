@@ -264,6 +264,8 @@ def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
     """The value of the body; UNSET where there is none."""
     if body.properties is not None:
         value = {name: arguments[key] for key, name in body.properties if key in arguments}
+        if body.additional is not None and body.additional in arguments:
+            value = {**arguments[body.additional], **value}
         if not value and not body.required:
             return UNSET
         return {**value, **body.fixed} if body.fixed else value

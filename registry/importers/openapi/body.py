@@ -9,10 +9,10 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation, 
 from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.parameters import Parameters, WireParameter
+from registry.importers.openapi.parameters import Parameters, WireParameter, stated_examples
 from registry.importers.openapi.raw_schemas import RawSchemas, is_textual
 from registry.importers.openapi.schemas import Converted, Schemas
-from registry.importers.openapi.values import mapping, text
+from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
 
@@ -405,6 +405,8 @@ class RequestPayload:
     xml_types: dict[str, Xml] = field(default_factory=dict)
     marks: dict[str, ArgumentMarks] = field(default_factory=dict)  # by property
     whole_marks: ArgumentMarks | None = None
+    examples: tuple[Any, ...] = ()  # without hidden properties
+    open: bool = False  # whether members that are not described are sent
 
 
 class Bodies:
@@ -487,6 +489,7 @@ class Bodies:
         """`payload` with the encodings of its values and the owner's marks."""
         marks = self._marks(schema, payload.properties)
         payload = replace(payload, marks=marks) if marks else payload
+        payload = self._with_examples(payload, media, schema)
         kind = essence(payload.media_type)
         if kind == FORM or kind.startswith("multipart/"):
             return self._form(payload, media, schema, notes)
@@ -499,6 +502,29 @@ class Bodies:
             converted = replace(payload.converted, schema=file_schema(payload.converted.schema))
             return replace(payload, converted=converted, file=True)
         return payload
+
+    def _with_examples(
+        self, payload: RequestPayload, media: dict[str, Any], schema: Any
+    ) -> RequestPayload:
+        """`payload` with its examples. A body of properties stays open if its schema allows more
+        and they are meant: an example has them, or a discriminator names schemas that do."""
+        examples = stated_examples(media, self._document)
+        if payload.properties is not None:  # else they stand in the schema of the argument
+            examples += sequence(payload.converted.schema.get("examples"))
+        hidden = self._schemas.visibility.names(schema) if examples else frozenset()
+        visible = tuple(
+            {name: value for name, value in example.items() if name not in hidden}
+            if isinstance(example, dict)
+            else example
+            for example in examples
+        )
+        if payload.properties is None:
+            return replace(payload, examples=visible)
+        known = payload.properties.keys()
+        more = any(not example.keys() <= known for example in visible if isinstance(example, dict))
+        more = more or any("discriminator" in part for part in self._raw_schemas.parts(schema))
+        is_open = more and "additionalProperties" not in payload.converted.schema
+        return replace(payload, examples=visible, open=is_open)
 
     def _marks(self, schema: Any, properties: dict[str, Any] | None) -> dict[str, ArgumentMarks]:
         """`x-toolgate` of the properties."""

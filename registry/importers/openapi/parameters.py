@@ -218,18 +218,20 @@ class Parameters:
             schema["description"] = own if inner in own else f"{own}\n\n{inner}"
         if raw.get("deprecated") is True:
             schema["deprecated"] = True
-        if "examples" not in schema and (examples := self._examples(raw)):
+        if "examples" not in schema and (examples := stated_examples(raw, self._document)):
             schema["examples"] = examples
         return replace(converted, schema=schema)
 
-    def _examples(self, raw: dict[str, Any]) -> list[Any]:
-        stated = [raw["example"]] if "example" in raw else []
-        for example in mapping(raw.get("examples")).values():
-            try:
-                stated += [self._document.resolve(example)["value"]]
-            except (SkipOperation, KeyError):
-                continue  # a bad example must not cost the operation
-        return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
+
+def stated_examples(holder: dict[str, Any], document: OpenApiDocument) -> list[Any]:
+    """The values of `example` and `examples` of a parameter or media type."""
+    stated = [holder["example"]] if "example" in holder else []
+    for example in mapping(holder.get("examples")).values():
+        try:
+            stated += [document.resolve(example)["value"]]
+        except (SkipOperation, KeyError):
+            continue  # a bad example must not cost the operation
+    return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from registry.importers.openapi.parameters import Parameters, WireParameter, roo
 from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import Security
+from registry.importers.openapi.trials import Trials
 from registry.importers.openapi.values import sequence, text
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
@@ -75,6 +76,8 @@ class Inputs:
 
     def __init__(self, schemas: Schemas, marks: Marks) -> None:
         self.parts = SchemaParts()
+        self.examples: list[dict[str, Any]] = []  # of the body, as arguments
+        self.required_members: list[str] = []  # of the body, as arguments
         self._schemas = schemas
         self._marks = marks
         self._unused = dict.fromkeys(marks.arguments)
@@ -197,7 +200,34 @@ class Inputs:
         required_properties = [names[name] for name in body.required_properties if name in names]
         self._require(required_properties, list(names.values()), body.required)
         hoisted = tuple((names[name], name) for name in order)
-        return Body(body.media_type, required=body.required, properties=hoisted, fixed=fixed)
+        self.required_members = required_properties
+        additional = self._additional() if body.open else None
+        self._add_examples(body, names, additional)
+        return Body(
+            body.media_type,
+            required=body.required,
+            properties=hoisted,
+            additional=additional,
+            fixed=fixed,
+        )
+
+    def _additional(self) -> str:
+        """Name of the argument for members of the body that the description does not name."""
+        name = self._names.claim("additional_properties")
+        described = {"type": "object", "description": "Further members of the body, by name."}
+        self._add_property(name, described)
+        return name
+
+    def _add_examples(
+        self, body: RequestPayload, names: Mapping[str, str], additional: str | None
+    ) -> None:
+        files = {part.name for part in body.encoded.parts if part.file}
+        for example in body.examples:
+            if not isinstance(example, dict):
+                continue
+            arguments = {names[k]: v for k, v in example.items() if k in names and k not in files}
+            rest = {k: v for k, v in example.items() if k not in (body.properties or {})}
+            self.examples.append(arguments | ({additional: rest} if additional and rest else rest))
 
     def _fixed(self, body: RequestPayload, marks: Mapping[str, ArgumentMarks]) -> dict[str, Any]:
         fixed = {}
@@ -244,6 +274,9 @@ class Inputs:
             raise SkipOperation("its body is hidden: hide its properties instead")
         name = self._names.claim(marks.name or "body")
         self._add_property(name, _redescribed(schema, marks), required=body.required)
+        if not (body.file or body.encoded.parts):
+            told = schema.get("type") == "string"
+            self.examples += [{name: e} for e in body.examples if told or not isinstance(e, str)]
         return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
 
     def _fixed_members(self, body: RequestPayload) -> dict[str, Any]:
@@ -320,6 +353,7 @@ class OpenApiDrafts:
         self._parameters = Parameters(document, self._schemas, self._security.fills)
         self._bodies = Bodies(document, self._schemas, self._parameters, media_types)
         self._responses = Responses(document, self._schemas.cycles)
+        self._trials = Trials()
 
     def draft(self, operation: DocumentOperation, name: str) -> tuple[ToolDraft, list[str]]:
         """The tool and notes on losses. Raises `SkipOperation`."""
@@ -333,6 +367,7 @@ class OpenApiDrafts:
             accept=answered.accept,
         )
         schema = inputs.schema(self._budget)
+        notes.extend(self._trials.refusals(schema, inputs.examples, inputs.required_members))
         binding = replace(
             binding,
             pagination=pagination.of(self._document, answered, binding, schema["properties"]),

@@ -165,6 +165,15 @@ def test_a_json_body_of_hoisted_properties(media_type):
     assert json.loads(request.body) == {"name": "Rex", "id": 2**70, "tag": None}
 
 
+def test_further_members_of_a_body_stand_beside_its_properties():
+    """Members that no description names are sent, and replace no property (mending 24)."""
+    body = {"properties": (("size", "size"),), "additional": "more"}
+    sent = with_body("application/json", {"size": 1, "more": {"hue": "red", "size": 2}}, **body)
+    assert json.loads(sent.body) == {"hue": "red", "size": 1}
+    only_more = with_body("application/json", {"more": {"hue": "red"}}, **body)
+    assert json.loads(only_more.body) == {"hue": "red"}
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [([1, "x"], b'[1,"x"]'), ("x", b'"x"'), (None, b"null"), (False, b"false"), ({}, b"{}")],
