@@ -156,6 +156,8 @@ def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
     schema = {key: value for key, value in parameter.items() if key not in _OF_PARAMETER}
     if parameter.get("type") == "file":
         schema.update(_FILE)
+    if mapping(parameter.get("items")).get("type") == "file":
+        schema["items"] = {**mapping(parameter.get("items")), **_FILE}
     if "x-example" in parameter:
         schema.setdefault("example", parameter["x-example"])
     return schema
@@ -163,6 +165,12 @@ def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_list(parameter: Mapping[str, Any]) -> bool:
     return parameter.get("type") == "array" or "collectionFormat" in parameter
+
+
+def _is_file(form: Mapping[str, Any]) -> bool:
+    """Whether a form parameter is a file or a list of files; `format: binary` is 3.x's word."""
+    value = mapping(form.get("items")) if form.get("type") == "array" else form
+    return value.get("type") == "file" or value.get("format") == "binary"
 
 
 def _style(parameter: Mapping[str, Any], form: bool) -> tuple[str, bool] | None:
@@ -184,7 +192,7 @@ def _about(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _form(forms: Mapping[str, Mapping[str, Any]], consumes: tuple[str, ...]) -> dict[str, Any]:
-    has_file = any(form.get("type") == "file" for form in forms.values())
+    has_file = any(map(_is_file, forms.values()))
     usable = _FORMS[:1] if has_file else _FORMS
     stated = [name for name in consumes if name.partition(";")[0].strip().lower() in usable]
     if not stated:
@@ -195,7 +203,11 @@ def _form(forms: Mapping[str, Mapping[str, Any]], consumes: tuple[str, ...]) -> 
         "properties": {name: _property(form) for name, form in forms.items()},
         **({"required": required} if required else {}),
     }
-    styles = {name: _style(form, form=True) for name, form in forms.items() if _is_list(form)}
+    styles = {  # files are parts of their own, one each
+        name: _style(form, form=True)
+        for name, form in forms.items()
+        if _is_list(form) and not _is_file(form)
+    }
     encoding = {
         name: {"style": style[0], "explode": style[1]} for name, style in styles.items() if style
     }

@@ -7,6 +7,7 @@ import pytest
 from registry.importers.openapi import read
 from registry.importers.openapi.document import OpenApiDocument
 from registry.importers.openapi.operations import DocumentOperation, operations
+from schemas.binding import Part
 from tests.registry.importers.describe import One, imported, only
 
 
@@ -278,3 +279,24 @@ def test_arrays_inside_an_array_are_sent_as_json_and_reported():
     found = one({"parameters": [{"name": "grid", "in": "query", "type": "array", "items": inner}]})
     assert found.outcome.status == "degraded"
     assert "grid: arrays inside an array are sent as JSON" in str(found.outcome.reason)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "array", "items": {"type": "file"}, "collectionFormat": "multi"},
+        {"type": "array", "items": {"type": "string", "format": "binary"}},
+        {"type": "string", "format": "binary"},
+        {"type": "file"},
+    ],
+)
+@pytest.mark.parametrize("consumes", [[], ["application/json"], ["multipart/form-data"]])
+def test_files_of_a_form_are_parts_with_a_name(value, consumes):
+    """Lists of files are sent like single ones, whichever word names them (mending 26)."""
+    scans = {"in": "formData", "name": "scans", **value}
+    tool = one({"consumes": consumes, "parameters": [scans]})
+    body = tool.draft.binding.body
+    assert body.media_type == "multipart/form-data"
+    assert body.parts == (Part("scans", file=True),)
+    file = {"filename": "a.txt", "text": "x"}
+    assert tool.accepts(scans=[file] if value["type"] == "array" else file)
