@@ -266,6 +266,14 @@ ROWS: dict[str, list[Panel]] = {
                 "toolgate_knowledge_context_characters_bucket{HERE}[WINDOW])))"
             },
         ),
+        Panel(
+            "Largest shares of quotas that are used",
+            {
+                "{{quota}}": "max by (quota) (toolgate_invocations_quota_share{HERE})",
+                "of documents: {{quota}}": "max by (quota) (toolgate_knowledge_quota_share{HERE})",
+            },
+            "percentunit",
+        ),
     ],
     "Behind the requests": [
         Panel(

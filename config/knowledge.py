@@ -70,6 +70,10 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     private_networks: bool
     metadata_bytes: Bytes
     collections: Count
+    owner_documents: Count
+    owner_bytes: Bytes
+    tenant_documents: Count
+    tenant_bytes: Bytes
     trivial_characters: Count
     encode_s: Seconds
     grep_bytes: Bytes

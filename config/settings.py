@@ -461,6 +461,9 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Amount
     tenant_running: Count
     tenant_open: Count
+    tenant_open_bytes: Bytes
+    principal_open: Count
+    principal_open_bytes: Bytes
     attempts: Count
     backoff_s: Seconds
     backoff_max_s: Seconds

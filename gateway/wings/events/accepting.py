@@ -1,7 +1,6 @@
 """Accepts invocations: what is judged, limited and counted before a row is stored."""
 
 import fnmatch
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from config.settings import EventsSettings
 from gateway.context import Context
 from gateway.operations.callers import caller_of
 from gateway.operations.requests import has_nul
+from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
 from gateway.traces import CURRENT, ActiveTrace, parsed
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
@@ -24,8 +24,6 @@ from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
 OWN = "events"  # source of the wing's own tools
-COUNT_S = 1.0  # age of the number of open invocations of a tenant, for each
-COUNTED = 100_000  # of them that there are: counting a million takes half a second
 BATCH = 100
 LONGEST_DELAY = timedelta(days=365)
 REPLY_TO = (
@@ -57,7 +55,7 @@ class Accepting:
         self._receivers = receivers
         self._accepted = accepted
         self._commits = GroupCommit(self._store, most=BATCH)
-        self._open: dict[str, tuple[float, int]] = {}  # by tenant: when counted, and the number
+        self.usage = UsageQuotas()
 
     async def run(self) -> None:
         """Store what is accepted, until cancelled."""
@@ -73,7 +71,7 @@ class Accepting:
         )
         await self._check_webhook(draft)
         draft = replace(draft, hops=await self._hops(context, wanted))
-        await self._count(draft.host_id)
+        await self._count(draft)
         stored = await self._commits.put(draft)
         if isinstance(stored, Conflict):
             raise CorrelationConflict(f"Not accepted: {stored}")
@@ -168,21 +166,32 @@ class Accepting:
             raise InvalidParams(f"Not accepted: {text} (events.hops)")
         return hops
 
-    async def _count(self, host_id: str) -> None:
-        """Check the number of open invocations. Raises TooManyRequests."""
-        most, now = self.settings.tenant_open, time.monotonic()
-        counted, number = self._open.get(host_id, (-COUNT_S, 0))
-        if now - counted >= COUNT_S * max(1.0, number / COUNTED):
-            self._open[host_id] = (now, number)  # one counts for all
-            number = await self._journal.open_rows(host_id, most)
-            counted = now
-        if number >= most:
-            text = f"Not accepted: {number} invocations are open already (events.tenant_open)"
-            raise TooManyRequests(text, COUNT_S, "events.tenant_open")
-        self._open[host_id] = (counted, number + 1)
+    async def _count(self, draft: Draft) -> None:
+        """Check the quotas of open invocations. Raises TooManyRequests."""
+        tenant = draft.host_id
+        excess = await self.usage.take(
+            tenant,
+            draft.principal_id,
+            Usage(1, len(bytes(draft.arguments))),
+            quotas=_quotas(self.settings),
+            count=lambda: self._journal.open_usage(tenant, self.settings.tenant_open),
+        )
+        if excess is not None:
+            setting = excess.quota.setting
+            text = f"Not accepted: {excess.sentence('caller', 'open invocations')} ({setting})"
+            raise TooManyRequests(text, COUNT_S, setting)
 
     async def _store(self, drafts: Sequence[Draft]) -> Sequence[Accepted | Conflict]:
         return await self._journal.accept(drafts)
+
+
+def _quotas(settings: EventsSettings) -> tuple[Quota, ...]:
+    return (
+        Quota("events.principal_open", "number", settings.principal_open, shared=False),
+        Quota("events.principal_open_bytes", "bytes", settings.principal_open_bytes, shared=False),
+        Quota("events.tenant_open", "number", settings.tenant_open, shared=True),
+        Quota("events.tenant_open_bytes", "bytes", settings.tenant_open_bytes, shared=True),
+    )
 
 
 def _traceparent(context: Context) -> str | None:

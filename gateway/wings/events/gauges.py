@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.state.quotas import UsageQuotas
 from gateway.wings.events.dispatch import Dispatch
 
 
 class EventGauges(Collector):
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: Dispatch, usage: UsageQuotas) -> None:
         self._dispatch = dispatch
+        self._usage = usage
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily(
@@ -19,6 +21,14 @@ class EventGauges(Collector):
         )
         running.add_metric((), self._dispatch.running)
         yield running
+        shares = GaugeMetricFamily(
+            "toolgate_invocations_quota_share",
+            "Largest share of a quota that a tenant or principal uses, as last counted here.",
+            labels=("quota",),
+        )
+        for quota, share in self._usage.shares.items():
+            shares.add_metric((quota,), share)
+        yield shares
         labels = ("kind",)
         ended = CounterMetricFamily(
             "toolgate_invocations_outcomes", "Deliveries that ended in this process.", labels=labels

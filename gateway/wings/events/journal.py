@@ -19,6 +19,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import UniqueViolation
 from psycopg.rows import args_row, class_row
 
+from gateway.state.quotas import Usage
 from registry.database.postgres import Pool, autocommitted, borrowed
 from schemas.errors import ToolgateError
 
@@ -667,16 +668,17 @@ class Journal:
             )
             return {id_ async for (id_,) in found}
 
-    async def open_rows(self, host_id: str, limit: int) -> int:
-        """Open invocations of a tenant, counted up to `limit`."""
+    async def open_usage(self, host_id: str, limit: int) -> dict[str, Usage]:
+        """Open invocations of a tenant by principal, counted up to `limit`, and the bytes that
+        their arguments take in the database, without reading these."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
-                "SELECT count(*) FROM (SELECT FROM invocation_t WHERE host_id = %s"
-                " AND status IN ('PENDING', 'DISPATCHED') LIMIT %s) AS open",
+                "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
+                " pg_column_size(arguments) AS bytes FROM invocation_t WHERE host_id = %s"
+                " AND status IN ('PENDING', 'DISPATCHED') LIMIT %s) AS open GROUP BY principal_id",
                 [host_id, limit],
             )
-            [(count,)] = await found.fetchall()
-        return int(count)
+            return {principal: Usage(*usage) async for principal, *usage in found}
 
     async def counts(self, host_id: str) -> Counts:
         async with borrowed(self._pool) as connection:

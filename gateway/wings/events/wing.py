@@ -213,7 +213,7 @@ class _Wired:
                 self._unknown.add(text)
 
     def offer(self) -> Offer:
-        gauges: Collector = EventGauges(self.dispatch)
+        gauges: Collector = EventGauges(self.dispatch, self.accepting.usage)
         return Offer(
             operations=self.operations.operations,
             tasks=[

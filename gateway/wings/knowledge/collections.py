@@ -104,7 +104,7 @@ class CollectionStore:
             rows = await (await connection.execute(_OPEN, values)).fetchall()
         if new.id is not None and [row[0] for row in rows] != [new.id]:
             raise conflict(f"The collection {new.name[:100]!r} was deleted.")
-        ((id_, same_source, skip_trivial, chunkers, allowed),) = rows
+        ((id_, same_source, skip_trivial, chunkers, owner, allowed),) = rows
         if not allowed:
             raise no_write(new.name)
         return {
@@ -113,6 +113,7 @@ class CollectionStore:
             "on_same_source": same_source,
             "skip_trivial": skip_trivial,
             "chunkers": chunkers,
+            "collection_owner": owner,
         }
 
     async def _create(
@@ -186,7 +187,7 @@ _OWNER_LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(owner)s, 21))
 """
 _OPEN = f"""
-    SELECT collection_id::text, on_same_source, skip_trivial, chunkers, {ALLOWED}
+    SELECT collection_id::text, on_same_source, skip_trivial, chunkers, owner, {ALLOWED}
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
     FOR KEY SHARE
 """.encode()

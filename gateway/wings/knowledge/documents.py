@@ -19,9 +19,11 @@ from psycopg.types.json import Jsonb
 from gateway.documents.chunking.chunks import Chunk
 from gateway.documents.chunking.cut import CODE
 from gateway.operations.operation import ProblemDetails, conflict
+from gateway.state.quotas import Usage
 from gateway.wings.knowledge.chunkers import chosen
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
+from gateway.wings.knowledge.quotas import DocumentQuotas
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool, borrowed
 
@@ -110,8 +112,15 @@ class DocumentState:
 
 class DocumentStore:
     def __init__(
-        self, pool: Pool, collections: CollectionStore, cut: Cut, limit_bytes: int
+        self,
+        pool: Pool,
+        collections: CollectionStore,
+        cut: Cut,
+        limit_bytes: int,
+        *,
+        quotas: DocumentQuotas,
     ) -> None:
+        self._quotas = quotas
         self._pool = pool
         self._collections = collections
         self._cut = cut
@@ -148,15 +157,15 @@ class DocumentStore:
         values["chunker"] = chunker = chosen(values.pop("chunkers"), new.path)
         if new.is_file:
             values["on_same_source"] = "version"
-        rows_ = await (await connection.execute(_LOCK, values)).fetchall()
-        ((document_id, live, old, count),) = rows_
-        values |= {"document": document_id, "live": live, "old": old}
+        values |= await self._lock(connection, values)
         values["track"] = new.track_id or new_track_id()
         values["degraded"] = "degraded" in new.origin or (cut is not None and cut[1].degraded)
         known = await (await connection.execute(_KNOWN, values)).fetchall()
         if known:
             await connection.execute(_SAME, values)
-            return KeptDocument(document_id, known[0][0], False, live, count)
+            return KeptDocument(
+                values["document"], known[0][0], False, values["live"], values["old_chunks"]
+            )
         content, appended = await self._content(connection, values, new)
         task = TextToCut(str(values["host"]), content, new.media_type, new.path, chunker)
         if cut is not None and cut[0] == task:
@@ -169,6 +178,21 @@ class DocumentStore:
         if chunks is None:
             chunks = (await self._cut(task)).chunks
         return await self._write(connection, values, content, chunks)
+
+    async def _lock(self, connection: AsyncConnection, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters for the document of a path, which is locked, as it was. Raises
+        ProblemDetails where it is new and passes a quota."""
+        rows_ = await (await connection.execute(_LOCK, values)).fetchall()
+        ((id_, live, old, chunks, bytes_, is_new),) = rows_
+        if is_new:
+            await self._quotas.take(connection, {**values, "new": id_}, Usage(number=1))
+        return {
+            "document": id_,
+            "live": live,
+            "old": old,
+            "old_chunks": chunks,
+            "old_bytes": bytes_,
+        }
 
     async def _content(
         self, connection: AsyncConnection, values: dict[str, Any], new: NewDocument
@@ -198,6 +222,8 @@ class DocumentStore:
         content: bytes,
         found: Sequence[Chunk],
     ) -> KeptDocument:
+        added = Usage(bytes=len(content) - values["old_bytes"])
+        await self._quotas.take(connection, values, added)
         sha256 = hashlib.sha256(content).digest()
         chunks = rows(values["document"], content, found)
         values |= {
@@ -235,11 +261,10 @@ class DocumentStore:
         async with borrowed(self._pool) as connection:
             values = await self._collections.ensure_in(connection, reader, collection, "write")
             values |= {**_document_values(new), "document": str(uuid.uuid4())}
-            ((document, *_),) = await (await connection.execute(_LOCK, values)).fetchall()
-            values |= {"document": document, "track": new_track_id()}
+            values |= {**await self._lock(connection, values), "track": new_track_id()}
             await connection.execute(_UNDONE, values)
             ((version,),) = await (await connection.execute(_BEGIN, values)).fetchall()
-            return BegunVersion(reader.tenant, values["collection"], document, version)
+            return BegunVersion(reader.tenant, values["collection"], values["document"], version)
 
     async def fail(self, begun: "BegunVersion", reason: str) -> None:
         """The version that was begun failed; the one before goes on."""
@@ -375,7 +400,7 @@ _LOCK = b"""
     INSERT INTO knowledge_document_t AS had (host_id, document_id, collection_id, path)
     VALUES (%(host)s, %(document)s, %(collection)s, %(path)s)
     ON CONFLICT (host_id, collection_id, path) DO UPDATE SET path = had.path
-    RETURNING document_id::text, live, sha256, chunks
+    RETURNING document_id::text, live, sha256, chunks, bytes, xmax = 0
 """
 # The same text again; of documents that are replaced as a whole, as the present one, which the same
 # chunker has cut, and not worse than it is cut now.

@@ -21,6 +21,7 @@ from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, r
 from gateway.wings.knowledge.library import CollectionLibrary
 from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.operations import KnowledgeOperations
+from gateway.wings.knowledge.quotas import DocumentQuotas
 from gateway.wings.knowledge.resolved import ResolvedCode
 from gateway.wings.knowledge.search import Searcher
 from gateway.wings.library import Library
@@ -52,7 +53,10 @@ class KnowledgeParts:
         self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
         self.chunkers = ChunkerStore(pool, self.collections, settings.chunkers.count)
-        self.documents = DocumentStore(pool, self.collections, self.cut, settings.document_bytes)
+        self.quotas = DocumentQuotas(settings)
+        self.documents = DocumentStore(
+            pool, self.collections, self.cut, settings.document_bytes, quotas=self.quotas
+        )
         self.searcher = Searcher(pool, encoding, settings)
         self.workers = ReadingWorkers(
             settings.readers, reading_limits(settings), wasm_limits(settings)

@@ -39,7 +39,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
             operations=knowledge.operations,
             library=knowledge.library,
             resources=DocumentResources(parts.call).resources,
-            collectors=knowledge.metrics.collectors,
+            collectors=[*knowledge.metrics.collectors, knowledge.quotas],
             apps={PATH: lightrag.app, FILES: uploads.app},
             pages=PAGES,
         )

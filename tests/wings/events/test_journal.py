@@ -6,6 +6,7 @@ from datetime import timedelta
 import anyio
 import psycopg
 import pytest
+from msgspec import Raw
 
 from config.settings import DatabaseSettings
 from gateway.wings.events.journal import Filter, Journal
@@ -417,3 +418,10 @@ async def test_v11_the_database_refuses_two_deliveries_of_one_key(journal: Journ
                 " lease_ts = now()"
             )
         await connection.rollback()
+
+
+async def test_bytes_of_open_invocations_are_counted_by_principal(journal: Journal) -> None:
+    """Arguments count as the database stores them (mending 6)."""
+    await journal.accept([draft(arguments=Raw(b'"%s"' % (b"ab" * 50)))])
+    [usage] = (await journal.open_usage(HOST, 10)).values()
+    assert (usage.number, 100 <= usage.bytes <= 120) == (1, True)

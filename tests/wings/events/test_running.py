@@ -485,3 +485,18 @@ async def test_v27_open_invocations_are_limited(evented: Settings) -> None:
         status, problem, headers = await client.post(ROOT, {"skillName": "report"})
         assert (status, "events.tenant_open" in problem["detail"]) == (429, True)
         assert headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("setting", "most", "accepted"),
+    [("principal_open", 2, 2), ("principal_open_bytes", 1000, 1), ("tenant_open_bytes", 1000, 1)],
+)
+async def test_open_invocations_have_quotas_of_numbers_and_bytes(
+    evented: Settings, setting: str, most: int, accepted: int
+) -> None:
+    """Delayed calls fill no database: their bytes are limited, too (mending 6)."""
+    async with running(with_events(evented, **{setting: most})) as client:
+        body = {"skillName": "report", "arguments": {"text": "x" * 600}, "delayS": 3600}
+        answers = [await client.post(ROOT, body) for _ in range(accepted + 1)]
+        assert [status for status, *_ in answers] == [202] * accepted + [429]
+        assert f"events.{setting}" in answers[-1][1]["detail"]

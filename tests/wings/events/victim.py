@@ -104,7 +104,7 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
             group.start_soon(notices.listen)
             if engine:
                 group.start_soon(_engine(engine, dispatch, defaults.events.kafka).read)
-            while await journal.open_rows(HOST, 1):  # noqa: ASYNC110 - by other processes, too
+            while await journal.open_usage(HOST, 1):  # noqa: ASYNC110 - by other processes, too
                 await anyio.sleep(0.05)
             group.cancel_scope.cancel()
 

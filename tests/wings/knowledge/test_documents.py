@@ -14,9 +14,10 @@ from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND
+from registry.database.postgres import Database
 from registry.embedding.queue import CAREFULLY
 from tests.fixtures_database import HOST
-from tests.wings.knowledge.rig import KnowledgeRig
+from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +119,9 @@ async def test_what_is_appended_is_cut_while_the_document_is_not_locked(rig: Kno
         return await rig.parts.cut(task)
 
     await ann.add("Alpha.", path="c", kind="conversation")
-    documents = DocumentStore(rig.database.pool, rig.parts.collections, cut, 10**6)
+    documents = DocumentStore(
+        rig.database.pool, rig.parts.collections, cut, 10**6, quotas=rig.parts.quotas
+    )
     reader = KnowledgeReader(HOST, "ann", ())
     with anyio.fail_after(60):
         await documents.add(reader, NewCollection("notes"), NewDocument("c", "Beta."))
@@ -325,3 +328,40 @@ async def test_l28_a_chunk_that_its_kind_forbids_fails_the_document_with_a_point
     (document,) = (await ann("documents")).items
     assert (document.status, document.error) == ("failed", reason)
     assert await ann.found("herons") == ["Herons."], "the version before goes on"
+
+
+@pytest.mark.parametrize(
+    ("setting", "most"),
+    [("owner_documents", 1), ("owner_bytes", 60), ("tenant_documents", 1), ("tenant_bytes", 60)],
+)
+async def test_an_owner_and_a_tenant_have_a_quota(
+    database: Database, setting: str, most: int
+) -> None:
+    """Texts of one caller fill no database (mending 6)."""
+    async with rigged(database, knowledge_settings(**{setting: most})) as rig:
+        ann = rig.caller()
+        await ann.add("The heron nests in reeds, and seldom alone.", path="a")
+        with pytest.raises(ProblemDetails) as refused:
+            await ann.add("The stork nests on roofs, and always in pairs.", path="b")
+        assert (refused.value.status, refused.value.kind) == (413, "quota")
+        assert f"(knowledge.{setting})" in refused.value.detail
+        await ann.add("The heron nests in reeds, but also in high trees.", path="a")
+        assert await ann.found("stork") == []
+        another = rig.caller("bo").add("The owl nests in barns, and the swift does so.", "other")
+        if setting.startswith("owner"):
+            assert (await another).changed
+        else:
+            with pytest.raises(ProblemDetails):
+                await another
+
+
+async def test_what_others_write_into_a_collection_is_its_owners(database: Database) -> None:
+    """Granting the right to write gives nobody a second quota (mending 6)."""
+    async with rigged(database, knowledge_settings(owner_documents=1)) as rig:
+        await rig.caller()("put_collection", collection="notes", grants={"user:bo": "write"})
+        bo = rig.caller("bo")
+        await bo.add("The heron nests in reeds.", path="a")
+        with pytest.raises(ProblemDetails) as refused:
+            await bo.add("The stork nests on roofs.", path="b")
+        assert refused.value.status == 413
+        await bo.add("The owl nests in barns.", "of-bo", path="a")
