@@ -3,6 +3,7 @@
 import base64
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -26,6 +27,7 @@ from registry.embedding.providers import make_embedder
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 from registry.search.languages import NO_WORDS
+from registry.search.transaction import Transaction
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import Serve
@@ -324,3 +326,43 @@ async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Data
             assert (found.note, max(one.score for one in found.chunks) < 0.7) == (NO_WORDS, True)
             known = await rig.parts.searcher.search(replace(asked, mode=mode, text="It is red"))
             assert (known.note, known.chunks[0].path.partition("/")[0]) == (None, "red")
+
+
+def joins_of_subplans(plan: dict[str, Any], *, inside: bool = False) -> int:
+    """Joins that a plan makes for each row of another table."""
+    inside = inside or plan.get("Parent Relationship") == "SubPlan"
+    own = int(inside and "Join Type" in plan)
+    return own + sum(joins_of_subplans(inner, inside=inside) for inner in plan.get("Plans", ()))
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        {"paths": ("**/*.md", "*.md")},
+        {"kinds": ("text", "section")},
+        {"since": datetime(2020, 1, 1, tzinfo=UTC)},
+        {"heading": "a"},
+    ],
+)
+async def test_filters_are_one_join(
+    database: Database, monkeypatch: pytest.MonkeyPatch, narrow: dict[str, Any]
+) -> None:
+    """A filter is one join, not a plan for many rows that is run for each chunk (mending 44)."""
+    plans: list[dict[str, Any]] = []
+    run = Transaction.rows
+
+    async def explain(self: Transaction, planner: Any, statement: bytes, values: Any) -> Any:
+        rows = await run(self, planner, statement, values)
+        if b"worded_best" in statement:  # planned as the statement itself, by its settings
+            explained = b"EXPLAIN (ANALYZE, FORMAT JSON) " + statement
+            ((plan,),) = await run(self, planner, explained, values)
+            plans.append(plan[0]["Plan"])
+        return rows
+
+    monkeypatch.setattr(Transaction, "rows", explain)
+    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+        await coloured(rig, 40)
+        query = ChunkQuery(reader=READER, text="crimson", filter=ChunkFilter(**narrow))
+        await rig.parts.searcher.search(query)
+    [plan] = plans
+    assert joins_of_subplans(plan) == 0
