@@ -149,8 +149,14 @@ def hostile() -> dict[str, Any]:
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 
 
-WINGS = ("agent", "memory", "events", "knowledge")
-FIRST = ("agent_health", "memory_list", "events_list", "knowledge_collections")
+WINGS = ("agent", "memory", "events", "knowledge", "librarian")
+FIRST = (
+    "agent_health",
+    "memory_list",
+    "events_list",
+    "knowledge_collections",
+    "librarian_collections",
+)
 RULES = {
     "a-person-decides": Rule(effect="approve", tools=("deletePet",), reason="It cannot be undone."),
     "nobody": Rule(effect="deny", tools=("more_0001",)),

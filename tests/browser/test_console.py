@@ -26,7 +26,14 @@ SCREENS = (
     *("health", "limits", "skills", "skills/sell-a-pet", "agents", "agents/clerk", "sessions"),
     *("embeddings", "design", "tools/evil0", "tools/evil0/try", "toolsets", "revocations"),
     *("secrets", "jobs", "nowhere", "chat", "agent", "memory", "events", "collections"),
-    *("documents", "do/deleteSkill?name.skill=sell-a-pet", "skills/sell-a-pet/edit", "webhooks"),
+    *(
+        "documents",
+        "library",
+        "library-sources",
+        "do/deleteSkill?name.skill=sell-a-pet",
+        "skills/sell-a-pet/edit",
+        "webhooks",
+    ),
     *(
         "ask?q=when+does+the+shop+open",
         "names/Pet%20Shop%20of%20Anna%20Miller",
