@@ -166,6 +166,11 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return ()
 
     @property
+    def without_null(self) -> frozenset[str]:
+        """The arguments whose place in a request has no null: one that is null is not given."""
+        return frozenset()
+
+    @property
     def peer_name(self) -> str:
         """Name of the tool at its own MCP server; "" for tools of no other server."""
         return ""
@@ -190,6 +195,10 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return address or NO_ADDRESS
 
 
+_OUTSIDE_BODIES = frozenset(("query", "header", "cookie"))
+_FORMS = ("application/x-www-form-urlencoded", "multipart/")
+
+
 class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     """One operation of a REST service."""
 
@@ -208,6 +217,13 @@ class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     @property
     def operation_name(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def without_null(self) -> frozenset[str]:
+        names = {one.argument for one in self.parameters if one.location in _OUTSIDE_BODIES}
+        if self.body is not None and self.body.media_type.startswith(_FORMS):
+            names.update(argument for argument, _ in self.body.properties or ())
+        return frozenset(names)
 
     def target(self, address: str | None) -> str:
         return f"{self.method} {address or NO_ADDRESS}{self.path}"

@@ -261,7 +261,9 @@ def is_id(value: Any) -> bool:
 
 
 def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:
-    method, params = value["method"], value.get("params", UNSET)
+    method, params = value["method"], value.get("params")
+    if params is None:  # the SDKs call it optional, and many write the null
+        params = UNSET
     if not isinstance(method, str):
         found = json_type(method)
         return Invalid(answer_to, InvalidRequest(f'"method" must be a string, not {found}'))

@@ -145,11 +145,12 @@ class Subscriptions:
     def _resources(self, context: Context, wanted: ListenFilter) -> list[str]:
         """Requested resources whose servers announce updates. Raises InvalidParams beyond the
         limit."""
-        if len(wanted.resource_subscriptions) > SUBSCRIPTION_LIMIT:
+        uris = wanted.resource_subscriptions or ()
+        if len(uris) > SUBSCRIPTION_LIMIT:
             raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
         catalog = self._lists.catalog(context)
         found = []
-        for uri in dict.fromkeys(wanted.resource_subscriptions):
+        for uri in dict.fromkeys(uris):
             located = self._lists.locate(context, catalog, uri)
             facts = located and catalog.servers.get(located.source.name)
             if facts and subscribes(facts):

@@ -48,7 +48,7 @@ from schemas.errors import (
     RelayedFault,
 )
 from schemas.jsonrpc import Request, decode_json
-from schemas.jsonschema import ArgumentProblem
+from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.source import Source
@@ -160,7 +160,7 @@ class ToolMethods:
         if plan is None:
             plan = self._plan(catalog, name, context, request)
         tool, arguments = plan.tool, params.arguments or {}
-        if params.task is not UNSET and context.revision.tasks and not plan.is_own:
+        if params.task is not None and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
         if plan.is_relayed:
             result = await self._relayed(catalog, plan, arguments, relay_context(context, request))
@@ -296,10 +296,12 @@ class ToolMethods:
             return ToolResult((TextContent(text),), is_error=True)
         try:
             accepted = checker.accepts(arguments)
+            given = arguments if accepted else _without_null(tool, checker, arguments)
         except ValueError as error:  # SchemaTooCostly is one
             raise uncheckable(error) from error
-        if not accepted:
+        if given is None:
             return _rejected(tool, problems_of(checker, arguments), context)
+        arguments = given
         if asked.fields and tool.binding.facts.projects == "selection":
             arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         try:
@@ -339,6 +341,16 @@ class ToolMethods:
         if members.get("isError") == FAILED:
             members = self._answering.checked_failure(members, tool, context.revision)
         return view(catalog, tool.source, context).called(members)
+
+
+def _without_null(tool: Tool, checker: Checker, arguments: Json) -> Json | None:
+    """Refused arguments without those that are null where their request cannot say so: models
+    write the null for what they do not give. None: they do not fit the schema even so."""
+    names = tool.binding.without_null
+    given = {
+        name: value for name, value in arguments.items() if value is not None or name not in names
+    }
+    return given if len(given) < len(arguments) and checker.accepts(given) else None
 
 
 def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:

@@ -181,6 +181,9 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
         if request.id is UNSET and not notifies:
             return _unanswered()  # no request of MCP lacks an id; admission lets these in unchecked
         params = request.params
+        if type(params) is dict and None in params.values():  # as some clients write what is absent
+            params = {name: value for name, value in params.items() if value is not None}
+            request = replace(request, params=params)
         if type(params) is dict and "_meta" in params:
             meta = params["_meta"]
             check_progress_token(meta)

@@ -63,7 +63,7 @@ class ToolListParams(ListParams, frozen=True):
 class CallToolParams(Struct, frozen=True):
     name: str
     arguments: dict[str, Any] | None = None
-    task: Any = UNSET  # 2025-11-25: the call is to run as a task
+    task: Any = None  # 2025-11-25: the call is to run as a task
 
 
 class ResourceParams(Struct, frozen=True):
@@ -107,10 +107,10 @@ class CancelledParams(Struct, frozen=True, rename="camel"):
 
 
 class ListenFilter(Struct, frozen=True, rename="camel"):
-    tools_list_changed: bool = False
-    prompts_list_changed: bool = False
-    resources_list_changed: bool = False
-    resource_subscriptions: tuple[str, ...] = ()  # URIs
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: tuple[str, ...] | None = None  # URIs
 
 
 class ListenParams(Struct, frozen=True):

@@ -319,3 +319,19 @@ async def test_mcp_ids_are_strings_or_integers(client: Client, id_: Any) -> None
     session = await client.session()
     status, answer = await session.post(request("ping", id_=id_))
     assert (status, answer["error"]["code"], answer["id"]) == (400, -32600, None)
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_null_is_absent_wherever_a_member_is_optional(client: Client, revision: str) -> None:
+    """Clients may write null for `params`, and for each optional member of them (mending 19)."""
+    session = await client.session(revision)
+    status, answer = await session.post(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": None}
+    )
+    assert status == 200
+    assert answer["result"]["tools"]
+    absent = {"_meta": None, "cursor": None}
+    assert (await session.call("tools/list", absent))["result"] == answer["result"]
+    absent = {"name": "listPets", "arguments": None, "task": None, "_meta": None}
+    answer = await session.call("tools/call", absent)
+    assert json.loads(answer["result"]["content"][0]["text"])["heard"]["query"] == ""

@@ -233,3 +233,24 @@ async def test_a_response_is_no_request_alone_and_in_a_batch(client: Client, ans
     for found in (alone, both[0], only):
         assert (found["id"], found["error"]["code"]) == (None, -32600)
     assert (both[1]["id"], "result" in both[1]) == (2, True)
+
+
+@pytest.mark.parametrize("method", ["tools/list", "listPets"])
+async def test_null_params_are_none(client: Client, method: str) -> None:
+    """A request with `params: null` is one without params (mending 19)."""
+    answer = await client.rpc({"jsonrpc": "2.0", "id": 8, "method": method, "params": None})
+    assert "result" in answer
+
+
+async def test_null_for_an_optional_query_argument_is_not_sent(
+    client: Client, service: Recorder
+) -> None:
+    """An optional argument without null in its schema may be null where it would not be in a body
+    (mending 19)."""
+    answer = await client.rpc(request("listPets", {"limit": None}))
+    assert answer["result"]["heard"]["query"] == ""
+    refused = await client.rpc(request("getPet", {"id": None}))
+    assert refused["error"]["code"] == -32602
+    refused = await client.rpc(request("createPet", {"name": "Rex", "age": None}))
+    assert refused["error"]["code"] == -32602
+    assert len(service.requests) == 1

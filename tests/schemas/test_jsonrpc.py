@@ -55,6 +55,12 @@ def test_unknown_members_are_ignored():
     )
 
 
+def test_null_params_are_none() -> None:
+    """A message with `params: null` is a message without them (mending 19)."""
+    assert decode(message(method="m", params=None, id=6), 100) == Request("2.0", "m", UNSET, 6)
+    assert decode(message(method="m", params=None), 100) == Request("2.0", "m")
+
+
 @pytest.mark.parametrize(
     ("body", "id_", "text"),
     [
@@ -73,7 +79,6 @@ def test_unknown_members_are_ignored():
         (message(method=1, params="bar"), None, '"method" must be a string, not a number'),
         (message(method=None, id=5), 5, '"method" must be a string, not null'),
         (message(method="m", params="bar", id=6), 6, "not a string"),
-        (message(method="m", params=None, id=6), 6, "not null"),
         (message(method="m", params=5, id=6), 6, "not a number"),
         (message(method="m", id=True), None, '"id" must be a string or a number, not a boolean'),
         (message(method="m", id={"a": 1}), None, "not an object"),

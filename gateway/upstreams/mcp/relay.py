@@ -342,7 +342,7 @@ def _patience(server: McpServer, request: RelayRequest) -> Timeout:
 def _is_task(request: RelayRequest) -> bool:
     """Whether the request is about a task, which a server may know only in the session that began
     it."""
-    return "task" in request.params or request.method.startswith("tasks/")
+    return request.params.get("task") is not None or request.method.startswith("tasks/")
 
 
 def _asked_for_logs(context: Context) -> bool:

@@ -78,7 +78,7 @@ class Tasks:
         """Run a call as a task where that is wanted; else the gateway does."""
         params = request.params if isinstance(request.params, dict) else {}
         context_of_call = replace(context, params=params)
-        asks = "task" in params
+        asks = params.get("task") is not None
         if not (asks if context.revision.tasks else knows_tasks(context_of_call)):
             return await handle(context, request)
         name, arguments = _target(params)
