@@ -27,7 +27,7 @@ RELOADED: Mapping[str, frozenset[str]] = {
         }
     ),
     "imports": frozenset(Imports.__struct_fields__) - {"prune"},
-    "events": frozenset({"enabled", "schedules", "hook", "redis_url", "kafka"}),
+    "events": frozenset({"enabled", "schedules", "hook", "redis_url", "redis_prefix", "kafka"}),
     "admin": frozenset(Admin.__struct_fields__) - {"operator_role"},
 }
 

@@ -59,6 +59,7 @@ from config.types import (
     Port,
     ProfileName,
     PurposeName,
+    RedisPrefix,
     RedisUrl,
     ReplicaUrl,
     Retries,
@@ -226,6 +227,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
 class StateSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backend: Literal["auto", "memory", "postgres", "redis"]
     redis_url: RedisUrl
+    redis_prefix: RedisPrefix
     secret: Secret
     heartbeat_s: Seconds
     change_wait_s: Seconds
@@ -484,6 +486,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     schedules: Mapping[SourceName, EventSchedule]
     hook: OptionalEntryPoint
     redis_url: RedisUrl
+    redis_prefix: RedisPrefix
     kafka: EventKafka
     tasks: tuple[str, ...]
     task_wait_s: Seconds

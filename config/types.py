@@ -131,6 +131,14 @@ TopicName = Annotated[
         description='a name of at most 63 characters out of a-z, 0-9, ".", "_" and "-"',
     ),
 ]
+RedisPrefix = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,62}" + END,
+        description='a prefix of keys: at most 63 characters out of letters, digits, ":", ".", "_" '
+        'and "-"',
+    ),
+]
 OptionalTopicName = Annotated[
     str,
     Meta(

@@ -40,7 +40,7 @@ from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
-from registry.database.postgres import DatabaseHandle
+from registry.database.postgres import DatabaseHandle, Pool
 from registry.display.profiles import Profiles
 from registry.display.shapes import ToolShaper
 from registry.search import Search
@@ -104,6 +104,7 @@ class Gateway:
             events=events,
         )
         self._upstreams = self._by_binding()
+        events.database_connected.subscribe(self._claim_state)
         self.admin: AdminApi | None = None
         self.console: Console | None = None  # made by `app`, as the admin API is
         self.jobs = self._jobs()
@@ -248,6 +249,9 @@ class Gateway:
             middleware=self._middleware,
             answering=self._answering(),
         )
+
+    async def _claim_state(self, _pool: Pool) -> None:
+        await self.shared.stores.claim()
 
     async def opened(self) -> None:
         """Wait until each wing that is not optional has been open."""

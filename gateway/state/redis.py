@@ -99,7 +99,7 @@ SUBSCRIPTION, SKILL, NODE = (
 _records = msgspec.json.Decoder(SessionRecord)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
-CHANNEL = f"{PREFIX}appended"
+CHANNEL = "appended"
 CHECK_S = 15.0  # a listening connection silent for this long is pinged
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 
@@ -142,13 +142,15 @@ def translated_errors() -> Iterator[None]:
 class RedisSessions:
     shared = True
 
-    def __init__(self, redis: RedisClient) -> None:
+    def __init__(self, redis: RedisClient, prefix: str = PREFIX) -> None:
+        """`prefix` of all keys: that of one installation."""
         self._redis = redis
+        self._prefix = prefix
         self._put = redis.register_script(PUT)
         self._session = redis.register_script(SESSION)
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
-        key = _session_key(record.id)
+        key = self._key(record.id)
         with translated_errors():
             await self._put([key], [milliseconds(ttl_s), *_pairs(_fields_of(record))])
 
@@ -166,13 +168,14 @@ class RedisSessions:
 
     async def delete(self, session_id: str) -> bool:
         with translated_errors():
-            return bool(await self._redis.delete(_session_key(session_id)))
+            return bool(await self._redis.delete(self._key(session_id)))
 
     async def all(self) -> list[SessionRecord]:
         found: dict[str, SessionRecord] = {}
         with translated_errors():
-            async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
-                session_id = key.decode(errors="replace")[len(SESSION_KEY) : -1]
+            pattern = self._key("*", "".join(map(_literal, self._prefix)))
+            async for key in self._redis.scan_iter(pattern, count=SCANNED):
+                session_id = key.decode(errors="replace")[len(self._key("")) - 1 : -1]
                 if (record := await self._run(session_id)) is not None:
                     found[record.id] = record  # SCAN may return a key twice
         return list(found.values())
@@ -182,14 +185,14 @@ class RedisSessions:
 
     async def beat(self, node: str, ttl_s: float) -> None:
         with translated_errors():
-            await self._redis.set(f"{PREFIX}node:{node}", b"1", px=milliseconds(ttl_s))
+            await self._redis.set(f"{self._prefix}node:{node}", b"1", px=milliseconds(ttl_s))
 
     async def is_alive(self, node: str) -> bool:
         with translated_errors():
-            return bool(await self._redis.exists(f"{PREFIX}node:{node}"))
+            return bool(await self._redis.exists(f"{self._prefix}node:{node}"))
 
     async def secret(self) -> bytes:
-        key = f"{PREFIX}secret"
+        key = f"{self._prefix}secret"
         with translated_errors():
             await self._redis.set(key, secrets.token_bytes(SECRET_BYTES), nx=True)
             value: Any = await self._redis.get(key)
@@ -199,6 +202,18 @@ class RedisSessions:
             log.error("secret_unreadable", extra={"key": key, "bytes": len(value)})
             raise Unavailable(INVALID_STATE)
         return bytes(value)
+
+    async def claim(self, installation: str) -> bool:
+        """Whether these keys are of this installation: the first one to ask has them."""
+        key = f"{self._prefix}installation"
+        with translated_errors():
+            await self._redis.set(key, installation, nx=True)
+            owner: Any = await self._redis.get(key)
+        return owner in (None, installation.encode())
+
+    def _key(self, session_id: str, prefix: str = "") -> str:
+        """With the id as hash tag: all keys of a session are on one node of a cluster."""
+        return f"{prefix or self._prefix}{SESSION_KEY}{session_id}}}"
 
     async def _run(
         self,
@@ -212,19 +227,20 @@ class RedisSessions:
         pairs, ttl_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
         arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
         with translated_errors():
-            found = await self._session([_session_key(session_id)], arguments)
+            found = await self._session([self._key(session_id)], arguments)
         return _read(session_id, found)
 
 
 class RedisCounter:
-    def __init__(self, redis: RedisClient) -> None:
+    def __init__(self, redis: RedisClient, prefix: str = PREFIX) -> None:
+        self._prefix = prefix
         self._hit = redis.register_script(HIT)
 
     async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot = slot_us(window_s)
         arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), wanted]
         with translated_errors():
-            now, stored = await self._hit([f"{PREFIX}uses:{slot}:{key}"], arguments)
+            now, stored = await self._hit([f"{self._prefix}uses:{slot}:{key}"], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
         return admit(live(uses, int(now), slot), limit, int(now), slot, wanted=wanted)
 
@@ -301,12 +317,12 @@ def _of_kind(kind: bytes, fields: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(sorted(one[len(kind) :].decode() for one in fields if one.startswith(kind)))
 
 
-SESSION_KEY = f"{PREFIX}session:{{"
+SESSION_KEY = "session:{"
 
 
-def _session_key(session_id: str) -> str:
-    """With the id as hash tag: all keys of a session are on one node of a cluster."""
-    return f"{SESSION_KEY}{session_id}}}"
+def _literal(character: str) -> str:
+    """A character in a pattern of SCAN."""
+    return f"\\{character}" if character in "*?[]\\^" else character
 
 
 def milliseconds(seconds: float) -> int:
@@ -349,10 +365,14 @@ class RedisLog:
         max_events: int,
         keep_s: float,
         limits_by_stream: Mapping[str, int] = MappingProxyType({}),
+        *,
+        prefix: str = PREFIX,
     ) -> None:
         """A log that keeps at most `max_events` of a stream (`limits_by_stream` overrides this by
-        stream name), for `keep_s` after its last event."""
+        stream name), for `keep_s` after its last event. `prefix` of all keys, and of the channel:
+        that of one installation."""
         self._redis = redis
+        self._prefix = prefix
         self._max_events = max_events
         self._limits_by_stream = limits_by_stream
         self._retention_ms = milliseconds(keep_s)
@@ -367,7 +387,7 @@ class RedisLog:
         while True:
             try:
                 async with self._redis.pubsub() as channel:
-                    await channel.subscribe(CHANNEL)
+                    await channel.subscribe(self._prefix + CHANNEL)
                     async for stream in _appended_streams(channel):
                         delays, self.unreachable = _delays(), False
                         self._wake(stream)
@@ -379,13 +399,14 @@ class RedisLog:
 
     async def append(self, stream: str, data: bytes) -> str:
         max_events = self._limits_by_stream.get(stream, self._max_events)
-        arguments: list[Any] = [data, max_events, self._retention_ms, CHANNEL, stream]
+        channel = self._prefix + CHANNEL
+        arguments: list[Any] = [data, max_events, self._retention_ms, channel, stream]
         with translated_errors():
-            added = await self._append([_stream_key(stream)], arguments)
+            added = await self._append([self._stream_key(stream)], arguments)
         return event_id(stream, _place(added))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
-        place, key = place_of(stream, after), _stream_key(stream)
+        place, key = place_of(stream, after), self._stream_key(stream)
         with translated_errors():
             oldest, newest, found = await self._read([key], [f"{place.born}-{place.n}", limit])
         if not newest:
@@ -398,7 +419,7 @@ class RedisLog:
 
     async def last(self, stream: str) -> str:
         with translated_errors():
-            newest: Any = await self._redis.xrevrange(_stream_key(stream), count=1)
+            newest: Any = await self._redis.xrevrange(self._stream_key(stream), count=1)
         return event_id(stream, _place(newest[0][0])) if newest else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
@@ -406,7 +427,14 @@ class RedisLog:
 
     async def drop(self, stream: str) -> None:
         with translated_errors():
-            await self._redis.unlink(_stream_key(stream))
+            await self._redis.unlink(self._stream_key(stream))
+
+    def _stream_key(self, stream: str) -> str:
+        """With the owner of the stream, such as a session, as hash tag: KIND/{OWNER}/NAME."""
+        kind, _, rest = stream.partition("/")
+        owner, slash, name = rest.rpartition("/")
+        key = f"{kind}/{{{owner}}}/{name}" if slash else stream
+        return f"{self._prefix}stream:{key}"
 
     async def purge(self) -> None:
         """Redis expires keys itself."""
@@ -437,13 +465,6 @@ async def _appended_streams(channel: PubSub) -> AsyncIterator[str | None]:
 def _place(place: bytes) -> StreamPlace:
     born, n = place.split(b"-")
     return StreamPlace(int(born), int(n))
-
-
-def _stream_key(stream: str) -> str:
-    """With the owner of the stream, such as a session, as hash tag: KIND/{OWNER}/NAME."""
-    kind, _, rest = stream.partition("/")
-    owner, slash, name = rest.rpartition("/")
-    return f"{PREFIX}stream:{kind}/{{{owner}}}/{name}" if slash else f"{PREFIX}stream:{stream}"
 
 
 def _delays() -> Iterator[float]:

@@ -20,25 +20,32 @@ from schemas.errors import Unavailable
 log = logging.getLogger("toolgate.events")
 
 GROUP = "workers"
+PREFIX = "tg:"  # of keys
 MOST = 100_000  # entries of a stream
 BLOCK_MS = 2000
 IDLE_MS = 30_000  # entries that a consumer has left for so long are another's
 COUNT = 100
 RETRY_S = 1.0
 FULL_S = 0.02  # interval of looking for room
-TENANTS = "tg:tenants"  # those that have a stream
+TENANTS = "tenants"  # those that have a stream
 
 
 class RedisEngine:
-    def __init__(self, url: str, consumer: str, *, work: Work, room: Callable[[], int]) -> None:
+    def __init__(
+        self, url: str, consumer: str, *, work: Work, room: Callable[[], int], prefix: str = PREFIX
+    ) -> None:
         """`consumer` is the name of this process, `room` how many more invocations it can run:
         entries are left to others while there is none. Raises ToolgateError for a bad URL."""
         self._redis: Any = connect(url, timeout_s=BLOCK_MS / 1000 + 5, connections=8)
         self._consumer = consumer
+        self._prefix = prefix
         self._work = work
         self._room = room
         self._unsent: list[tuple[str, str]] = []
         self._wake = anyio.Event()
+
+    def _stream(self, host_id: str) -> str:
+        return f"{self._prefix}{host_id}:invocations"
 
     def accepted(self, host_id: str, invocation_id: str) -> None:
         """Tell workers soon. Called after the commit."""
@@ -49,7 +56,7 @@ class RedisEngine:
         """Append an event to the stream of a topic. Raises Unavailable."""
         try:
             await self._redis.xadd(
-                f"tg:{host_id}:{topic}", {"event": event}, maxlen=MOST, approximate=True
+                f"{self._prefix}{host_id}:{topic}", {"event": event}, maxlen=MOST, approximate=True
             )
         except (RedisError, OSError) as error:
             raise Unavailable("Redis does not answer") from error
@@ -69,8 +76,8 @@ class RedisEngine:
     async def _add(self, entries: Iterable[tuple[str, str]]) -> None:
         async with self._redis.pipeline(transaction=False) as pipe:
             for host_id, id_ in entries:
-                pipe.sadd(TENANTS, host_id)
-                pipe.xadd(_stream(host_id), {"id": id_}, maxlen=MOST, approximate=True)
+                pipe.sadd(self._prefix + TENANTS, host_id)
+                pipe.xadd(self._stream(host_id), {"id": id_}, maxlen=MOST, approximate=True)
             await pipe.execute()
 
     async def read(self) -> None:
@@ -85,7 +92,10 @@ class RedisEngine:
         if (room := self._room()) <= 0:
             await anyio.sleep(FULL_S)
             return
-        names = [one.decode(errors="replace") for one in await self._redis.smembers(TENANTS)]
+        names = [
+            one.decode(errors="replace")
+            for one in await self._redis.smembers(self._prefix + TENANTS)
+        ]
         hosts = sorted(filter(is_uuid, names))
         if not hosts:
             await anyio.sleep(RETRY_S / 10)
@@ -93,7 +103,7 @@ class RedisEngine:
         for host_id in hosts:
             await self._make_group(host_id)
         await self._left_behind(hosts)
-        streams = {_stream(host_id): ">" for host_id in hosts}
+        streams = {self._stream(host_id): ">" for host_id in hosts}
         found = await self._redis.xreadgroup(
             GROUP, self._consumer, streams, count=room, block=BLOCK_MS // 4
         )
@@ -102,7 +112,7 @@ class RedisEngine:
 
     async def _make_group(self, host_id: str) -> None:
         try:
-            await self._redis.xgroup_create(_stream(host_id), GROUP, id="0", mkstream=True)
+            await self._redis.xgroup_create(self._stream(host_id), GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
@@ -112,12 +122,12 @@ class RedisEngine:
         nil for those that were trimmed; they are acknowledged alike."""
         for host_id in hosts:
             claimed = await self._redis.xautoclaim(
-                _stream(host_id), GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
+                self._stream(host_id), GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
             )
             ids: Any = claimed if claimed and isinstance(claimed[0], bytes) else claimed[1:2]
             flat = [one for one in _flat(ids) if isinstance(one, bytes) and b"-" in one]
             if flat:
-                await self._taken(_stream(host_id), flat)
+                await self._taken(self._stream(host_id), flat)
 
     async def _taken(self, stream: str, ids: list[bytes]) -> None:
         self._work(stream.split(":")[1])
@@ -126,10 +136,6 @@ class RedisEngine:
 
     async def close(self) -> None:
         await self._redis.aclose()
-
-
-def _stream(host_id: str) -> str:
-    return f"tg:{host_id}:invocations"
 
 
 def _flat(found: Any) -> Iterable[Any]:

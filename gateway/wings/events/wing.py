@@ -143,7 +143,11 @@ class _Wired:
         """What wakes workers in place of NOTIFY. Raises ToolgateError without its package."""
         if settings.redis_url:
             return RedisEngine(
-                settings.redis_url, worker, work=self._work, room=lambda: self.dispatch.room
+                settings.redis_url,
+                worker,
+                work=self._work,
+                room=lambda: self.dispatch.room,
+                prefix=settings.redis_prefix,
             )
         if not settings.kafka.servers:
             return None

@@ -1,6 +1,7 @@
 """What is of Redis alone."""
 
 import logging
+from dataclasses import replace
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ from gateway.context import Principal
 from gateway.state import redis
 from gateway.state.redis import RedisLog, connect
 from gateway.state.stores import Retention
+from registry.database.postgres import Database
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis, open_stores
 from tests.fixtures_redis import RedisCluster, RedisServer
@@ -263,3 +265,48 @@ async def test_an_unusable_address_of_a_cluster_is_refused_unseen(url: str) -> N
     with pytest.raises(ToolgateError, match=r"state\.redis_url cannot be used") as refused:
         connect(url, 5, 1)
     assert "hunter2" not in str(refused.value)
+
+
+async def test_two_prefixes_share_nothing(redis_server: RedisServer) -> None:
+    """Sessions, counters, streams, nodes and the secret of two installations on one Redis are
+    apart (mending 9)."""
+    backend = in_redis(redis_server)
+    odd = replace(backend, state=msgspec.structs.replace(backend.state, redis_prefix="other-1:"))
+    async with backend.nodes() as ours, odd.nodes() as theirs:
+        await ours.a.sessions.put(SESSION, 60)
+        await ours.a.sessions.beat("n", 60)
+        assert (await ours.a.counter.hit("k", 1, 60)).allowed
+        written = await ours.a.log.append("s", b"ours")
+
+        assert [record.id for record in await ours.b.sessions.all()] == [SESSION.id]
+        assert await theirs.a.sessions.get(SESSION.id) is None
+        assert await theirs.a.sessions.all() == []
+        assert not await theirs.a.sessions.is_alive("n")
+        assert (await theirs.a.counter.hit("k", 1, 60)).allowed
+        assert await theirs.a.log.last("s") == ""
+        assert await ours.b.log.last("s") == written
+        assert await theirs.a.sessions.secret() != await ours.a.sessions.secret()
+        await theirs.a.sessions.put(SESSION, 60)
+        assert [record.id for record in await theirs.b.sessions.all()] == [SESSION.id]
+    with redis_server.client() as client:
+        prefixes = {key.partition(b":")[0] for key in client.scan_iter()}
+        assert prefixes == {b"toolgate", b"other-1"}
+
+
+async def test_two_databases_behind_one_prefix_are_logged(
+    redis_server: RedisServer, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The installation whose keys there are is known by the secret of its database
+    (mending 9)."""
+    state = in_redis(redis_server).state
+    other = msgspec.structs.replace(state, redis_prefix="taken:")
+    keep = Retention(events=10, seconds=10)
+    async with open_stores(state, keep, lambda: database) as stores:
+        for _ in range(2):  # as of two of its nodes
+            await stores.claim()
+    with redis_server.client() as client:
+        client.set("taken:installation", "somebody else's")
+    assert "redis_shared" not in caplog.messages
+    async with open_stores(other, keep, lambda: database) as stores:
+        await stores.claim()
+    assert "redis_shared" in caplog.messages
