@@ -15,6 +15,7 @@ from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetN
 from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob, Job
 from registry.database.postgres import Pool
+from schemas.tool import Annotations
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -270,6 +271,7 @@ class Operation:
     secret: bool = False  # its requests must not be stored, not even as a digest
     creates: bool = False  # a PUT that creates with If-None-Match: *
     destroys: bool = False  # a POST that takes something away for good, as DELETE does
+    hints: Annotations | None = None  # of the tool; None: those of its effect
     waits: bool = False  # it may take long, and is cancelled when its HTTP client goes away
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one

@@ -96,7 +96,7 @@ def draft_of(operation: Operation, binding: Binding) -> ToolDraft:
         input_schema(operation),
         binding,
         output_schema=output_schema(operation),
-        annotations=HINTS[operation.effect],
+        annotations=operation.hints or HINTS[operation.effect],
     )
 
 

@@ -48,7 +48,12 @@ async def test_m38_its_tools_are_listed_as_there(client: Client) -> None:
     for name, facts in RECORDED[0]["tools"].items():
         assert tools[name]["inputSchema"].get("required", []) == facts["required"]
         assert sorted(tools[name]["outputSchema"]["properties"]) == facts["output"]
-        assert tools[name]["annotations"]["readOnlyHint"] == facts["read_only"]
+        hints = tools[name]["annotations"]
+        assert hints["readOnlyHint"] == facts["read_only"]
+        assert hints["destructiveHint"] == facts["destructive"]
+        # as that release has it, also where the recording says nothing of it (mending 39)
+        assert hints["idempotentHint"] == (facts["read_only"] or facts["destructive"])
+        assert hints["openWorldHint"] is False
 
 
 async def test_tools_of_other_names_have_no_routes_beside_those_of_the_memory(

@@ -91,6 +91,24 @@ async def test_a_file_is_created_viewed_and_listed(tool: FileTool) -> None:
     assert "\n1.5K\t/memories/a/b/c/deep.md" in await run(tool, "view", path="/memories/a/b/")
 
 
+async def test_dot_files_are_files_that_lists_of_folders_leave_out(tool: FileTool) -> None:
+    """As those of the client helper of Anthropic's SDK (mending 39)."""
+    with TemporaryDirectory() as folder:
+        helper = BetaLocalFilesystemMemoryTool(base_path=folder)
+        paths = ("/memories/.plan", "/memories/.git/config", "/memories/a/..b", "/memories/a/c")
+        for path in paths:
+            made = await run(tool, "create", path=path, file_text="x\n")
+            command = {"command": "create", "path": path, "file_text": "x\n"}
+            assert helper.call(command) == made
+        for path in paths:
+            command = {"command": "view", "path": path}
+            assert helper.call(command) == await run(tool, "view", path=path)
+        listed = await run(tool, "view", path="/memories")
+        theirs = helper.call({"command": "view", "path": "/memories"})
+        names = [re.findall(r"\t(.*)", str(text)) for text in (listed, theirs)]
+        assert names[0] == names[1] == ["/memories", "/memories/a/", "/memories/a/c"]
+
+
 async def test_a_range_of_lines_is_viewed(tool: FileTool) -> None:
     await run(tool, "create", path=NOTES, file_text="a\nb\nc")
     head = f"Here's the content of {NOTES} with line numbers:\n"
@@ -192,7 +210,7 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(files: DictFiles
 @pytest.mark.parametrize(
     "path",
     ["", "notes.md", "/etc/passwd", "/memoriesX", "/memories/../x", "/memories/./x", "/memories//x",
-     "/memories/a/../../x", "/memories/%2e%2e/x", "/memories/..%2fx", "/memories/.hidden",
+     "/memories/a/../../x", "/memories/%2e%2e/x", "/memories/..%2fx", "/memories/..",
      "/memories/a\\..\\x", "/memories/a\0b", "/memories/a\nb", "/memories/" + "x" * 512,
      "memories/x", "//memories/x", "/memories/\u202ex"],
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 The texts are part of the contract, since models were trained with them. Deviations from the client
 helper of Anthropic's SDK, which keeps files on a disk: a folder is there as long as it has files;
-paths are checked as text alone and never percent-decoded; names that begin with a dot are refused,
-which the helper hides; a new line after an inserted text is kept.
+paths are checked as text alone and never percent-decoded; a new line after an inserted text is
+kept. Names that begin with a dot are hidden in lists of folders, as there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,7 +181,7 @@ def checked(path: str) -> str:
         raise FileError(f"Path must start with {ROOT}, got: {path[:PATH_BYTES]}")
     parts = path[len(ROOT) :].removesuffix("/").split("/")
     names = parts[1:]
-    if parts[0] or any(not name or name.startswith(".") for name in names):
+    if parts[0] or any(name in ("", ".", "..") for name in names):
         raise FileError(f"Path {path[:PATH_BYTES]} would escape {ROOT} directory")
     if "\\" in path or "%" in path or not path.isprintable() or len(path.encode()) > PATH_BYTES:
         raise FileError(
@@ -209,7 +209,7 @@ def _listed(path: str, below: Mapping[str, int]) -> str:
     sizes: dict[str, int] = {}
     for name, size in below.items():
         parts = name[len(path) + 1 :].split("/")
-        if HIDDEN not in parts:
+        if HIDDEN not in parts and not any(part.startswith(".") for part in parts):
             for depth in range(1, min(len(parts), DEPTH) + 1):
                 shown = "/".join(parts[:depth]) + "/" * (depth < len(parts))
                 sizes[shown] = sizes.get(shown, 0) + size

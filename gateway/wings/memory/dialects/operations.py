@@ -12,6 +12,7 @@ from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size
 from gateway.wings.memory.dialects.stores import MemoryFiles, MemoryGraph
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
+from schemas.tool import Annotations
 
 # Tool, what it does, scope, type of its arguments, type of its answer.
 GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
@@ -32,12 +33,27 @@ GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
     ("open_nodes", "Show entities by their names.", READ, graph.NodeNames, graph.KnowledgeGraph),
 )  # fmt: skip
 
+ADDS = Annotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+DELETES = Annotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+READS = Annotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+GRAPH_HINTS = {  # of the reference server, by the verb of a tool
+    "create": ADDS, "add": ADDS, "delete": DELETES,
+    "read": READS, "search": READS, "open": READS,
+}  # fmt: skip
+
 
 def graph_operations(parts: MemoryParts) -> Iterator[Operation]:
     for name, summary, scope, body, gives in GRAPH:
         yield Operation(
             f"memory_graph_{name}", "POST", f"/graph/{name}", summary, scope,
             _graph_tool(name, parts), gives, body=body, tool=name,
+            hints=GRAPH_HINTS[name.partition("_")[0]],
         )  # fmt: skip
 
 
