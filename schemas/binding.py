@@ -213,6 +213,7 @@ class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     security: tuple[tuple[Credential, ...], ...] = ()
     accept: str | None = None  # media types of its successful answers, the best first
     pagination: Pagination | None = None
+    redirects: bool = False  # whether the description has redirects among its answers
 
     @property
     def operation_name(self) -> str:

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from yarl import URL
 
 from gateway.upstreams.http.client import HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.rest.serialize import is_json
+from registry.documents.addresses import PrivateAddress, check_url_host
 from schemas.errors import retry_after_s, whole_seconds
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
@@ -68,15 +70,40 @@ def essence(content_type: str) -> str:
     return printable(content_type).split(";", 1)[0].strip().lower()
 
 
+# names that are resolved inside a network only: RFC 6762, 6761 and 8375, and common ones
+_INTERNAL = ("local", "localhost", "internal", "intranet", "lan", "corp", "home", "arpa", "test")
+_LOCATION_LIMIT = 4_096  # characters
+
+
+def public_location(response: HttpResponse) -> str:
+    """The `Location` of a response: an http(s) URL of a public host, or a path; else ""."""
+    location = printable(response.headers.get("Location", "")).strip()
+    if len(location) > _LOCATION_LIMIT:
+        return ""
+    if location.startswith("/") and not location.startswith(("//", "/\\")):
+        return location
+    try:
+        url = URL(location)
+        check_url_host(location)
+    except (ValueError, PrivateAddress):
+        return ""
+    named = url.scheme in ("http", "https") and url.user is None and url.password is None
+    labels = (url.host or "").rstrip(".").split(".")
+    public = ":" in (url.host or "") or (len(labels) > 1 and labels[-1] not in _INTERNAL)
+    return location if named and public else ""
+
+
 def error(response: HttpResponse) -> ToolResult:
     """The result for a response other than 2xx: an error that a model can read."""
     status = f"HTTP {response.status} {printable(response.reason)}".strip()
     if 300 <= response.status < 400:
-        # neither Location nor the body: they may contain an internal address
-        told = Raw(encode({"status": response.status}))
-        return ToolResult(
-            (TextContent(f"{status}: redirects are not followed"),), told, is_error=True
-        )
+        # not the body, which may contain an internal address; nor a query, which may repeat a key
+        told: dict[str, Any] = {"status": response.status}
+        shown = f"{status}: redirects are not followed"
+        if location := public_location(response).partition("?")[0]:
+            told["location"] = location
+            shown = f"{status}: it redirects to {location}, which is not followed"
+        return ToolResult((TextContent(shown),), Raw(encode(told)), is_error=True)
     kind = media_type(response)
     body: Any = text(response) if _is_text(kind, response.body) else f"[{kind}]"
     shown = f"{status}\n{body}" if response.body else status

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import decode
 from msgspec.structs import replace
+from yarl import URL
 
 from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context
@@ -26,6 +27,7 @@ from gateway.upstreams.http.client import (
     HttpRequest,
     HttpResponse,
     Reader,
+    address_of,
     replaced,
 )
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
@@ -47,6 +49,9 @@ from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.source import Source
 from schemas.tool import RelayedResult, ResourceLink, TextContent, Tool, ToolResult
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+REDIRECT_LIMIT = 5  # as of files
 
 # framing and routing headers are set by the gateway, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(
@@ -328,6 +333,11 @@ class OpenAPIUpstream:
                 if response.status == 401 and self._is_renewed(binding, source, headers):
                     calling = _Calling(source, reader, context)
                     response = await self._send(calling, binding, request)
+            if response.status in REDIRECTS:
+                calling = _Calling(source, reader, context)
+                response = await self._follow(calling, binding, request, response)
+                if binding.redirects and response.status in REDIRECTS:
+                    return _redirection(response, binding)
         except UpstreamFailed as error:
             return failed_call(error)
         result = read(response, context.request_id)
@@ -335,6 +345,25 @@ class OpenAPIUpstream:
             return result
         found = following(binding, arguments, response.headers, response.body)
         return result if found is None else with_next(result, found)
+
+    async def _follow(
+        self,
+        calling: "_Calling",
+        binding: OpenAPIBinding,
+        request: HttpRequest,
+        response: HttpResponse,
+    ) -> HttpResponse:
+        """The answer at the end of the redirects of a GET or HEAD inside one origin."""
+        if request.method not in ("GET", "HEAD"):
+            return response
+        pool = self._client.connections.of(calling.source)
+        for _ in range(REDIRECT_LIMIT):
+            step = _redirected(address_of(pool, request.server), request, response)
+            if step is None:
+                break
+            request = step
+            response = await self._send(calling, binding, request)
+        return response
 
     def _is_renewed(
         self, binding: OpenAPIBinding, source: Source, sent: Mapping[str, str] | None
@@ -374,6 +403,35 @@ class _Calling:
     source: Source
     reader: Reader
     context: Context
+
+
+def _redirected(base: str, request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
+    """The request that a redirect asks for; None where it leaves the origin of `base`."""
+    location = response.headers.get("Location")
+    if response.status not in REDIRECTS or not location:
+        return None
+    try:
+        here = URL(base + request.target, encoded=True)
+        there = here.join(URL(location, encoded=True))
+        if there.origin() != here.origin():
+            return None
+    except ValueError:
+        return None
+    target = there.raw_path_qs
+    if not target.isascii() or not target.isprintable() or " " in target:
+        return None
+    return replace(request, server=str(here.origin()), target=target)
+
+
+def _redirection(response: HttpResponse, binding: OpenAPIBinding) -> ToolResult:
+    """The result of an operation whose description has redirects: where they lead."""
+    location = results.public_location(response)
+    if any(one.location == "query" for each in binding.security for one in each):
+        location = location.partition("?")[0]  # the query may repeat the key
+    if not location:
+        return results.error(response)
+    status = f"{response.status} {results.printable(response.reason)}".strip()
+    return ToolResult((TextContent(f"{status}\nLocation: {location}"),))
 
 
 def read(response: HttpResponse, request_id: str) -> ToolResult:

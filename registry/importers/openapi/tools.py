@@ -24,7 +24,7 @@ from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.trials import Trials
-from registry.importers.openapi.values import sequence, text
+from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import Body, Location, OpenAPIBinding, Parameter, Part
@@ -69,6 +69,7 @@ def legal_argument(name: str) -> str:
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
 _UNMARKED = ArgumentMarks()
 EXAMPLES_LIMIT = 5
+_REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
 
 
 class Inputs:
@@ -365,6 +366,9 @@ class OpenApiDrafts:
             self._request(operation, inputs, notes),
             security=self._security.of(operation, notes),
             accept=answered.accept,
+            redirects=any(
+                str(code) in _REDIRECTS for code in mapping(operation.node.get("responses"))
+            ),
         )
         schema = inputs.schema(self._budget)
         notes.extend(self._trials.refusals(schema, inputs.examples, inputs.required_members))

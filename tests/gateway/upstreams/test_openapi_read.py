@@ -167,11 +167,44 @@ def test_an_error_that_is_no_json_is_shown_as_far_as_it_can_be(body, media_type,
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
-def test_a_redirect_is_told_and_neither_followed_nor_shown(status):
-    found = result(b"", None, status, "Moved", Location="/elsewhere")
-    assert found.is_error
-    [content] = found.content
-    assert content.text == f"HTTP {status} Moved: redirects are not followed"  # it may lead inside
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("https://files.example.com/a?key=s-1", "https://files.example.com/a"),
+        ("/elsewhere?key=s-1", "/elsewhere"),
+    ],
+)
+def test_a_public_redirect_is_named_without_its_query(status, location, place):
+    """A query may repeat a key that was sent, so it is left out (mending 27)."""
+    result_ = result(b"", None, status, "Moved", Location=location)
+    assert result_.is_error
+    [content] = result_.content
+    expected = f"HTTP {status} Moved: it redirects to {place}, which is not followed"
+    assert content.text == expected
+    assert json.loads(bytes(result_.structured_content)) == {"status": status, "location": place}
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "http://10.0.0.7/a",
+        "http://[::1]/a",
+        "http://2130706433/",
+        "https://wiki/a",
+        "https://db.internal/a",
+        "//db.internal/a",
+        "/\\db.internal/a",
+        "https://me:secret@files.example.com/a",
+        "javascript:alert(1)",
+        "https://files.example.com:99999/",
+        "https://files.example.com/" + "a" * 5000,
+    ],
+)
+def test_a_redirect_that_may_lead_inside_is_not_named(location):
+    """Addresses of internal networks are not shown to models (mending 27)."""
+    [content] = result(b"", None, 302, "Moved", Location=location).content
+    assert content.text == "HTTP 302 Moved: redirects are not followed"
 
 
 def test_a_status_line_of_odd_bytes_can_be_sent_on():

@@ -192,3 +192,13 @@ def test_without_some_definitions_all_is_accepted_that_was(
     assert not any(f"#/$defs/{name}'" in str(part) for name in dropped)
     for value in values:
         assert fits(part, value) or not fits(whole, value)
+
+
+@pytest.mark.parametrize(
+    ("codes", "redirects"), [(["200"], False), (["302", "200"], True), (["3XX"], True)]
+)
+def test_described_redirects_are_known(codes, redirects):
+    """An operation described as a redirect may answer with one (mending 27)."""
+    responses = {code: {"description": "R"} for code in codes}
+    tool = only(describe({"responses": responses}, "GET /file"))
+    assert tool.draft.binding.redirects is redirects
