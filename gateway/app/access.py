@@ -299,6 +299,11 @@ class Access:
         before = [*self.auditing.guards, *self._policy_guards, bounds.rate_limits]
         return [*before, self._guardrails, bounds.breaker, *self._innermost]
 
+    async def reload(self, name: str) -> None:
+        """Act by a change that this process has made, before it is answered."""
+        if (pool := self._handle.pool()) is not None:
+            await self._feed.reload(name, pool)
+
     def remember(self, action: AdminAction) -> None:
         """Record an action of the admin API in the audit log."""
         self.auditing.remember(action)

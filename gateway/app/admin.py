@@ -1,6 +1,6 @@
 """Wiring of the admin API."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -49,6 +49,10 @@ OPEN = ProblemDetails(
 )
 
 
+async def nothing(_changed: str) -> None:
+    """Reload nothing: the process follows the database alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminParts:
     """Parts of a gateway that the admin API uses."""
@@ -70,6 +74,7 @@ class AdminParts:
     scripts: Callable[[], Scripts]
     of_wings: Sequence[Operation] = ()
     jobs_of_wings: Callable[[], Collection[str]] = tuple  # operations that run as jobs
+    reload: Callable[[str], Awaitable[None]] = nothing  # of access, by what has changed
     restart: Restart | None = None
     defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
@@ -218,7 +223,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         embeddings,
         SkillOperations(ground, settings.skills),
         AgentOperations(ground),
-        KeyOperations(ground),
+        KeyOperations(ground, parts.reload),
         PolicyOperations(
             ground,
             settings.policy,

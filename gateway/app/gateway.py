@@ -451,6 +451,7 @@ class Gateway:
             streams=lambda: self.shared.hub.streams,
             engine=self.access.policy_view.engine,
             record=self.access.remember,
+            reload=self.access.reload,
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,

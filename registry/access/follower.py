@@ -34,6 +34,14 @@ class AccessFeed:
             for load in self._loads.values():
                 await load(pool)
 
+    async def reload(self, name: str, pool: Pool) -> None:
+        """Run one load now, for a change that was made here: its notification comes later. What
+        cannot be read is left to that."""
+        try:
+            await self._load(name, pool)
+        except AWAY:
+            log.warning("access_not_read", extra={"what": name})
+
     async def run(self, database: Database) -> None:
         """Run until cancelled; data that cannot be read stays as it was."""
 

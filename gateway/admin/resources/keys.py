@@ -1,6 +1,6 @@
 """API keys for machines, and revocation of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -89,9 +89,14 @@ class NewRevocation(Struct, frozen=True, forbid_unknown_fields=True):
         check_time(self.issued_before)
 
 
+Reload = Callable[[str], Awaitable[None]]
+
+
 class KeyOperations:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, reload: Reload) -> None:
+        """`reload` makes a change of keys or revocations count in this process."""
         self._ground = ground
+        self._reload = reload
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -154,6 +159,7 @@ class KeyOperations:
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error
+        await self._reload("keys")  # or its bearer would be refused at first
         return OperationOutput(
             MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None)
         )
@@ -161,6 +167,7 @@ class KeyOperations:
     async def revoke(self, asked: OperationInput) -> None:
         if not await self._keys(asked).revoke(asked.names["key"]):
             await self.get(asked)  # idempotent: an earlier revocation is as good
+        await self._reload("keys")
 
     async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:
         found = await self._revocations(asked).all()

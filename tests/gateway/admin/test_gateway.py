@@ -5,10 +5,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from registry.access.follower import AccessFeed
+from registry.database.postgres import Database
 from tests import polling
 from tests.fixtures_gateway import Client, pets, running
 from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
@@ -165,3 +168,23 @@ async def test_there_is_none_where_nobody_is_known(client: Client) -> None:
         assert "auth.mode" in (await response.json(content_type=None))["detail"]
     async with client.http.get(client.url) as response:
         assert "admin" not in (await response.json())["endpoints"]
+
+
+async def test_a_key_is_good_once_it_is_told(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer with a new key comes after the gateway knows it, and that of a revocation after
+    it has forgotten it, whenever notifications arrive: here, never (mending 9)."""
+
+    async def hears_nothing(_feed: AccessFeed, _database: Database) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(AccessFeed, "run", hears_nothing)
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        api = await described(client.url, client.http)
+        made = (await api("POST", "/keys", {"name": "at-once", "scopes": ["a"]})).json
+        headers = {"X-API-Key": made["secret"]}
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        assert (await client.post("/rpc", ping, headers))[0] == 200
+        await api("DELETE", f"/keys/{made['key']['id']}")
+        assert (await client.post("/rpc", ping, headers))[0] == 401
