@@ -200,6 +200,17 @@ class Jobs(Collector):
 
     async def defer(self, operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
         """Store the request as a job. Raises ProblemDetails."""
+        return await self._stored(operation, asked, headers)
+
+    async def _stored(
+        self,
+        operation: Operation,
+        asked: OperationInput,
+        headers: Headers,
+        *,
+        scheduled: bool = False,
+    ) -> JobView:
+        """Raises ProblemDetails. `scheduled`: by the gateway's own schedule."""
         pool = self._handle.pool()
         if pool is None:
             raise unavailable("The database does not answer yet.")
@@ -207,7 +218,9 @@ class Jobs(Collector):
             self._queue = JobQueue(pool, self._settings.jobs.tenant_waiting)
         try:
             accepted, claims = self._rules.accepted(asked), self._rules.claims(asked.principal)
-            draft = draft_of(operation, asked, headers, accepted, claims=claims)
+            draft = draft_of(
+                operation, asked, headers, accepted, claims=claims, scheduled=scheduled
+            )
             job = await self._queue.put(draft)
         except TooManyJobs as error:
             raise ProblemDetails(
@@ -305,7 +318,10 @@ class Jobs(Collector):
             self._ended[act.event] += 1
         if act.event == "failed":
             self._failed[act.operation] += 1
-        self._heard(act)
+        # Of a schedule every minute, 2,880 records a day would hide those of people; jobs and
+        # metrics have its runs.
+        if not act.scheduled or act.event not in {"started", "succeeded"}:
+            self._heard(act)
 
     async def _tick(self, name: str) -> None:
         """Store the job of a scheduled operation."""
@@ -323,7 +339,7 @@ class Jobs(Collector):
         principal = Principal(SCHEDULE, tenant, frozenset({ALL}), roles=frozenset(roles))
         asked = OperationInput(principal, {}, query=operation.query(), body=None)
         try:
-            await self.defer(operation, asked, {})
+            await self._stored(operation, asked, {}, scheduled=True)
         except ProblemDetails as problem:
             self._failed[name] += 1
             log.warning("schedule_missed", extra={"operation": name, "reason": problem.detail})

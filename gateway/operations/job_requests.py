@@ -29,6 +29,7 @@ class _Request(Struct, frozen=True):
     accepted: "Acceptance | None" = None
     run: RunMark | None = None  # that the request comes from
     refused: bool = False  # see StoredCaller
+    scheduled: bool = False  # see JobAct
 
 
 class Acceptance(Struct, frozen=True):
@@ -45,6 +46,7 @@ class JobRequest:
     asked: OperationInput
     conditions: Headers  # preconditions
     accepted: Acceptance | None  # None: it was no call of a tool, or no rule applied to it
+    scheduled: bool = False
 
 
 _principals = msgspec.json.Decoder(Principal)
@@ -58,6 +60,7 @@ def draft_of(
     accepted: Acceptance | None = None,
     *,
     claims: Iterable[str] = REVOCABLE,
+    scheduled: bool = False,
 ) -> JobDraft:
     """The job that carries out the request. `claims`: those of the caller that are stored."""
     as_job = operation.job or AsJob()
@@ -72,6 +75,7 @@ def draft_of(
         accepted,
         None if context is None else context.run,
         context is not None and context.identity.refusal is not None,
+        scheduled,
     )
     request = msgspec.json.encode(stored)
     told = asked.principal.claims
@@ -101,7 +105,7 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     asked = OperationInput(
         principal, stored.names, query=query, body=body, context=context, job=job
     )
-    return JobRequest(asked, stored.conditions, stored.accepted)
+    return JobRequest(asked, stored.conditions, stored.accepted, stored.scheduled)
 
 
 def asked_by(caller: Principal, asked: OperationInput) -> OperationInput:

@@ -182,6 +182,7 @@ class _Run:
         self._principal = Principal("", claim.host_id)
         self._names: tuple[str, ...] = ()
         self._status = 0
+        self._scheduled = False
 
     async def outcome(self) -> JobEnd | _Pause:
         as_job = AsJob()
@@ -218,6 +219,7 @@ class _Run:
         request = asked_of(operation, self._claim, self._watched)
         asked = request.asked
         self._principal, self._names = asked.principal, tuple(asked.names.values())
+        self._scheduled = request.scheduled
         self._tell("started")
         asked = asked_by(await self._caller(asked.principal), asked)
         if not server.admits(asked, operation):
@@ -259,5 +261,13 @@ class _Run:
     def _tell(self, event: JobEvent, status: int = 0) -> None:
         claim = self._claim
         self._heard(
-            JobAct(self._principal, claim.operation, self._names, claim.job_id, event, status)
+            JobAct(
+                self._principal,
+                claim.operation,
+                self._names,
+                claim.job_id,
+                event,
+                status,
+                scheduled=self._scheduled,
+            )
         )

@@ -61,6 +61,7 @@ class JobAct:
     job_id: str
     event: JobEvent
     status: int = 0  # of the answer; 0: there is none
+    scheduled: bool = False  # asked for by the gateway's own schedule, by no caller
 
 
 Heard = Callable[[JobAct], None]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from openapi_core import OpenAPI
 
 from config.settings import Settings
-from gateway.operations.jobs import RESPOND_ASYNC
+from gateway.context import Principal
+from gateway.operations.jobs import RESPOND_ASYNC, JobAct
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST
@@ -338,6 +340,31 @@ async def test_ended_jobs_are_removed_on_a_schedule_and_by_operators(
         one for one in (await api("GET", "/jobs")).json["items"] if one["principal"] == "schedule"
     ]
     assert [one["operation"] for one in ours] == ["removeEndedJobs"]
+
+
+async def test_runs_of_a_schedule_that_succeed_are_not_in_the_audit_log(
+    served: Client, api: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit log is that of people: a schedule is there if it fails, and whoever asks for the
+    same, whatever their name, is (mending 43)."""
+    acts: list[tuple[str, str]] = []
+    jobs = served.gateway.jobs
+    assert jobs is not None
+    monkeypatch.setattr(jobs, "_heard", lambda act: acts.append((act.principal.id, act.event)))
+    await jobs._tick("removeEndedJobs")
+
+    async def ended(count: int) -> bool:
+        found = (await api("GET", "/jobs")).json["items"]
+        return [one["state"] for one in found].count("succeeded") == count
+
+    await until(partial(ended, 1))
+    assert acts == []
+    operator = bearer("schedule", roles=["operator"])
+    assert (await api("POST", "/jobs/removal", **operator)).status == 202
+    await until(partial(ended, 2))
+    await until(lambda: acts == [("schedule", "started"), ("schedule", "succeeded")])
+    jobs._hear(JobAct(Principal("schedule", HOST), "x", (), "job", "failed", 500, scheduled=True))
+    assert acts[-1] == ("schedule", "failed")
 
 
 async def test_metrics_count_ended_jobs(served: Client, api: Admin) -> None:
