@@ -2,10 +2,11 @@
 
 A place that becomes free goes to the next tenant, and within a tenant to the next owner, in
 rotation; requests of one owner are served in their order. Long work takes a turn for each of its
-slices, so that a tenant with forty requests gets as much as one with a single request.
+slices, so that a tenant with forty requests gets as much as one with a single request. Work that
+has no slices keeps a place in reserve for tenants, and one for owners, that have none.
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,8 +14,12 @@ import anyio
 
 
 class FairLimiter:
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, places: int, *, reserve: bool = False) -> None:
+        """`reserve`: one more place each for a tenant and for an owner that hold none, so that
+        neither waits for the end of what others began."""
+        self._places = places
+        self._reserve = reserve
+        self._held: Counter[tuple[str, ...]] = Counter()  # of all, by tenant, and by owner
         # tenants and owners in the order of their next turns
         self._waiting: OrderedDict[str, OrderedDict[str, deque[anyio.Event]]] = OrderedDict()
 
@@ -25,11 +30,11 @@ class FairLimiter:
         try:
             yield
         finally:
-            self._release()
+            self._release(tenant, owner)
 
     async def _acquire(self, tenant: str, owner: str) -> None:
-        if self._free:
-            self._free -= 1
+        if self._has_place(tenant, owner):
+            self._hold(tenant, owner)
             return
         turn = anyio.Event()
         owners = self._waiting.setdefault(tenant, OrderedDict())
@@ -38,23 +43,42 @@ class FairLimiter:
             await turn.wait()
         except BaseException:
             if turn.is_set():
-                self._release()
+                self._release(tenant, owner)
             else:
                 self._leave(tenant, owner, turn)
             raise
 
-    def _release(self) -> None:
-        """Give the place to the next one that waits; it stays taken meanwhile."""
-        if not self._waiting:
-            self._free += 1
-            return
-        tenant, owners = self._waiting.popitem(last=False)
-        owner, turns = owners.popitem(last=False)
-        turns.popleft().set()
-        if turns:
-            owners[owner] = turns
+    def _has_place(self, tenant: str, owner: str) -> bool:
+        places = self._places
+        if self._reserve:
+            places += (not self._held[tenant,]) + (not self._held[tenant, owner])
+        return self._held[()] < places
+
+    def _hold(self, tenant: str, owner: str) -> None:
+        self._held.update([(), (tenant,), (tenant, owner)])
+
+    def _release(self, tenant: str, owner: str) -> None:
+        """Give the place to the next one that waits and may have it."""
+        self._held -= Counter([(), (tenant,), (tenant, owner)])
+        for next_tenant, owners in self._waiting.items():
+            for next_owner, turns in owners.items():
+                if self._has_place(next_tenant, next_owner):
+                    self._hold(next_tenant, next_owner)
+                    turns.popleft().set()
+                    self._rotate(next_tenant, next_owner)
+                    return
+
+    def _rotate(self, tenant: str, owner: str) -> None:
+        """Move the tenant and its owner behind the others, or away if they wait for nothing."""
+        owners = self._waiting[tenant]
+        if owners[owner]:
+            owners.move_to_end(owner)
+        else:
+            del owners[owner]
         if owners:
-            self._waiting[tenant] = owners
+            self._waiting.move_to_end(tenant)
+        else:
+            del self._waiting[tenant]
 
     def _leave(self, tenant: str, owner: str, turn: anyio.Event) -> None:
         owners = self._waiting[tenant]

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from subprocess import DEVNULL
 from typing import cast
 
@@ -42,6 +43,7 @@ from gateway.documents.reading.worker import (
     Request,
     WorkerReady,
 )
+from gateway.state.fair_limiter import FairLimiter
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.documents.reading.worker")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
@@ -51,6 +53,17 @@ _REPORT_BYTES = 2**20
 _START_S = 60.0
 _USES = 500  # files that one process reads
 _decoder = msgspec.msgpack.Decoder(Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn a reading is: tenants that share the processes take turns, and owners in them."""
+
+    tenant: str
+    owner: str
+
+
+NOBODY = Turn("", "")
 
 
 class _Died(Exception):
@@ -136,8 +149,10 @@ class ReadingWorkers:
         limits: ReadingLimits = DEFAULT_LIMITS,
         wasm: WasmLimits = DEFAULT_WASM_LIMITS,
     ) -> None:
-        self._slots = anyio.CapacityLimiter(processes)
-        self._containers = anyio.CapacityLimiter(processes)  # their files take slots meanwhile
+        self._processes = processes
+        self._slots = FairLimiter(processes, reserve=True)
+        # their files take slots meanwhile
+        self._containers = FairLimiter(processes, reserve=True)
         self._idle: list[_Worker] = []
         self._limits = limits
         self._wasm_limits = wasm
@@ -152,6 +167,7 @@ class ReadingWorkers:
         data: bytes,
         chunking: Chunking = DEFAULT_CHUNKING,
         *,
+        turn: Turn = NOBODY,
         chunker: bytes = b"",
     ) -> ReadDocument:
         """The text and the chunks of a file. Text that its chunker does not cut in time is cut as
@@ -162,7 +178,7 @@ class ReadingWorkers:
         parsed = not chunker and media_type(path, data) in PARSED
         limit_s = self._limits.parse_s if parsed else self._limits.cut_s
         try:
-            return await self._read(task, limit_s)
+            return await self._read(task, turn, limit_s)
         except (_Died, TimeoutError) as error:
             if parsed:
                 late = isinstance(error, TimeoutError)
@@ -170,7 +186,7 @@ class ReadingWorkers:
                 raise ReadingRefused(f"its parser {reason}") from error
         try:
             task = replace(task, plain=True, chunker=b"")
-            found = await self._read(task, self._limits.parse_s)
+            found = await self._read(task, turn, self._limits.parse_s)
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(f"it cannot be cut within {self._limits.parse_s:g} s") from error
         by = "chunker" if chunker else "parser"
@@ -178,27 +194,32 @@ class ReadingWorkers:
         return replace(found, note=note, degraded=True)
 
     async def tried(
-        self, module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking
+        self,
+        module: bytes,
+        samples: Sequence[tuple[str, str]],
+        chunking: Chunking,
+        *,
+        turn: Turn = NOBODY,
     ) -> ChunkerReport:
         """The report about a module of WebAssembly. Raises ReadingRefused."""
         task = ChunkerTrial(module, tuple(samples), chunking, self._limits, self._wasm_limits)
         try:
-            found = await self._ask(task, self._limits.parse_s, _REPORT_BYTES)
+            found = await self._ask(task, turn, self._limits.parse_s, _REPORT_BYTES)
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(
                 f"its trial did not end within {task.limits.parse_s:g} s"
             ) from error
         return cast("ChunkerReport", found)
 
-    async def _read(self, task: FileReading, limit_s: float) -> ReadDocument:
+    async def _read(self, task: FileReading, turn: Turn, limit_s: float) -> ReadDocument:
         limit_bytes = self._limits.frame_bytes(len(task.data))
-        return cast("ReadDocument", await self._ask(task, limit_s, limit_bytes))
+        return cast("ReadDocument", await self._ask(task, turn, limit_s, limit_bytes))
 
     async def _ask(
-        self, task: FileReading | ChunkerTrial, limit_s: float, limit_bytes: int
+        self, task: FileReading | ChunkerTrial, turn: Turn, limit_s: float, limit_bytes: int
     ) -> Answer:
         """The one answer to a request. Raises ReadingRefused, _Died and TimeoutError."""
-        async with self._slots:
+        async with self._slots.turn(turn.tenant, turn.owner):
             worker = await self._worker()
             done = False
             try:
@@ -209,7 +230,7 @@ class ReadingWorkers:
                         await worker.receive()
                 done = True
             finally:
-                if done and worker.uses < _USES:
+                if done and worker.uses < _USES and len(self._idle) < self._processes:
                     self._idle.append(worker)
                 else:
                     await worker.end()
@@ -234,12 +255,12 @@ class ReadingWorkers:
 
     @asynccontextmanager
     async def files(
-        self, task: ArchiveReading | GitFetch, limit_s: float
+        self, task: ArchiveReading | GitFetch, limit_s: float, *, turn: Turn = NOBODY
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """The files of an archive or a repository, each within `limit_s` of the one before, in a
         process and a folder of their own. Iteration raises ReadingRefused."""
         memory = self._limits.memory_bytes + 4 * self._limits.container_bytes
-        async with self._containers, _folder() as folder:
+        async with self._containers.turn(turn.tenant, turn.owner), _folder() as folder:
             network = isinstance(task, GitFetch)
             worker = await _Worker.start(memory, folder, network=network)
             try:

@@ -9,7 +9,7 @@ from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.reading.chunkers import WasmLimits
 from gateway.documents.reading.limits import ReadingRefused
 from gateway.documents.reading.sources import matches
-from gateway.documents.reading.workers import ReadingWorkers
+from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.operation import Operation, OperationInput, invalid
 from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
@@ -66,7 +66,10 @@ class ChunkerOperations:
         try:
             matches(body.paths, "")  # so that a pattern that is none is refused
             report = await self._workers.tried(
-                module, samples, Chunking(chunking.size, chunking.overlap)
+                module,
+                samples,
+                Chunking(chunking.size, chunking.overlap),
+                turn=Turn(reader.tenant, reader.owner),
             )
         except ReadingRefused as error:
             raise invalid(f"{error}.") from error

@@ -10,14 +10,16 @@ judged by a sample of its chunks: those with the first ids, which are random.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from gateway.documents.chunking.pieces import sentences
+from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
 from gateway.wings.knowledge.readers import KnowledgeReader
@@ -34,6 +36,7 @@ PASSAGES = 20  # of a community that sentences are chosen of, those with most of
 SENTENCE = 400  # characters of a sentence that are shown
 KEPT = 8  # results that are kept, by the rows that they were computed from
 _WORD = re.compile(r"\w{3,}")
+Result = TypeVar("Result")
 Ties = Mapping[str, Mapping[str, float]]
 
 
@@ -64,26 +67,33 @@ class CommunitiesFound:
 class Communities:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._limiter = CapacityLimiter(1)
+        self._turns = FairLimiter(1)
+        self._threads = CapacityLimiter(1)
 
     async def of(self, reader: KnowledgeReader, collection: str, limit: int) -> CommunitiesFound:
         values = {**reader.values(), "names": [collection]}
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _ROWS, values)
             merges = await opened.rows(LOOKUPS, _MERGES, values)
-        found = await to_thread.run_sync(
-            communities, tuple(map(tuple, rows)), tuple(map(tuple, merges)), limiter=self._limiter
-        )  # between two transactions: who waits for the thread holds no connection
+        # between two transactions: who waits for the thread holds no connection
+        found = await self._compute(
+            reader, lambda: communities(tuple(map(tuple, rows)), tuple(map(tuple, merges)))
+        )
         ids = [id_ for one in found[:limit] for id_ in one.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
             told = await opened.rows(LOOKUPS, shown(""), {**values, "ids": ids}) if ids else []
         passages = {row[0]: ScoredChunk(*row) for row in told}
-        summed = await to_thread.run_sync(
-            lambda: [central(one, passages) for one in found[:limit]], limiter=self._limiter
+        summed = await self._compute(
+            reader, lambda: [central(one, passages) for one in found[:limit]]
         )
         chunks = len({row[2] for row in rows})
         is_sample = chunks >= CHUNKS or len(rows) >= EDGES
         return CommunitiesFound(list(zip(found[:limit], summed, strict=True)), chunks, is_sample)
+
+    async def _compute(self, reader: KnowledgeReader, function: Callable[[], Result]) -> Result:
+        """Run `function` in the thread of communities, when it is the caller's turn."""
+        async with self._turns.turn(reader.tenant, reader.owner):
+            return await to_thread.run_sync(function, limiter=self._threads)
 
 
 def central(community: Community, passages: Mapping[str, ScoredChunk]) -> Sequence[CitedSentence]:

@@ -40,6 +40,7 @@ class TextToCut:
     media_type: str
     path: str
     chunker: str = ""
+    owner: str = ""  # of the collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,14 @@ class DocumentStore:
                 values["document"], known[0][0], False, values["live"], values["old_chunks"]
             )
         content, appended = await self._content(connection, values, new)
-        task = TextToCut(str(values["host"]), content, new.media_type, new.path, chunker)
+        task = TextToCut(
+            str(values["host"]),
+            content,
+            new.media_type,
+            new.path,
+            chunker,
+            owner=values["collection_owner"],
+        )
         if cut is not None and cut[0] == task:
             return await self._write(
                 connection, _noted(values, new, cut[1]), content, cut[1].chunks

@@ -19,7 +19,7 @@ from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.documents.reading.sources import LeftOut, SourceFile, WantedFiles
 from gateway.documents.reading.web import Bucket, Fetching, bucket_files, check_file_url, url_file
 from gateway.documents.reading.worker import ArchiveReading, NotRead, ReadDocument
-from gateway.documents.reading.workers import ReadingWorkers
+from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails, invalid
 from gateway.wings.knowledge.collections import NewCollection
@@ -175,7 +175,9 @@ class Ingestion:
         else:
             name = new.path if type_.startswith(("text/", "application/")) else f"{new.path}.txt"
             try:
-                found = await self._workers.read(name, new.text.encode(), self._chunking)
+                found = await self._workers.read(
+                    name, new.text.encode(), self._chunking, turn=_turn(reader)
+                )
                 new = _with_text(new, found)
             except ReadingRefused as error:
                 raise invalid(f"text: {error}.") from error
@@ -196,7 +198,7 @@ class Ingestion:
         known = _read(await self._known(run))
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
-            async with self._workers.files(task, self.limits.fetch_s) as files:
+            async with self._workers.files(task, self.limits.fetch_s, turn=_turn(reader)) as files:
                 await self._ingest(run, files)
         except ReadingRefused as error:
             raise invalid(f"{path}: {error}.") from error
@@ -257,7 +259,7 @@ class Ingestion:
             private_networks=fetching.private_networks,
             wanted=wanted,
         )
-        async with self._workers.files(task, self.limits.fetch_s) as files:
+        async with self._workers.files(task, self.limits.fetch_s, turn=_turn(run.reader)) as files:
             return await self._ingest(run, files)
 
     async def _bucket(self, run: "_Run") -> Bucket:
@@ -321,7 +323,9 @@ class Ingestion:
             if isinstance(found, NotRead):
                 raise ReadingRefused(found.reason)
             if found is None:
-                found = await self._workers.read(file.path, file.data or b"", self._chunking)
+                found = await self._workers.read(
+                    file.path, file.data or b"", self._chunking, turn=_turn(run.reader)
+                )
             new = _with_text(new, found)
             target = replace(run.target, id=begun.collection)
             kept = await self._documents.add(run.reader, target, new)
@@ -332,6 +336,10 @@ class Ingestion:
             self._metrics.failed()
             await self._documents.fail(begun, reason)
             _note(run.report.failed, file.path, reason)
+
+
+def _turn(reader: KnowledgeReader) -> Turn:
+    return Turn(reader.tenant, reader.owner)
 
 
 def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:

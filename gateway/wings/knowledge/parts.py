@@ -8,7 +8,7 @@ from config.knowledge import KnowledgeSettings
 from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.chunking.cut import CHUNKERS, cut
 from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.workers import ReadingWorkers
+from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.operation import Operation, invalid
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
 from gateway.wings.knowledge.chunkers import ChunkerStore
@@ -107,7 +107,11 @@ class KnowledgeParts:
         name = path if module else _named(path, media_type)
         try:
             found = await self.workers.read(
-                name, task.content, self._chunking, chunker=module or b""
+                name,
+                task.content,
+                self._chunking,
+                turn=Turn(task.tenant, task.owner),
+                chunker=module or b"",
             )
         except ReadingRefused as error:
             raise invalid(f"text: {error}.") from error

@@ -70,3 +70,24 @@ async def test_callers_that_leave_give_up_their_place(leave: str) -> None:
             scopes[0].cancel()  # has the place, or has left
         async with limiter.turn("c", "1"):
             pass
+
+
+async def test_a_tenant_and_an_owner_without_a_place_have_one_in_reserve() -> None:
+    """Nobody waits for the end of long work that others began (mending 5)."""
+    limiter, running = FairLimiter(2, reserve=True), list[str]()
+
+    async def work(tenant: str, owner: str) -> None:
+        async with limiter.turn(tenant, owner):
+            running.append(f"{tenant}{owner}")
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            callers = [*[("a", "1")] * 5, ("a", "2"), ("a", "3"), ("b", "1"), ("b", "2")]
+            for caller in callers:
+                tasks.start_soon(work, *caller)
+                await anyio.wait_all_tasks_blocked()
+            assert running == ["a1", "a1", "a2", "b1"]
+            tasks.cancel_scope.cancel()
+    assert limiter._held == {}
+    assert limiter._waiting == {}

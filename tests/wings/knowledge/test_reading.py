@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -18,7 +19,7 @@ from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
 from gateway.documents.reading.parsers import decoded, document_text
 from gateway.documents.reading.worker import FileReading, ReadDocument, read_document
-from gateway.documents.reading.workers import ReadingWorkers, _Died, _Worker
+from gateway.documents.reading.workers import ReadingWorkers, Turn, _Died, _Worker
 from gateway.wings.knowledge.wing import checked
 from tests.gateway.documents.test_chunks import assert_covered
 from tests.polling import until
@@ -255,6 +256,20 @@ async def test_a_file_whose_chunker_does_not_end_is_plain_text() -> None:
     assert found.note.startswith("it was cut as plain text")
     assert found.media_type == "text/plain"
     await workers.close()
+
+
+async def test_a_small_text_does_not_wait_for_a_strangers_files(workers: ReadingWorkers) -> None:
+    """Two files that take a minute hold both places; another tenant's text is read (mending 5)."""
+    stranger, owner = Turn("a", "user:ann"), Turn("b", "user:bo")
+    async with anyio.create_task_group() as tasks:
+        for n in range(8):
+            slow = partial(workers.read, f"{n}.html", b"<div>\n" * 100_000, turn=stranger)
+            tasks.start_soon(slow)
+        await until(lambda: workers._slots._held[("a",)] == 2)
+        with anyio.fail_after(30):
+            assert (await workers.read("a.md", b"text", turn=owner)).text == "text"
+        assert workers._slots._held[("a",)] == 2, "those of the stranger are read still"
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
