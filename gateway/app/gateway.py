@@ -40,6 +40,7 @@ from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
+from registry.catalog.lists import OwnTasks
 from registry.database.postgres import DatabaseHandle, Pool
 from registry.display.profiles import Profiles
 from registry.display.shapes import ToolShaper
@@ -539,11 +540,13 @@ def shaper_of(settings: Settings) -> ToolShaper:
     return ToolShaper(settings.budgets, Profiles(settings.profiles), shown, most)
 
 
-def _own_tasks(settings: Settings) -> Mapping[str, Any]:
-    """The capability of tasks that run in the gateway. Who cannot be told from others has no list
+def _own_tasks(settings: Settings) -> OwnTasks | None:
+    """How calls run as tasks of the gateway. Who cannot be told from others has no list
     of own ones."""
     lists: dict[str, Any] = {} if settings.auth.mode == "none" else {"list": {}}
-    return {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    wing = with_tasks(settings)
+    capability = {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    return None if wing is None else OwnTasks(capability, wing)
 
 
 def _catalogs(settings: Settings, events: Events) -> Catalogs:
@@ -554,6 +557,6 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,
-        own_tasks=_own_tasks(settings) if with_tasks(settings) else None,
+        own_tasks=_own_tasks(settings),
         events=events,
     )

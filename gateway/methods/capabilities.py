@@ -97,7 +97,7 @@ def _of_eras(facts: ServerFacts) -> Iterator[Json]:
 def _tasks(catalog: Catalog) -> Json | None:
     """The tasks capability of 2025-11-25; None where neither the gateway nor a server has it."""
     if catalog.own_tasks is not None:
-        return dict(catalog.own_tasks)
+        return dict(catalog.own_tasks.capability)
     having = [facts for facts in catalog.servers.values() if relays_tasks(facts)]
     if not having:
         return None

@@ -94,6 +94,7 @@ class TaskHandle(Struct, frozen=True, array_like=True):
 
     source: str
     task: str
+    ttl_ms: int | None = None  # of a task of the gateway: what its client asked for
 
 
 class TaskIds:
@@ -103,9 +104,13 @@ class TaskIds:
     def __init__(self, sealer: Callable[[], Awaitable[Sealer]]) -> None:
         self._sealer = sealer
 
-    async def expose(self, source: str, task: str, context: Context) -> str:
+    async def expose(
+        self, source: str, task: str, context: Context, ttl_ms: int | None = None
+    ) -> str:
+        """The id of a task for its client, for `ttl_ms`; None: for as long as its server has it."""
         sealer = await self._sealer()
-        return sealer.seal(TASK, TaskHandle(source, task), _owner(context), TASK_TTL_S)
+        ttl_s = TASK_TTL_S if ttl_ms is None else ttl_ms / 1000
+        return sealer.seal(TASK, TaskHandle(source, task, ttl_ms), _owner(context), ttl_s)
 
     async def read(self, task_id: Any, context: Context) -> TaskHandle:
         """Open a task id. Raises InvalidParams for what is no task of this caller."""

@@ -68,9 +68,9 @@ def with_jobs(settings: "Settings") -> list[str]:
     return [name for name in enabled(settings) if WINGS[name].jobs]
 
 
-def with_tasks(settings: "Settings") -> bool:
-    """Whether an enabled wing runs calls of any tool as tasks of MCP."""
-    return any(WINGS[name].tasks for name in enabled(settings))
+def with_tasks(settings: "Settings") -> str | None:
+    """The name of the enabled wing that runs calls of any tool as tasks of MCP."""
+    return next((name for name in enabled(settings) if WINGS[name].tasks), None)
 
 
 def load_wing(name: str) -> "Wing":

@@ -6,10 +6,10 @@ the current one of each tenant.
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from config.settings import Toolset
-from registry.catalog.lists import CatalogLists, Page
+from registry.catalog.lists import CatalogLists, OwnTasks, Page
 from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, Located
 from registry.catalog.toolsets import members
@@ -49,14 +49,14 @@ class Catalog:
         searchable: bool = True,
         checkers: dict[str, Checker] | None = None,
         view_of: "Catalog | None" = None,
-        own_tasks: Mapping[str, Any] | None = None,
+        own_tasks: OwnTasks | None = None,
     ) -> None:
         """A snapshot. `shaper` rewrites tools for lists; without it they are listed as they are.
         `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
         tools for finding others are part of it. `checkers` are compiled schemas by the name of a
         tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
-        URIs of resources resolve as they do there, or not at all. `own_tasks`: the capability of
-        MCP that calls run as tasks of the gateway; None: they do not."""
+        URIs of resources resolve as they do there, or not at all. `own_tasks`: how calls
+        run as tasks of the gateway; None: they do not."""
         self.own_tasks: Final = own_tasks
         self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Final = {source.name: source for source in sources}
@@ -77,7 +77,7 @@ class Catalog:
             shaper=self.shaper,
             lookup=self._lookup,
             searchable=searchable,
-            own_tasks=own_tasks is not None,
+            own_tasks=own_tasks,
         )
         self.prompts: Final = self.lists.of_kind("prompt")
         self.resources: Final = self.lists.of_kind("resource")

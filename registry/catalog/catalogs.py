@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 from anyio import CapacityLimiter, create_task_group, to_thread
 
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.events import CatalogEvents
+from registry.catalog.lists import OwnTasks
 from registry.catalog.resources import with_references
 from registry.catalog.toolsets import unknown
 from registry.display.shapes import ToolShaper
@@ -44,12 +45,12 @@ class Catalogs:
         lists_skills: bool = True,
         own: str = "",
         shows_scripts: bool = True,
-        own_tasks: Mapping[str, Any] | None = None,
+        own_tasks: OwnTasks | None = None,
         events: CatalogEvents | None = None,
     ) -> None:
         """Catalogs of all tenants. `lists_skills`: skills are prompts and resources, too. `own` is
         the gateway's tenant; "": all are its own. `shows_scripts`: tools that are scripts are
-        visible to callers. `own_tasks`: the capability of tasks that the gateway itself has."""
+        visible to callers. `own_tasks`: how calls run as tasks of the gateway."""
         self._own_tasks = own_tasks
         self._toolsets = toolsets
         self._lists_skills = lists_skills

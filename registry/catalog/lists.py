@@ -20,7 +20,7 @@ from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
 from registry.display.profiles import SelectedProfile
 from registry.display.shapes import Shown, ToolShaper, for_objects, shown_names
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
-from schemas.binding import Does
+from schemas.binding import Does, GatewayBinding
 from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
@@ -45,6 +45,15 @@ TaskSupport = Literal["none", "relayed", "own"]
 """Where calls of a tool run as tasks of 2025-11-25: nowhere, at its server, in the gateway."""
 TaskSupportOf = Callable[[Tool], TaskSupport]
 _OPTIONAL = {"taskSupport": "optional"}
+_CALLS = GatewayBinding("call_tool")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTasks:
+    """Calls of any tool as tasks of the gateway."""
+
+    capability: Mapping[str, Any]  # of MCP
+    wing: str  # that runs them; calls of its own tools are none
 
 
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -355,10 +364,11 @@ class CatalogLists:
         shaper: ToolShaper,
         lookup: Lookup,
         searchable: bool,
-        own_tasks: bool = False,
+        own_tasks: OwnTasks | None = None,
     ) -> None:
         """`tools` and `items` are ordered by name. `searchable`: the gateway's own tools for
-        finding others are listed, too. `own_tasks`: the gateway runs calls as tasks."""
+        finding others are listed, too. `own_tasks`: how calls run as tasks of the
+        gateway; None: they do not."""
         self._own_tasks = own_tasks
         self._tools = tools
         self._items = items
@@ -483,7 +493,9 @@ class CatalogLists:
     def _task_support(self, tool: Tool) -> TaskSupport:
         if tool.definition is not None and relays_tasks(self._servers.get(tool.source)):
             return "relayed"
-        return "own" if self._own_tasks and not tool.binding.facts.own else "none"
+        if self._own_tasks is None or tool.binding.wing == self._own_tasks.wing:
+            return "none"
+        return "none" if tool.binding.facts.own and tool.binding != _CALLS else "own"
 
     def _facts(self, tool: Tool) -> bytes:
         action = tool.binding.action

@@ -7,6 +7,7 @@ database, so that they outlive this process. Not offered: status notifications; 
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -89,8 +90,9 @@ class Tasks:
         if tool is None or not self._runs(context, tool, params):
             return await handle(context, request)
         if context.revision.tasks:
-            row = await self._accepted(context_of_call, name, arguments)
-            return {"task": self._described(row)}
+            ttl_ms = self._ttl_ms(params["task"])
+            row = await self._accepted(context_of_call, name, arguments, ttl_ms)
+            return {"task": await self._described(row, context)}
         return await self._begun(context_of_call, request, handle, name=name, arguments=arguments)
 
     def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
@@ -125,11 +127,29 @@ class Tasks:
             return self._result_of(ended, context)
         return {"resultType": "task", **self._described_2026(row)}
 
+    def _ttl_ms(self, wanted: Any) -> int | None:
+        """How long the client wants to know its task, at most `events.keep_s`; None: it does not
+        say. Raises InvalidParams."""
+        ttl_ms = wanted.get("ttl") if isinstance(wanted, dict) else None
+        if ttl_ms is None:
+            return None
+        if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int | float) or not ttl_ms > 0:
+            raise InvalidParams("task.ttl: expected a number of milliseconds above 0, or null")
+        return int(min(max(ttl_ms, 1), self._kept_ms))
+
+    @property
+    def _kept_ms(self) -> int:
+        return int(self.settings.keep_s * 1000)
+
     async def _accepted(
-        self, context: Context, name: str, arguments: Mapping[str, Any]
+        self,
+        context: Context,
+        name: str,
+        arguments: Mapping[str, Any],
+        ttl_ms: int | None = None,
     ) -> Invocation:
         id_ = str(uuid.uuid4())
-        sealed = await self._ids.expose("", id_, context)
+        sealed = await self._ids.expose("", id_, context, ttl_ms)
         wanted = NewInvocation(name, dict(arguments))
         await self._accepting.accept(context, wanted, id_=id_, task_id=sealed)
         row = await self._journal.get(context.principal.tenant, id_)
@@ -142,7 +162,7 @@ class Tasks:
         if row is None:
             return await handle(context, request)
         if context.revision.tasks:
-            return self._described(row)
+            return await self._described(row, context)
         told = {"resultType": "complete", **self._described_2026(row)}
         if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
             return {**told, "result": self._result_of(row, context)}
@@ -184,7 +204,7 @@ class Tasks:
         if not context.revision.tasks:
             return _done(context)
         found = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
-        return self._described(found or row)
+        return await self._described(found or row, context)
 
     async def update(self, context: Context, request: Request, handle: Handler) -> Any:
         """No task of the gateway asks its client for anything."""
@@ -202,7 +222,11 @@ class Tasks:
         rows = await self._journal.page(
             context.principal.tenant, wanted, before=before, limit=PAGE + 1
         )
-        told: Json = {"tasks": [self._described(one) for one in rows[:PAGE]]}
+        tasks = []
+        for row in rows[:PAGE]:
+            with suppress(InvalidParams):  # its time is over
+                tasks.append(await self._described(row, context))
+        told: Json = {"tasks": tasks}
         if len(rows) > PAGE:
             told["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
         return told
@@ -232,15 +256,15 @@ class Tasks:
         told = self._parts.result(result, replace(context, request_id=row.invocation_id))
         return ended(decode_members(Raw(encode(told))))
 
-    def _described(self, row: Invocation) -> Json:
-        """A task of 2025-11-25."""
-        kept_ms = int(self.settings.keep_s * 1000)
+    async def _described(self, row: Invocation, context: Context) -> Json:
+        """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
+        ttl_ms = (await self._ids.read(row.task_id, context)).ttl_ms
         told = _stated(row, legacy=True)
-        return {**told, "ttl": kept_ms, "pollInterval": POLL_MS}
+        return {**told, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
 
     def _described_2026(self, row: Invocation) -> Json:
-        kept_ms = int(self.settings.keep_s * 1000)
-        return {**_stated(row, legacy=False), "ttlMs": kept_ms, "pollIntervalMs": POLL_MS}
+        told = _stated(row, legacy=False)
+        return {**told, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
 
 
 def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -253,3 +253,40 @@ async def session_of(client: Client, credentials: dict[str, str]) -> Any:
         return answer
 
     return call
+
+
+async def test_tools_declare_tasks_that_run_as_tasks(client: Client) -> None:
+    """Listed task support is what a call as a task meets (mending 20)."""
+    session = await client.session(LEGACY)
+    listed = (await session.call("tools/list"))["result"]["tools"]
+    declared = {one["name"] for one in listed if "execution" in one}
+    assert "getPet" in declared
+    assert not [name for name in declared if name.startswith("events_")]
+    assert "search_tools" not in declared
+    wish = {"name": "events_list", "arguments": {}, "task": {}}
+    refused = await session.call("tools/call", wish)
+    assert refused["error"]["message"] == "events_list does not run as a task"
+
+
+async def test_a_task_is_known_for_as_long_as_its_client_asked(evented: Settings) -> None:
+    """A task's `ttl` is the client's within `events.keep_s`, and no id outlives it (mending 20)."""
+    evented = replace(evented, events=replace(evented.events, keep_s=120.0))
+    async with running(evented) as client:
+        session = await client.session(LEGACY)
+
+        async def task(**wish: Any) -> Any:
+            params = {"name": "getPet", "arguments": {"id": 7}, "task": wish}
+            return await session.call("tools/call", params)
+
+        begun = [await task(ttl=ttl) for ttl in (90_000, 500_000, None)]
+        assert [one["result"]["task"]["ttl"] for one in begun] == [90_000, 120_000, 120_000]
+        seen = await session.call("tasks/get", {"taskId": begun[0]["result"]["task"]["taskId"]})
+        assert seen["result"]["ttl"] == 90_000
+        for wrong in (0, -1, "soon", True):
+            assert "task.ttl" in (await task(ttl=wrong))["error"]["message"]
+        short = (await task(ttl=400))["result"]["task"]
+        with anyio.fail_after(DEADLINE_S):
+            while "error" not in (last := await session.call("tasks/get", short)):
+                assert last["result"]["ttl"] == 400
+                await anyio.sleep(0.05)
+        assert (last["error"]["code"], last["error"]["message"]) == UNKNOWN
