@@ -170,7 +170,7 @@ async def test_calls_that_run_count_against_other_limits(
             wider = replace(limits, sources={"pets": Rate(concurrent=1, calls=100)})
             await client.gateway.reconfigure(replace(settings, limits=wider))
             refused = await called(client, "listPets")
-            assert "calls at a time: at most 1" in refused["error"]["message"]
+            assert "at a time: at most 1" in refused["error"]["message"]
             await client.gateway.reconfigure(settings)
             assert "result" in await called(client, "listPets")
             service.release.set()
