@@ -58,6 +58,10 @@ def looks_like(data: bytes) -> str | None:
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
 
+OWN_TENANT = (
+    "expected a caller of the gateway's own tenant (tenant.host_id), since such servers are asked "
+    "with the credentials of the settings"
+)
 Offered = Mapping[str, Imported]  # by name of a wing of this process
 
 NO_SERVICES: Services = {}
@@ -164,9 +168,7 @@ async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> 
 
 async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
     if origins.lister is None:
-        raise ImportRejected(
-            f"The source {spec.name} is an MCP server, and this process lists none."
-        )
+        raise ImportRejected(f"The source {spec.name} is an MCP server: {OWN_TENANT}")
     return reread(spec, await origins.lister(spec))
 
 
@@ -219,7 +221,8 @@ def _introspection(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awai
     async def ask() -> bytes:
         if lister is None:
             raise ImportRejected(
-                f"The source {spec.name} is a GraphQL endpoint, and this process introspects none."
+                f"The source {spec.name} is a GraphQL endpoint: {OWN_TENANT}; "
+                "upload its schema as the document instead"
             )
         return await lister(spec)
 

@@ -230,7 +230,9 @@ async def test_one_that_does_not_answer_keeps_what_it_had(store: ToolStore) -> N
 
 
 async def test_where_nobody_asks_servers_none_is_imported(store: ToolStore) -> None:
-    with pytest.raises(ImportRejected, match="up is an MCP server, and this process lists none"):
+    with pytest.raises(
+        ImportRejected, match="up is an MCP server: expected a caller of the gateway's own tenant"
+    ):
         await Sources(store, HOST, LIMITS).import_(spec())
 
 

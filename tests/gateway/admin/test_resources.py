@@ -581,8 +581,12 @@ async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
     for identify, heard in callers:
         url = await serve(admin_api(with_(parts, identify=identify, lister=lister)))
         caller = await described(url, api.http)
-        assert (await caller("POST", "/sources", server)).status == 422
+        refused = await caller("POST", "/sources", server)
+        assert refused.status == 422
         assert asked == heard
+        # it says whom it is for, to those whom it is not for (mending 9)
+        assert ("own tenant" in str(refused.json)) == (heard == [])
+        assert "process" not in str(refused.json)
 
 
 async def test_a_key_gets_no_more_than_its_maker_has(api: Admin) -> None:
