@@ -15,6 +15,7 @@ from registry.importers.openapi.operations import (
     refusal,
 )
 from registry.importers.openapi.schemas import SizeBudget
+from registry.importers.openapi.security import secret_notes
 from registry.importers.openapi.tools import OpenApiDrafts
 from registry.importers.openapi.values import mapping
 from registry.names.tool_names import assign, tool_name
@@ -51,7 +52,11 @@ def read(
         servers=tuple(server_urls(parsed.root.get("servers"))),
         drafts=tuple(drafts),
         outcomes=tuple(outcomes),
-        notes=(*duplicates[:_DUPLICATES_NAMED], *_notes(parsed, found, names, options)),
+        notes=(
+            *duplicates[:_DUPLICATES_NAMED],
+            *_notes(parsed, found, names, options),
+            *secret_notes(drafts),
+        ),
     )
 
 

@@ -5,12 +5,15 @@ configured by the operator: a URL that only a description names never receives a
 """
 
 import re
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.values import mapping, sequence, text
-from schemas.binding import Credential
+from schemas.binding import Credential, OpenAPIBinding
+from schemas.tool import ToolDraft
 
 Alternatives = tuple[tuple[Credential, ...], ...]
 Identity = tuple[str, str]  # of a parameter; header names in lower case
@@ -115,6 +118,53 @@ class Security:
                 if identity in self._keys:
                     found[identity] = parameter.get("required") is True
         return found
+
+
+# of parameters that nothing else is called by, without case and separators
+_SECRET_NAMES = frozenset(
+    {"apikey", "xapikey", "apitoken", "xapitoken", "authtoken", "xauthtoken", "authkey"}
+    | {"accesstoken", "xaccesstoken", "bearertoken", "appkey", "applicationkey", "clientsecret"}
+    | {"subscriptionkey", "ocpapimsubscriptionkey", "sessiontoken", "xauth", "xauthorization"}
+)
+_VAGUE_NAMES = frozenset({"token", "key", "secret", "auth", "xtoken", "password"})
+_SECRET_TEXT = re.compile(
+    r"api[ -]?key|api[ -]?token|access[ -]?token|auth(entication|orization)?[ -]token|bearer|"
+    r"authenticat|credential",
+    re.IGNORECASE,
+)
+_SECRETS_NAMED = 10
+
+
+def secret_notes(drafts: Sequence[ToolDraft]) -> Iterator[str]:
+    """Sentences on the arguments that look like credentials, with the line that hides each."""
+    counts = Counter(
+        identity
+        for draft in drafts
+        for identity in _secret_identities(draft, cast("OpenAPIBinding", draft.binding))
+    )
+    for (name, location), count in counts.most_common(_SECRETS_NAMED):
+        tools = "1 tool asks" if count == 1 else f"{count:,} tools ask"
+        yield (
+            f"{tools} for {name!r} ({location}), which looks like a credential; in an overlay, "
+            f"`defaults: {{arguments: {{{name}: {{hide: true, value: ...}}}}}}` hides it"
+        )
+
+
+def _secret_identities(draft: ToolDraft, binding: OpenAPIBinding) -> Iterator[Identity]:
+    sent = [(one.argument, one.name, str(one.location)) for one in binding.parameters]
+    if binding.body is not None:
+        sent += [(argument, name, "body") for argument, name in binding.body.properties or ()]
+    for argument, name, location in sent:
+        schema = mapping(mapping(draft.input_schema["properties"]).get(argument))
+        if location != "path" and _is_secret(name, text(schema.get("description"))):
+            yield name, location
+
+
+def _is_secret(name: str, description: str) -> bool:
+    plain = re.sub(r"[^a-z]", "", name.lower())
+    return plain in _SECRET_NAMES or (
+        plain in _VAGUE_NAMES and _SECRET_TEXT.search(description) is not None
+    )
 
 
 def identity_of(name: str, location: str) -> Identity:

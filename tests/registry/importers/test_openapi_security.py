@@ -2,8 +2,12 @@
 
 import pytest
 
+from registry.importers.openapi import read
+from registry.importers.openapi.extensions import overlay
+from registry.importers.openapi.load import parse_yaml
+from registry.importers.openapi.operations import OpenApiOptions
 from schemas.binding import Credential
-from tests.registry.importers.describe import describe, document, imported, only
+from tests.registry.importers.describe import describe, document, imported, json_body, only
 
 SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
@@ -157,3 +161,43 @@ def test_one_bad_scheme_leaves_other_operations_alone():
     schemes = {"securitySchemes": SCHEMES}
     found = imported(document(paths, "3.1.0", components=schemes))
     assert [outcome.status for outcome in found.outcomes] == ["degraded", "imported"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "description", "is_secret"),
+    [
+        ("X-Auth-Token", "header", "", True),
+        ("apiKey", "query", "", True),
+        ("app_key", "query", "", True),
+        ("token", "query", "The access token of your workspace.", True),
+        ("token", "query", "Where the next page begins.", False),
+        ("key", "query", "Which member to sort by.", False),
+        ("pageToken", "query", "An access token is not needed.", False),
+    ],
+)
+def test_arguments_that_look_like_credentials_are_told(name, place, description, is_secret):
+    """Credentials described as ordinary parameters are named, with the line that hides them
+    (mending 25)."""
+    parameter = {
+        "name": name,
+        "in": place,
+        "description": description,
+        "schema": {"type": "string"},
+    }
+    notes = imported(describe({"parameters": [parameter]}, "GET /rooms")).notes
+    assert len(notes) == is_secret
+    if is_secret:
+        assert f"1 tool asks for {name!r} ({place}), which looks like a credential" in notes[0]
+
+
+def test_the_line_that_hides_a_credential_hides_it():
+    """The overlay that a note names sends the credential and ends the note (mending 25)."""
+    secret = {"type": "object", "required": ["client_secret"], "properties": {"client_secret": {}}}
+    description = describe(json_body(secret, required=True))
+    [note] = imported(description).notes
+    line = "defaults: {arguments: {client_secret: {hide: true, value: ...}}}"
+    assert line in note
+    marks = parse_yaml(line.replace("...", "s-1"), "overlay.yaml")
+    result = read(description, OpenApiOptions(overlay=overlay(marks, "overlay.yaml")))
+    assert result.notes == ()
+    assert result.drafts[0].binding.body.fixed == {"client_secret": "s-1"}
