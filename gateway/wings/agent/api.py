@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from config.agent import AgentSettings
 from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.http import check_known
 from gateway.operations.operation import MEDIA_TYPE, ProblemDetails, not_found
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import RunEvent, followed, terminal_event
@@ -118,8 +119,7 @@ class StreamApi:
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         context = Context(identity, V2025_11_25, new_request_id(), headers=headers)
-        if (fault := identity.refusal) is not None:
-            raise ProblemDetails(401, "unauthorized", fault.message)
+        check_known(identity, request.headers)
         _ = identity.scopes  # judged before a stream begins
         return context
 

@@ -6,7 +6,7 @@ words.
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,7 +29,18 @@ from schemas.mismatch import mismatch_text
 
 COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
 AGENT = "agent"  # the default strategy, as a model
-UNSUPPORTED = ("logprobs", "top_logprobs", "tools", "functions", "audio")
+UNSUPPORTED = (
+    "logprobs", "top_logprobs", "tools", "functions", "audio", "max_tokens",
+    "max_completion_tokens", "stop",
+)  # fmt: skip
+HARMLESS: Mapping[str, tuple[Any, ...]] = {  # values that ask for what the agent does anyway
+    "n": (None, 1),
+    "response_format": (None, {"type": "text"}),
+    "tool_choice": (None, "none", "auto"),
+}
+FINISHED: Mapping[str, str] = {  # OpenAI's word for why a run stopped; of all others: length
+    "": "stop", "length": "length", "filtered": "content_filter", "refused": "content_filter",
+}  # fmt: skip
 
 
 class _Message(Struct):
@@ -45,7 +56,7 @@ class _Completion(Struct):
     messages: list[_Message]
     model: str = AGENT
     stream: bool = False
-    n: int | None = None
+    stream_options: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -62,17 +73,26 @@ class Facade:
             routes=[
                 Route(COMPLETIONS, self.complete, methods=["POST"]),
                 Route(MODELS, self.models, methods=["GET"]),
+                Route(MODELS + "/{model}", self.model, methods=["GET"]),
             ],
             exception_handlers={ProblemDetails: _problem, Fault: _problem},
         )
 
     async def models(self, request: Request) -> Response:
         await self._api.context(request)
-        names = (AGENT, *self._strategies)
-        rows = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "toolgate"} for name in names
-        ]
+        rows = [_model(name) for name in (AGENT, *self._strategies)]
         return _json({"object": "list", "data": rows})
+
+    async def model(self, request: Request) -> Response:
+        await self._api.context(request)
+        name = request.path_params["model"]
+        self._check_model(name)
+        return _json(_model(name))
+
+    def _check_model(self, name: str) -> None:
+        """Raises ProblemDetails."""
+        if name != AGENT and name not in self._strategies:
+            raise ProblemDetails(404, "not-found", f"There is no model {name[:100]!r}.")
 
     async def complete(self, request: Request) -> Response:
         context = await self._api.context(request)
@@ -81,14 +101,14 @@ class Facade:
         if not asked.stream:
             return _json(_whole(view, asked.model))
         run = await self._api.run(context, view.run)
-        return self._api.response(self._chunks(context, run, asked.model))
+        usage = (asked.stream_options or {}).get("include_usage") is True
+        return self._api.response(self._chunks(context, run, asked.model, usage=usage))
 
     async def _asked(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
         body = await self._api.body(request)
         given = [name for name in UNSUPPORTED if body.get(name)]
-        if body.get("n") not in (None, 1):
-            given.append("n")
+        given += [name for name, values in HARMLESS.items() if body.get(name) not in values]
         if given:
             raise _bad(f"The agent does not support {', '.join(given)}.")
         try:
@@ -97,8 +117,11 @@ class Facade:
             raise _bad(f"{mismatch_text(body, _Completion, error)}.") from error
         if not asked.messages or asked.messages[-1].role != "user":
             raise _bad("Expected a message of the user as the last one.")
-        if asked.model != AGENT and asked.model not in self._strategies:
-            raise ProblemDetails(404, "not-found", f"There is no model {asked.model[:100]!r}.")
+        for place, message in enumerate(asked.messages):
+            parts = message.content if isinstance(message.content, list) else ()
+            if kind := next((str(p.get("type")) for p in parts if p.get("type") != "text"), None):
+                raise _bad(f"messages[{place}]: expected parts of text, not {kind[:40]}.")
+        self._check_model(asked.model)
         return asked
 
     def _arguments(self, asked: _Completion) -> dict[str, Any]:
@@ -117,7 +140,7 @@ class Facade:
         return {**common, "history": history}
 
     async def _chunks(
-        self, context: Context, run: Run, model: str
+        self, context: Context, run: Run, model: str, *, usage: bool
     ) -> AsyncIterator[ServerSentEvent]:
         shows = REASONING in context.identity.scopes
         yield _chunk(run.id, model, {"role": "assistant", "content": ""})
@@ -135,13 +158,12 @@ class Facade:
                         error = {"message": data["message"], "type": data["code"]}
                         yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
                         return
-        yield _chunk(run.id, model, {}, "stop")
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
-        yield ServerSentEvent(
-            encode({**_head(run.id, model, "chunk"), "choices": [], "usage": _usage(ended.tokens)})
-            .decode(),
-            sep="\n",
-        )  # fmt: skip
+        yield _chunk(run.id, model, {}, _finish(ended.stopped))
+        if usage:
+            last = {"choices": [], "usage": _usage(ended.tokens)}
+            text = encode({**_head(run.id, model, "chunk"), **last}).decode()
+            yield ServerSentEvent(text, sep="\n")
         yield ServerSentEvent("[DONE]", sep="\n")
 
 
@@ -150,8 +172,17 @@ def _whole(view: RunView, model: str) -> dict[str, Any]:
         raise ProblemDetails(502, view.error, view.stopped)
     waits = _waits(view.approvals) if view.approvals else ""
     message = {"role": "assistant", "content": f"{view.answer}{waits}", "refusal": None}
-    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    finish = _finish(view.stopped)
+    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     return {**_head(view.run, model, ""), "choices": [choice], "usage": _usage(view.tokens)}
+
+
+def _finish(stopped: str) -> str:
+    return FINISHED.get(stopped, "length")
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolgate"}
 
 
 def _waits(approvals: Sequence[str]) -> str:
@@ -178,8 +209,8 @@ def _usage(total: int) -> dict[str, int]:
     return {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(encode(value), status, media_type="application/json")
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode(value), status, headers, media_type="application/json")
 
 
 def _bad(detail: str) -> ProblemDetails:
@@ -189,4 +220,5 @@ def _bad(detail: str) -> ProblemDetails:
 async def _problem(_request: Request, error: Exception) -> Response:
     """An error as OpenAI writes it."""
     problem = problem_of(error)
-    return _json({"error": {"message": problem.detail, "type": problem.kind}}, problem.status)
+    told = {"message": problem.detail, "type": problem.kind}
+    return _json({"error": told}, problem.status, problem.headers)

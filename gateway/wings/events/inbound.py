@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from config.settings import EventInbound, EventKafka, EventsSettings
 from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
 from gateway.http.webhooks import ID, SignatureRefused, check_headers, key_of, verify
+from gateway.operations.http import REALM
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
 from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, received
@@ -166,7 +167,7 @@ class Inbound:
     async def _events(self, request: Request) -> Response:
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _said(401, identity.refusal.message)
+            return _said(401, identity.refusal.message, {"WWW-Authenticate": REALM})
         kind = request.headers.get("content-type", "")
         try:
             events = received(kind, dict(request.headers), await request.body())
@@ -208,7 +209,7 @@ class Inbound:
         sender of events asks for it before the first one."""
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _said(401, identity.refusal.message)
+            return _said(401, identity.refusal.message, {"WWW-Authenticate": REALM})
         headers = {"Allow": "POST, OPTIONS"}
         origin = request.headers.get(ORIGIN)
         if origin is not None:
@@ -267,6 +268,6 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
     return (status if isinstance(status, int) else 500), told
 
 
-def _said(status: int, detail: str) -> Response:
+def _said(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     body = encode({"status": status, "detail": detail})
-    return Response(body, status, media_type="application/problem+json")
+    return Response(body, status, headers, media_type="application/problem+json")

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 
 from gateway.context import CallHeaders, Context, new_request_id
+from gateway.operations.http import check_known
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
 from schemas.mcp.revisions import V2025_11_25
@@ -30,8 +31,7 @@ class ToolCalls:
     async def context(self, request: Request) -> Context:
         """The context of the caller's calls. Raises ProblemDetails."""
         identity = await self._parts.identify(request.scope)
-        if (fault := identity.refusal) is not None:
-            raise ProblemDetails(401, "unauthorized", fault.message)
+        check_known(identity, request.headers)
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         return Context(identity, V2025_11_25, new_request_id(), headers=headers)

@@ -48,7 +48,68 @@ async def test_an_answer_is_streamed(rig: Rig, openai: AsyncOpenAI) -> None:
     words = [one.choices[0].delta.content or "" for one in chunks if one.choices]
     assert "".join(words) == "Let me see. A fine cat."
     assert [one.choices[0].finish_reason for one in chunks if one.choices][-1] == "stop"
+    assert all(one.usage is None for one in chunks)
+
+
+async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: AsyncOpenAI) -> None:
+    """The chunk of the usage follows `stream_options.include_usage` only (mending 33)."""
+    rig.script(chat("A fine cat."))
+    stream = await openai.chat.completions.create(
+        model="agent", messages=ASKED, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
     assert chunks[-1].usage is not None
+    assert chunks[-1].choices == []
+
+
+@pytest.mark.parametrize(("said", "told"), [("length", "length"), ("content_filter",) * 2])
+async def test_a_cut_answer_is_told_as_one(
+    rig: Rig, openai: AsyncOpenAI, said: str, told: str
+) -> None:
+    """The reason why the model stopped is that of the completion (mending 33)."""
+    rig.script(chat("A fine", finish=said))
+    stream = await openai.chat.completions.create(model="agent", messages=ASKED, stream=True)
+    finished = [one.choices[0].finish_reason async for one in stream if one.choices]
+    assert finished[-1] == told
+
+
+async def test_a_model_is_found_by_its_id(openai: AsyncOpenAI) -> None:
+    """`GET /v1/models/{id}` has one strategy (mending 33)."""
+    assert (await openai.models.retrieve("clever")).owned_by == "toolgate"
+    with pytest.raises(APIStatusError) as caught:
+        await openai.models.retrieve("other")
+    assert caught.value.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"tool_choice": "required"},
+        {"max_tokens": 5},
+        {"max_completion_tokens": 5},
+        {"stop": ["."]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "a"}, ASKED[-1]]},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+async def test_a_refusal_names_what_is_refused(openai: AsyncOpenAI, given: dict[str, Any]) -> None:
+    """Members that the agent would ignore are refused by their names (mending 33)."""
+    with pytest.raises(APIStatusError) as caught:
+        await openai.chat.completions.create(**{"model": "agent", "messages": ASKED, **given})
+    assert caught.value.status_code == 400
+    assert next(iter(given)) in str(caught.value.message)
+
+
+async def test_values_that_ask_for_what_the_agent_does_are_taken(
+    rig: Rig, openai: AsyncOpenAI
+) -> None:
+    """Defaults that clients spell out are no reason for a refusal (mending 33)."""
+    rig.script(chat_whole("A cat."))
+    asked: Any = {"response_format": {"type": "text"}, "tool_choice": "auto", "n": 1}
+    found = await openai.chat.completions.create(model="agent", messages=ASKED, **asked)
+    assert found.choices[0].finish_reason == "stop"
 
 
 async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: AsyncOpenAI) -> None:
