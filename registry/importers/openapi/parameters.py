@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
-from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
+from registry.importers.openapi.keywords import ANNOTATIONS, VALUE_DEPTH_LIMIT
 from registry.importers.openapi.schemas import Converted, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.values import mapping, nested_at_most, text
@@ -168,13 +168,16 @@ class Parameters:
         media_type, schema = self._schema(raw, notes)
         style, explode = self._style(raw, location, notes)
         allow_empty = location == "query" and raw.get("allowEmptyValue") is True
+        required = location == "path" or raw.get("required") is True
         converted = self._described(raw, self._schemas.convert(schema))
+        if required and media_type is None and not allow_empty:
+            converted = self._filled(converted)
         return WireParameter(
             name=name,
             location=location,
             style=style,
             explode=explode,
-            required=location == "path" or raw.get("required") is True,
+            required=required,
             schema=_or_empty(converted) if allow_empty else converted,
             allow_reserved=self._reserved_pass(location) and raw.get("allowReserved") is True,
             media_type=media_type,
@@ -209,6 +212,14 @@ class Parameters:
             return None, raw["schema"]
         notes.append(f"parameter {raw['name']} has no schema")
         return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
+
+    def _filled(self, converted: Converted) -> Converted:
+        """The schema of a required list with at least one item: an empty one sends nothing."""
+        bare = {key: value for key, value in converted.schema.items() if key not in ANNOTATIONS}
+        schema = (self._schemas.target(bare) or converted).schema
+        if schema.get("type") != "array" or schema.get("minItems", 0) > 0:
+            return converted
+        return replace(converted, schema={**converted.schema, "minItems": 1})
 
     def _described(self, raw: dict[str, Any], converted: Converted) -> Converted:
         """The schema with the description, deprecation and examples of the parameter."""

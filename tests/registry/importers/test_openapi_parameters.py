@@ -3,7 +3,15 @@ import re
 import pytest
 
 from schemas.binding import Parameter
-from tests.registry.importers.describe import describe, document, imported, json_body, only, query
+from tests.registry.importers.describe import (
+    components,
+    describe,
+    document,
+    imported,
+    json_body,
+    only,
+    query,
+)
 
 
 def one_parameter(parameter: dict, endpoint: str = "GET /things", **rest):
@@ -298,3 +306,33 @@ def test_a_placeholder_without_a_name_is_skipped():
     outcome = imported(describe({}, "GET /a/{[0-9]+}")).outcomes[0]
     assert outcome.status == "skipped"
     assert outcome.reason == "its path has the placeholder {[0-9]+}, which names no parameter"
+
+
+LIST = {"type": "array", "items": {"type": "integer"}}
+
+
+@pytest.mark.parametrize("schema", [LIST, {"$ref": "#/components/schemas/Ids"}])
+@pytest.mark.parametrize(
+    ("place", "rest", "empty"),
+    [
+        ("path", {}, False),
+        ("query", {"required": True}, False),
+        ("header", {"required": True}, False),
+        ("query", {}, True),
+        ("query", {"required": True, "allowEmptyValue": True}, True),
+    ],
+)
+def test_a_required_list_has_an_item(schema, place, rest, empty):
+    """An empty list in a path, query or header sends nothing at all (mending 29)."""
+    parameter = {"name": "ids", "in": place, "schema": schema, **rest}
+    path = "GET /rooms/{ids}" if place == "path" else "GET /rooms"
+    tool = only(describe({"parameters": [parameter]}, path, components=components(Ids=LIST)))
+    assert tool.accepts(ids=[3])
+    assert tool.accepts(ids=[]) is empty
+
+
+def test_a_required_list_as_json_may_be_empty():
+    """A parameter with a media type sends an empty list as text (mending 29)."""
+    content = {"application/json": {"schema": LIST}}
+    parameter = {"name": "ids", "in": "query", "required": True, "content": content}
+    assert only(describe({"parameters": [parameter]}, "GET /rooms")).accepts(ids=[])
