@@ -147,7 +147,8 @@ _STRING = {"type": "string"}
 _WHOLE = {"type": ["integer", "string"]}  # beyond 2^53 as text
 _DECIMAL = {"type": ["number", "string"]}
 _BUILT_IN: dict[str, dict[str, Any]] = {
-    "Int": {"type": "integer", "format": "int32"},  # 3.5.1; other values are errors
+    # 3.5.1; other values are errors
+    "Int": {"type": "integer", "format": "int32", "minimum": -(2**31), "maximum": 2**31 - 1},
     "Float": {"type": "number"},
     "String": _STRING,
     "Boolean": {"type": "boolean"},

@@ -125,7 +125,7 @@ class GraphQLInputs:
 
     def _value(self, value: InputValue, needs: Needs, nullable: bool) -> dict[str, Any]:
         schema = self._of(value.type.nullable, needs)
-        schema = _nullable(schema) if nullable else schema
+        schema = _nullable(schema) if nullable else _not_null(schema)
         if value.description:
             schema = {**schema, "description": plain_description(value.description)}
         if value.default is not UNSET:
@@ -156,6 +156,13 @@ class GraphQLInputs:
     def _is_unsendable(self, ref: Ref) -> bool:
         type_ = self._schema.of(ref)
         return is_upload(type_) or type_.name in self._unsendable
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without null, which one that takes any value would let through."""
+    if not schema.keys() <= {"description"}:
+        return schema
+    return {"type": ["object", "array", "string", "number", "boolean"], **schema}
 
 
 def _unsendable(schema: Schema) -> frozenset[str]:

@@ -103,9 +103,26 @@ def _unversioned(root: dict[str, Any], supported: str) -> str:
             "This is an OpenAPI Overlay, which lists changes to a description. Apply it "
             "first, and import what comes out."
         )
+    if format_ := _other_format(root):
+        return f"This is {format_}, which is not read: convert it to OpenAPI first. {supported}."
     return (
         f"This is no OpenAPI description: `openapi` is missing, and `swagger` as well. {supported}."
     )
+
+
+def _other_format(root: dict[str, Any]) -> str:
+    """The name of another format of descriptions; "" for none that is known."""
+    if "asyncapi" in root:
+        return "an AsyncAPI document"
+    if "swaggerVersion" in root:
+        return f"Swagger {str(root['swaggerVersion'])[:10]}"
+    if isinstance(root.get("item"), list) and "info" in root:
+        return "a Postman collection"
+    if "entries" in mapping(root.get("log")):
+        return "a HAR archive"
+    if "title" in root and any(key.startswith("/") for key in root):
+        return "a RAML document"
+    return ""
 
 
 def _is_hybrid(root: dict[str, Any]) -> bool:

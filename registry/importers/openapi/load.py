@@ -256,6 +256,8 @@ def _where(location: str, mark: Any) -> str:
     return f"{location}, line {mark.line + 1}, column {mark.column + 1}" if mark else location
 
 
+_WSDL = re.compile(r"<(\w+:)?(definitions|description)\b[^>]*wsdl")
+_WSDL_SEARCHED = 10_000  # characters
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
 
@@ -278,7 +280,8 @@ def parse(
     if not content.strip():
         raise ImportRejected(f"{location} is empty; {expected}.")
     if content.lstrip().startswith("<"):
-        raise ImportRejected(f"{location} is HTML or XML; {expected}.")
+        kind = "a WSDL document" if _WSDL.search(content[:_WSDL_SEARCHED]) else "HTML or XML"
+        raise ImportRejected(f"{location} is {kind}; {expected}.")
     document = _parse_text(content, location, unique, [] if notes is None else notes)
     if not isinstance(document, dict):
         raise ImportRejected(f"{location} holds a {_kind(document)}; {expected}.")

@@ -52,13 +52,16 @@ def accepts(draft: ToolDraft, value: Any) -> bool:
         ("O!", [{"a": "x"}, {"b": 1}], [{}, {"a": "x", "b": 1}, {"a": None}, None]),
         ("I!", [{"n": "x"}, {"n": "x", "k": None, "i": {"n": "y"}}], [{}, {"n": "x", "z": 1}]),
         ("I", [{"n": "x"}, None], [{"n": None}]),
-        ("JSON!", [1, {"a": [None]}], []),
+        ("JSON!", [1, {"a": [None]}, "x", [], True], [None]),
+        ("JSON", [1, {"a": [None]}, None], []),
+        ("Int!", [2**31 - 1, -(2**31)], [2**31, -(2**31) - 1, None]),
         ("BigInt!", [1, "123456789012345678901"], [1.5, None]),
         ("DateTime!", ["2020-01-01T00:00:00Z"], [1, None]),
         ("Odd", [1, {}, None], []),
     ],
 )
 def test_arguments_are_what_the_service_takes(type_: str, good: list[Any], bad: list[Any]):
+    """Scalars have the bounds of their types, and null where it is legal (mending 29)."""
     more = """enum E { A B } input O @oneOf { a: String b: Int }
       input I { n: String! k: Int = 3 i: I m: Int! = 1 } scalar JSON scalar BigInt scalar DateTime
       scalar Odd @specifiedBy(url: "https://example.com/odd")"""
@@ -295,7 +298,15 @@ def test_an_overlay_says_what_tools_are_called_and_what_they_take():
     assert draft.toolsets == ("shop",)
     assert draft.input_schema == {
         "type": "object",
-        "properties": {"limit": {"type": "integer", "format": "int32", "description": "How many."}},
+        "properties": {
+            "limit": {
+                "type": "integer",
+                "format": "int32",
+                "minimum": -(2**31),
+                "maximum": 2**31 - 1,
+                "description": "How many.",
+            }
+        },
         "required": ["limit"],
         "additionalProperties": False,
         "examples": [{"limit": 1}],

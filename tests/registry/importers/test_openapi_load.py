@@ -106,6 +106,7 @@ def test_yaml_that_starts_like_json_is_read_as_yaml_by_its_name():
         (b"", "api is empty; expected an OpenAPI description"),
         (b"  \n", "is empty"),
         (b"<!doctype html>", "is HTML or XML"),
+        (b'<w:definitions xmlns:w="http://schemas.xmlsoap.org/wsdl/"/>', "is a WSDL document"),
         (b"[1]", "holds a list; expected an OpenAPI description, a JSON or YAML object"),
         (b"- 1", "holds a list"),
         (b"just words", "holds a text"),

@@ -263,3 +263,19 @@ def test_a_map_that_cannot_be_found_costs_only_what_it_would_add():
     [reason] = [one.reason for one in result.outcomes]
     assert "'#/nowhere' points at nothing; what it would add is missing" in reason
     assert result.drafts[0].input_schema["properties"].keys() == {"own"}
+
+
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [
+        ({"asyncapi": "3.0.0", "channels": {}}, "an AsyncAPI document"),
+        ({"swaggerVersion": "1.2", "apis": []}, "Swagger 1.2"),
+        ({"info": {"name": "n"}, "item": []}, "a Postman collection"),
+        ({"log": {"version": "1.2", "entries": []}}, "a HAR archive"),
+        ({"title": "T", "/users": {"get": {}}}, "a RAML document"),
+    ],
+)
+def test_other_formats_are_named(root, name):
+    """A refused description of another format is called by its name (mending 29)."""
+    with pytest.raises(ImportRejected, match=f"This is {name}, which is not read"):
+        read(root)
