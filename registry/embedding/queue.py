@@ -84,10 +84,11 @@ class Queue:
         }
 
     async def claim(self, limit: int, lease_s: float) -> list[Task]:
-        """Claim up to `limit` of the due tasks, and one of each kind, with a lease of `lease_s`.
+        """Claim up to `limit` of the due tasks, and one of each kind and tenant, with a lease of
+        `lease_s`.
 
-        Kinds share it equally, each oldest first: a long queue of one kind delays no other. The
-        kind with the fewest comes first.
+        Kinds share it equally, tenants what is a kind's, each oldest first: a long queue of one
+        delays no other. Those with the fewest come first.
         """
         async with (
             self._transaction(_IN_ORDER) as connection,
@@ -159,23 +160,41 @@ class Queue:
 
 
 def _fewest_first(tasks: Sequence[Task]) -> list[Task]:
-    counts = Counter(task.entity_type for task in tasks)
-    return sorted(tasks, key=lambda task: (counts[task.entity_type], task.entity_type))
+    counts = Counter((task.entity_type, task.host_id) for task in tasks)
+
+    def place(task: Task) -> tuple[int, str, str]:
+        return counts[task.entity_type, task.host_id], task.entity_type, task.host_id
+
+    return sorted(tasks, key=place)
 
 
 # CTEs, which are run once, regardless of joins: they lock as many rows as they return.
+# Tenants are found one after the other by the index that has their tasks in this whole order; with
+# EXISTS in place of a subquery, all tasks would be read for a join.
 _CLAIM = b"""
-WITH lane AS MATERIALIZED (
-    SELECT kind FROM unnest(%(kinds)s::text[]) AS kind
-    WHERE EXISTS (SELECT FROM embedding_task_t
-        WHERE entity_type = kind AND model = %(model)s AND next_attempt_ts <= current_timestamp)
+WITH RECURSIVE tenant AS (
+    SELECT kind, (SELECT host_id FROM embedding_task_t WHERE entity_type = kind
+        ORDER BY host_id, next_attempt_ts, task_id LIMIT 1) AS host_id
+    FROM unnest(%(kinds)s::text[]) AS kind
+    UNION ALL
+    SELECT kind, (SELECT task.host_id FROM embedding_task_t AS task WHERE entity_type = kind
+        AND task.host_id > tenant.host_id
+        ORDER BY task.host_id, next_attempt_ts, task_id LIMIT 1)
+    FROM tenant WHERE tenant.host_id IS NOT NULL
+), lane AS MATERIALIZED (
+    SELECT kind, host_id FROM tenant
+    WHERE (SELECT true FROM embedding_task_t AS task
+        WHERE entity_type = kind AND task.host_id = tenant.host_id AND model = %(model)s
+            AND next_attempt_ts <= current_timestamp LIMIT 1)
+    ORDER BY random() LIMIT %(limit)s
 ), due AS MATERIALIZED (
     SELECT task.* FROM lane CROSS JOIN LATERAL (
         SELECT host_id, task_id, status FROM embedding_task_t
-        WHERE entity_type = lane.kind AND model = %(model)s
-            AND next_attempt_ts <= current_timestamp
+        WHERE entity_type = lane.kind AND embedding_task_t.host_id = lane.host_id
+            AND model = %(model)s AND next_attempt_ts <= current_timestamp
         ORDER BY next_attempt_ts, task_id
-        LIMIT greatest(%(limit)s::bigint / (SELECT count(*) FROM lane), 1)
+        LIMIT greatest(%(limit)s::bigint / (SELECT count(DISTINCT kind) FROM lane)
+            / (SELECT count(*) FROM lane AS same WHERE same.kind = lane.kind), 1)
         FOR UPDATE SKIP LOCKED
     ) AS task
 )

@@ -1,5 +1,6 @@
 """Workers: what they store, and what becomes of all that goes wrong."""
 
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ from tests.registry.embedding.fakes import HashEmbedder, vector
 
 pytestmark = pytest.mark.anyio
 
+OTHER = "00000000-0000-4000-8000-00000000beef"
 DUE = "SELECT status, attempt_count, isfinite(next_attempt_ts), last_error FROM embedding_task_t"
 
 
@@ -56,6 +58,33 @@ async def test_a_quick_worker_takes_more_at_a_time(queued: Queued) -> None:
     await queued.save(*(draft(f"tool{number}") for number in range(40)))
     await queued.work(batch_size=1)
     assert [len(batch) for batch in queued.fake.batches] == [4, 8, 16, 12]
+
+
+async def test_a_text_of_one_tenant_does_not_wait_for_the_burst_of_another(queued: Queued) -> None:
+    """Tenants share each claim, and the one with the fewest texts comes first (mending 5)."""
+    await queued.save(*(draft(f"tool{number}") for number in range(40)))
+    await queued.execute("INSERT INTO host_t (host_id, name) VALUES (%s, 'b')", OTHER)
+    await queued.save(draft("small"), draft("late"), host_id=OTHER)
+    worker = queued.worker(batch_size=1)
+    assert await worker.step() == 4
+    first = " ".join(queued.fake.batches[0])
+    assert ("small" in first, "late" in first) == (True, True)
+    await queued.work()
+    assert set((await queued.statuses()).values()) == {"ready"}
+
+
+async def test_more_tenants_than_places_of_a_claim_are_all_served(queued: Queued) -> None:
+    """A claim has a bounded number of tenants, whichever these are (mending 5)."""
+    for number in range(12):
+        tenant = str(uuid.UUID(int=number + 1))
+        await queued.execute("INSERT INTO host_t (host_id, name) VALUES (%s, %s)", tenant, tenant)
+        await queued.save(draft("a"), draft("b"), host_id=tenant)
+    worker = queued.worker(batch_size=1)
+    assert await worker.step() == 4
+    await queued.work()
+    assert await queued.rows("SELECT count(*) FROM entity_embedding_t WHERE status = 'ready'") == [
+        (24,)
+    ]
 
 
 async def test_a_slow_worker_takes_less_so_that_its_lease_lasts(
