@@ -226,14 +226,16 @@ LEFT_OVER = (
 
 
 async def wings_of_installation(settings: Settings) -> list[Check]:
-    """The checks `wing`, with the registry if it is readable: as in `unimported`."""
+    """The checks `wing` of the settings, and of the registry if it is readable: as in
+    `unimported`."""
+    checks = [check async for check in wings(settings)]
     if enabled(settings) and has_cluster(settings.database):
         try:
             async with open_registry(settings, migrate=False) as registry:
-                return [check async for check in wings(settings, registry.database.pool)]
+                checks += [check async for check in wings(settings, registry.database.pool)]
         except (DatabaseError, psycopg.Error):
             pass  # reported by the other checks of the registry
-    return [check async for check in wings(settings)]
+    return list(dict.fromkeys(checks))
 
 
 async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:
