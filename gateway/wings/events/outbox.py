@@ -56,9 +56,14 @@ WHERE host_id = %(host)s AND outbox_id IN (
         AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """
 _TENANTS: LiteralString = """
-SELECT DISTINCT host_id::text FROM (
-    SELECT host_id FROM outbox_t WHERE status = 'PENDING' AND due_ts <= now()
-    ORDER BY due_ts LIMIT 1000) AS due
+WITH RECURSIVE t AS (
+    (SELECT host_id FROM outbox_t WHERE status = 'PENDING' ORDER BY host_id, due_ts LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.host_id FROM outbox_t o WHERE o.status = 'PENDING' AND o.host_id > t.host_id
+            ORDER BY o.host_id, o.due_ts LIMIT 1)
+    FROM t WHERE t.host_id IS NOT NULL)
+SELECT host_id::text FROM t WHERE (SELECT true FROM outbox_t o
+    WHERE o.host_id = t.host_id AND o.status = 'PENDING' AND o.due_ts <= now() LIMIT 1)
 """
 _END: LiteralString = """
 UPDATE outbox_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,

@@ -6,7 +6,7 @@ keep from callers does not reach the model.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +36,6 @@ from registry.database.postgres import Pool, borrowed
 log = logging.getLogger("toolgate.knowledge")
 
 READ_KINDS = ("text", "section", "record", "row")  # of chunks; source code is left to parsers
-DOCUMENTS = 20  # that one statement lists
 SICK = 3  # documents in a row without any answer, after which a run ends
 ASKING_S = 900  # after which a run that asks the model is taken for dead
 SHOWN_BY = "knowledge_query"  # the tool whose rules say what the model may see
@@ -94,6 +93,15 @@ class _Reading:
     exhausted: str = ""  # why nothing more is asked in this run
 
 
+@dataclass(slots=True)
+class _TenantTurns:
+    """A tenant that has turns in a run."""
+
+    tenant: str
+    requests: int  # that may be sent still
+    sick: int = 0  # documents in a row without any answer
+
+
 class DocumentExtractor:
     def __init__(
         self,
@@ -113,12 +121,18 @@ class DocumentExtractor:
         self.counts: Counter[str] = Counter()
 
     async def run(self, job: Job, tenant: str | None = None) -> ExtractionReport:
-        """Read what is due of a tenant; None: of all. Raises ModelFailed where no model is
-        configured."""
+        """Read what is due of a tenant; None: of all, a document of each in turn. Raises
+        ModelFailed where no model is configured."""
         model = self._models.of(self._strategy)
         before = self.counts.copy()
-        for one in await self._tenants() if tenant is None else [tenant]:
-            await self._of_tenant(one, model, job, before)
+        waiting = deque[_TenantTurns]()
+        for each in await self._tenants() if tenant is None else [tenant]:
+            await self._execute(_FORGET, {"host": each, "days": self._settings.cache_days})
+            waiting.append(_TenantTurns(each, self._settings.requests))
+        while waiting:
+            turns = waiting.popleft()
+            if await self._read_next(turns, model, job, before):
+                waiting.append(turns)
         spent = self.counts - before
         return ExtractionReport(*(spent[name] for name in ExtractionReport.__struct_fields__))
 
@@ -133,32 +147,29 @@ class DocumentExtractor:
             found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             return [tenant for (tenant,) in await found.fetchall()]
 
-    async def _of_tenant(
-        self, tenant: str, model: ChatModel, job: Job, before: Mapping[str, int]
-    ) -> None:
-        begun, sick = self.counts["asked"], 0
-        await self._execute(_FORGET, {"host": tenant, "days": self._settings.cache_days})
-        while sick < SICK and self.counts["asked"] - begun < self._settings.requests:
-            longest_s = max(self._settings.backoff_s, self._settings.backoff_max_s)
-            values = {"host": tenant, "limit": DOCUMENTS, "longest_s": longest_s}
-            rows = await self._rows(_DUE, values)
-            for row in rows:
-                reading = _Reading(
-                    _Document(tenant, *row),
-                    model,
-                    anyio.CapacityLimiter(self._settings.concurrency),
-                    self._settings.requests - (self.counts["asked"] - begun),
-                )
-                await self._read(reading)
-                if reading.exhausted:
-                    log.info("knowledge_extraction_paused", extra={"reason": reading.exhausted})
-                    return
-                sick = 0 if reading.answered or not reading.errors else sick + 1
-                job.progress(self.counts["documents"] - before["documents"])
-                if sick >= SICK or self.counts["asked"] - begun >= self._settings.requests:
-                    break
-            if not rows:
-                return
+    async def _read_next(
+        self, turns: _TenantTurns, model: ChatModel, job: Job, before: Mapping[str, int]
+    ) -> bool:
+        """Read the next document of a tenant; returns whether it has another turn in this run."""
+        tenant = turns.tenant
+        longest_s = max(self._settings.backoff_s, self._settings.backoff_max_s)
+        rows = await self._rows(_DUE, {"host": tenant, "longest_s": longest_s})
+        if not rows:
+            return False
+        reading = _Reading(
+            _Document(tenant, *rows[0]),
+            model,
+            anyio.CapacityLimiter(self._settings.concurrency),
+            turns.requests,
+        )
+        await self._read(reading)
+        if reading.exhausted:
+            log.info("knowledge_extraction_paused", extra={"reason": reading.exhausted})
+            return False
+        turns.requests = reading.requests
+        turns.sick = 0 if reading.answered or not reading.errors else turns.sick + 1
+        job.progress(self.counts["documents"] - before["documents"])
+        return turns.sick < SICK and turns.requests > 0
 
     async def _read(self, reading: _Reading) -> None:
         values = {**reading.document.values, "kinds": list(READ_KINDS)}
@@ -305,7 +316,7 @@ _DUE = b"""
         AND (state.version IS DISTINCT FROM document.live
             OR (state.status = 'waiting' AND (state.next_ts <= now()
                 OR state.next_ts > now() + %(longest_s)s * interval '1 second')))
-    ORDER BY coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT %(limit)s
+    ORDER BY coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT 1
 """
 _CHUNKS = b"""
     SELECT chunk.chunk_id::text, chunk.header, knowledge_text(content, start_byte, end_byte)

@@ -23,7 +23,7 @@ from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.webhooks import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
 from registry.access.secrets import Keys
-from registry.database.postgres import Database
+from registry.database.postgres import Database, borrowed
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
@@ -31,7 +31,7 @@ from tests.fixtures_servers import serving
 from tests.gateway.cli.processes import command
 from tests.gateway.events import listening
 from tests.polling import until
-from tests.wings.events.drafts import accepted, claimed, end
+from tests.wings.events.drafts import OTHER, accepted, claimed, end
 from tests.wings.events.rig import EVENT, ROOT, STRUCTURED, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
@@ -491,3 +491,32 @@ def test_v24_a_signature_is_that_of_the_standard() -> None:
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     with pytest.raises(SignatureRefused):
         verify(headers, b'{"test": 2432232314}', [secret], 0)
+
+
+async def test_completions_of_a_tenant_do_not_wait_for_a_thousand_of_another(
+    journal: Journal, events_database: DatabaseSettings, settings: Settings
+) -> None:
+    """Each tenant with completions has its turn, however many others have (mending 5)."""
+    id_ = await accepted(journal, reply_to="session:gone", host_id=OTHER)
+    for taken in await claimed(journal, host=OTHER):
+        await journal.end([end(taken)])
+    async with (
+        Database.open(events_database, migrate=False) as database,
+        WebhookSender() as sender,
+        anyio.create_task_group() as group,
+    ):
+        async with borrowed(database.pool) as connection:
+            await connection.execute(
+                "INSERT INTO outbox_t (host_id, invocation_id, kind, target, due_ts)"
+                " SELECT %s, gen_random_uuid(), 'session', 'gone', now() - interval '1 hour'"
+                " FROM generate_series(1, 1500)",
+                [HOST],
+            )
+        outbox = outbox_of(database, journal, settings, sender)
+        await outbox._send_some(group)
+        async with borrowed(database.pool) as connection:
+            rows = await connection.execute(
+                "SELECT attempt FROM outbox_t WHERE invocation_id = %s", [id_]
+            )
+            assert await rows.fetchall() == [(1,)]
+        group.cancel_scope.cancel()

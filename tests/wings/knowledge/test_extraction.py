@@ -18,6 +18,7 @@ from config.load import load
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels
+from gateway.operations.jobs import NO_JOB
 from gateway.wings.knowledge.extractor import _CLAIM, _RELEASE
 from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
@@ -396,3 +397,20 @@ async def test_f1_15_a_run_that_lost_its_claim_leaves_that_of_another(reading: R
         async with borrowed(rig.database.pool) as connection:
             await connection.execute(_RELEASE, {**values, "claimed": claimed})
     assert await rig.rows("SELECT FROM knowledge_extracted_t WHERE key = 'text'") == []
+
+
+async def test_a_run_of_all_tenants_reads_a_document_of_each_in_turn(reading: ReadingRig) -> None:
+    """Many documents of one tenant do not hold up the text of another (mending 5)."""
+    eve = reading.rig.caller("eve", tenant=OTHER)
+    for number in range(3):
+        await reading.ann.add(f"Redis has the port {number}.", path=f"{number}.md")
+        await eve.add(f"Valkey has the port {number}.", path=f"{number}.md")
+    model = reading.rig.parts.model
+    assert model is not None
+    report = await model.extractor.run(NO_JOB)
+    assert report.documents == 6
+    read = [
+        json.loads(request.body["messages"][1]["content"])["passage"].split()[0]
+        for request in reading.provider.requests
+    ]
+    assert [set(read[at : at + 2]) for at in (0, 2, 4)] == [{"Redis", "Valkey"}] * 3
