@@ -38,7 +38,7 @@ from gateway.wings.knowledge.search import KIND, ChunkQuery, Mode
 from gateway.wings.table import wing_components
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
-from registry.embedding.abc import Vectors
+from registry.embedding.abc import Embedder, Vectors
 from registry.embedding.kinds import search_kinds
 from registry.embedding.models import register, settle
 from registry.embedding.worker import Worker
@@ -90,20 +90,20 @@ class Opened:
     database: Database
     settings: Settings
     parts: KnowledgeParts
-    embedder: MadeUp
+    embedder: Embedder
     reader: KnowledgeReader
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Opened]:
-    """The wing on an empty database."""
+async def opened(folder: Path, embedder: Embedder | None = None) -> AsyncIterator[Opened]:
+    """The wing on an empty database; without an embedder with made-up vectors."""
     settings = load(None, {})
     settings = replace(
         settings,
         knowledge=replace(settings.knowledge, enabled=True),
         database=replace(settings.database, data_dir=str(folder / "data")),
     )
-    embedder = MadeUp()
+    embedder = embedder or MadeUp()
     components = (*components_of(settings), *wing_components(settings))
     async with Database.open(settings.database, components=components) as database:
         async with database.pool.connection() as connection:

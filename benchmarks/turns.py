@@ -1,0 +1,109 @@
+"""`python -m benchmarks.turns`: how long a small text of one tenant waits for its vector, and to be
+stored, beside the burst of another.
+
+The stranger stores one text of 4 MB, whose words are made up, and its chunks are embedded by the
+bundled model. Meanwhile two lines of another tenant are stored and embedded, again and again.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import click
+import numpy as np
+
+from benchmarks.many_chunks import SEED, Opened, opened
+from config.load import load
+from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.documents import NewDocument
+from gateway.wings.knowledge.readers import KnowledgeReader
+from gateway.wings.knowledge.search import KIND
+from registry.embedding.kinds import search_kinds
+from registry.embedding.providers import make_embedder
+from registry.embedding.worker import Worker
+
+GOAL_S = 3.0  # p95
+WORDS = 20_000  # of the made-up language
+ANOTHER = "00000000-0000-4000-8000-000000000002"
+SMALL = "The heron nests in reeds.\nIt eats fish. Note {number}."
+
+
+def made_up_text(size: int) -> str:
+    """Paragraphs of words whose frequencies are those of a language (Zipf)."""
+    chance = np.random.default_rng(SEED)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(chance.choice(letters, chance.integers(3, 10))) for _ in range(WORDS)]
+    places = np.minimum(chance.zipf(1.2, size // 5), WORDS) - 1
+
+    def paragraphs() -> Iterator[str]:
+        for at in range(0, len(places), 100):
+            yield " ".join(words[place] for place in places[at : at + 100])
+
+    return "\n\n".join(paragraphs())[:size]
+
+
+async def wait_for_vectors(one: Opened, tenant: str) -> None:
+    while await waiting(one, tenant):  # noqa: ASYNC110 - by a worker, in a database
+        await anyio.sleep(0.02)
+
+
+async def waiting(one: Opened, tenant: str) -> int:
+    """Texts of a tenant that have no vector yet."""
+    async with one.database.pool.connection() as connection:
+        rows = await connection.execute(
+            "SELECT count(*) FROM embedding_task_t WHERE host_id = %s", [tenant]
+        )
+        [(count,)] = await rows.fetchall()
+    return int(count)
+
+
+async def time_small_texts(one: Opened, tenant: str) -> list[float]:
+    """Seconds until each small text has its vector, as long as the stranger's wait for theirs."""
+    reader, spent = KnowledgeReader(ANOTHER, "bo", ("*", "user:bo")), list[float]()
+    while await waiting(one, tenant):
+        started = time.perf_counter()
+        small = NewDocument(f"{len(spent)}.md", SMALL.format(number=len(spent)))
+        await one.parts.ingestion.text(reader, NewCollection("small"), small)
+        await wait_for_vectors(one, ANOTHER)
+        spent.append(time.perf_counter() - started)
+    return spent
+
+
+async def measure(folder: Path, size: int) -> None:
+    embedder = make_embedder(load(None, {}).embedding)
+    async with opened(folder, embedder) as one:
+        async with one.database.pool.connection() as connection:
+            await connection.execute(
+                "INSERT INTO host_t (host_id, name) VALUES (%s, 'b')", [ANOTHER]
+            )
+        burst = NewDocument("burst.md", made_up_text(size))
+        kept = await one.parts.ingestion.text(one.reader, NewCollection("all"), burst)
+        worker = Worker(
+            one.database.pool, one.embedder, one.settings.embedding, search_kinds([KIND])
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.run)
+            spent = await time_small_texts(one, one.reader.tenant)
+            group.cancel_scope.cancel()
+    p95 = statistics.quantiles(spent, n=20)[-1] if len(spent) > 1 else spent[0]
+    verdict = "reached" if p95 < GOAL_S else "NOT reached"
+    click.echo(
+        f"{len(spent)} small texts beside {kept.chunks:,} chunks of another tenant: p50 "
+        f"{statistics.median(spent):.2f} s, p95 {p95:.2f} s ({verdict}: < {GOAL_S:g} s)"
+    )
+
+
+@click.command()
+@click.option("--bytes", "size", type=click.IntRange(10_000), default=4_000_000, show_default=True)
+def main(size: int) -> None:
+    """Measure small texts of a tenant beside the burst of another, without a gateway."""
+    with TemporaryDirectory(prefix="toolgate-bench-", ignore_cleanup_errors=True) as work:
+        Path(work).chmod(0o755)  # of PostgreSQL's own user
+        anyio.run(measure, Path(work), size)
+
+
+if __name__ == "__main__":
+    main()
